@@ -104,9 +104,10 @@ enum {
  * only the row stride counts). The elements of a row and head are adjacent.
  * The head side's pointer is the axis's first row, whichever part the tensor
  * names. Strides may differ between ranks and may not be negative; elements
- * of one tensor must not overlap. The stride of a dimension that has one entry
- * or none on this rank (with document tables: at most) is not looked at, nor is
- * any stride of a tensor without elements. */
+ * of one tensor must not overlap. A call may bring others
+ * (ulyx_reshuffle_execute_strided). The stride of a dimension that has one
+ * entry or none on this rank (with document tables: at most) is not looked at,
+ * nor is any stride of a tensor without elements. */
 typedef struct {
     int32_t part;          /* index into the plan's parts */
     int32_t dtype;         /* ULYX_DTYPE_... */
@@ -277,7 +278,26 @@ ULYX_API ulyx_status_t ulyx_reshuffle_execute(ulyx_plan_t *plan,
     ulyx_direction_t direction, const void *const src[], void *const dst[],
     void *stream);
 
-/* The same, in two steps, on the host only: data moves while the owner
+/* The same with this call's own strides on this rank, for tensors that lie
+ * otherwise than at creation, such as views whose strides change from call to
+ * call. An entry a tensor, in the plan's order, as those of ulyx_tensor_t:
+ * three zeros are dense for the present rows; NULL in place of an array: as at
+ * creation. They hold for this call alone, need room for the present rows only,
+ * and may differ between ranks: nothing is compared, nobody else need call this
+ * function. Which bytes travel how stays as creation has chosen it. Where the
+ * strides are not those of the last call in the same direction, this rank and
+ * those that reach its memory make tables again, in place. The arrays are read
+ * during the call, in a group when they are given.
+ * returns: as execute; ERR_INVALID_ARGUMENT (negative strides, elements of a
+ * tensor that overlap, bytes that do not fit 63 bits; peers are told, as of
+ * other arguments); ERR_UNSUPPORTED (CUDA: strides that are not those of
+ * creation; peers are told). */
+ULYX_API ulyx_status_t ulyx_reshuffle_execute_strided(ulyx_plan_t *plan,
+    ulyx_direction_t direction, const void *const src[],
+    const int64_t (*src_strides)[3], void *const dst[],
+    const int64_t (*dst_strides)[3], void *stream);
+
+/* Execute in two steps, on the host only: data moves while the owner
  * thread tests or waits for any request of its own (or at any time with
  * ULYX_PLAN_PROGRESS_THREAD). timeout_s: 0 = the plan's.
  * ownership: *request_p belongs to the plan and ends with the first test or
@@ -286,6 +306,13 @@ ULYX_API ulyx_status_t ulyx_reshuffle_execute(ulyx_plan_t *plan,
 ULYX_API ulyx_status_t ulyx_reshuffle_start(ulyx_plan_t *plan,
     ulyx_direction_t direction, const void *const src[], void *const dst[],
     double timeout_s, ulyx_request_t **request_p);
+
+/* Start with strides: as ulyx_reshuffle_execute_strided. */
+ULYX_API ulyx_status_t ulyx_reshuffle_start_strided(ulyx_plan_t *plan,
+    ulyx_direction_t direction, const void *const src[],
+    const int64_t (*src_strides)[3], void *const dst[],
+    const int64_t (*dst_strides)[3], double timeout_s,
+    ulyx_request_t **request_p);
 
 /* returns: IN_PROGRESS, or how the exchange ended (as execute). */
 ULYX_API ulyx_status_t ulyx_request_test(ulyx_request_t *request);

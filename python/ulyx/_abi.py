@@ -857,8 +857,15 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ulyx_reshuffle_execute": (c_int32, [
         c_void_p, c_int32, c_void_p, c_void_p, c_void_p,
     ]),
+    "ulyx_reshuffle_execute_strided": (c_int32, [
+        c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p,
+    ]),
     "ulyx_reshuffle_start": (c_int32, [
         c_void_p, c_int32, c_void_p, c_void_p, c_double, c_void_p,
+    ]),
+    "ulyx_reshuffle_start_strided": (c_int32, [
+        c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p, c_double,
+        c_void_p,
     ]),
     "ulyx_status_name": (c_char_p, [
         c_int32,

@@ -104,11 +104,10 @@ params_free(struct params *params)
 struct queued {
     struct uli_group_op entry;
     ulyx_plan_t *plan;
-    ulyx_direction_t direction;
-    bool has_src, has_dst;
-    void *stream;
+    struct uli_plan_call call; /* its arrays are these, or NULL: */
     const void *src[ULI_TENSORS];
     void *dst[ULI_TENSORS];
+    int64_t strides[2][ULI_TENSORS][3]; /* by ulyx_side_t */
     ulyx_request_t *request;
 };
 
@@ -220,8 +219,7 @@ static ulyx_status_t
 start_queued(void *context)
 {
     struct queued *q = context;
-    return uli_plan_execute(q->plan, q->direction, q->has_src ? q->src : NULL,
-        q->has_dst ? q->dst : NULL, q->stream, &q->request);
+    return uli_plan_execute(q->plan, &q->call, &q->request);
 }
 
 static ulyx_status_t
@@ -231,24 +229,30 @@ wait_queued(void *context)
     return q->request ? uli_request_wait(q->request) : ULYX_SUCCESS;
 }
 
+/* The caller's array in one that lasts; NULL stays NULL. */
+static const void *
+array_hold(void *held, const void *given, int32_t count, size_t bytes)
+{
+    return given ? memcpy(held, given, (size_t)count * bytes) : NULL;
+}
+
 static ulyx_status_t
-plan_queue(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], void *stream)
+plan_queue(ulyx_plan_t *plan, const struct uli_plan_call *call)
 {
     struct queued *q = plan->user;
-    size_t bytes = (size_t)plan->exchange.ntensors * sizeof(void *);
+    int32_t n = plan->exchange.ntensors;
     if (!q->entry.queued) {
         q->entry.start = start_queued;
         q->entry.wait = wait_queued;
         q->entry.context = q;
-        q->direction = direction;
-        q->has_src = src != NULL;
-        q->has_dst = dst != NULL;
-        q->stream = stream;
-        if (src)
-            memcpy(q->src, src, bytes);
-        if (dst)
-            memcpy(q->dst, dst, bytes);
+        q->call = *call;
+        q->call.src = array_hold(q->src, call->src, n, sizeof(void *));
+        q->call.dst = call->dst ? q->dst : NULL;
+        (void)array_hold(q->dst, call->dst, n, sizeof(void *));
+        q->call.src_strides = array_hold(q->strides[ULYX_SIDE_SRC],
+            call->src_strides, n, sizeof(*call->src_strides));
+        q->call.dst_strides = array_hold(q->strides[ULYX_SIDE_DST],
+            call->dst_strides, n, sizeof(*call->dst_strides));
     }
     return uli_group_queue_op(&q->entry);
 }
@@ -257,12 +261,27 @@ ulyx_status_t
 ulyx_reshuffle_execute(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], void *stream)
 {
+    return ulyx_reshuffle_execute_strided(
+        plan, direction, src, NULL, dst, NULL, stream);
+}
+
+ulyx_status_t
+ulyx_reshuffle_execute_strided(ulyx_plan_t *plan, ulyx_direction_t direction,
+    const void *const src[], const int64_t (*src_strides)[3], void *const dst[],
+    const int64_t (*dst_strides)[3], void *stream)
+{
+    const struct uli_plan_call call = {.direction = direction,
+        .src = src,
+        .src_strides = src_strides,
+        .dst = dst,
+        .dst_strides = dst_strides,
+        .stream = stream};
     ulyx_request_t *request;
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_PLAN, plan);
     if (uli_group_active())
-        return plan_queue(plan, direction, src, dst, stream);
-    ULI_TRY(uli_plan_execute(plan, direction, src, dst, stream, &request));
+        return plan_queue(plan, &call);
+    ULI_TRY(uli_plan_execute(plan, &call, &request));
     return request ? uli_request_wait(request) : ULYX_SUCCESS;
 }
 
@@ -271,6 +290,22 @@ ulyx_reshuffle_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], double timeout_s,
     ulyx_request_t **request_p)
 {
+    return ulyx_reshuffle_start_strided(
+        plan, direction, src, NULL, dst, NULL, timeout_s, request_p);
+}
+
+ulyx_status_t
+ulyx_reshuffle_start_strided(ulyx_plan_t *plan, ulyx_direction_t direction,
+    const void *const src[], const int64_t (*src_strides)[3], void *const dst[],
+    const int64_t (*dst_strides)[3], double timeout_s,
+    ulyx_request_t **request_p)
+{
+    const struct uli_plan_call call = {.direction = direction,
+        .src = src,
+        .src_strides = src_strides,
+        .dst = dst,
+        .dst_strides = dst_strides,
+        .timeout_s = timeout_s};
     ulyx_request_t *request;
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_PLAN, plan);
@@ -280,7 +315,7 @@ ulyx_reshuffle_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     if (!(timeout_s >= 0))
         return uli_plan_refuse(plan, ULYX_ERR_INVALID_ARGUMENT,
             "timeout_s is negative or not a number");
-    ULI_TRY(uli_plan_start(plan, direction, src, dst, timeout_s, &request));
+    ULI_TRY(uli_plan_start(plan, &call, &request));
     *request_p = request;
     return ULYX_SUCCESS;
 }

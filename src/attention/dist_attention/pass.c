@@ -121,10 +121,12 @@ uli_pass_start(struct uli_pass *pass, struct uli_plan_set *plan_set,
             uli_plan_refuse_on(plan, pass->status, pass->text);
             continue;
         }
-        ulyx_status_t status = uli_plan_start(plan, direction,
-            (const void *const *)(src->at + i * ULI_TENSORS),
-            dst->at + i * ULI_TENSORS, seconds_left(pass),
-            &transfer_p->requests[transfer_p->nrequests]);
+        const struct uli_plan_call call = {.direction = direction,
+            .src = (const void *const *)(src->at + i * ULI_TENSORS),
+            .dst = dst->at + i * ULI_TENSORS,
+            .timeout_s = seconds_left(pass)};
+        ulyx_status_t status = uli_plan_start(
+            plan, &call, &transfer_p->requests[transfer_p->nrequests]);
         transfer_p->nrequests += status == ULYX_SUCCESS;
         uli_pass_fail(pass, status);
     }

@@ -64,6 +64,7 @@ write_record(struct uli_exchange *exchange, int32_t p, ulyx_status_t status)
     record->direction = exchange->direction;
     record->hash = exchange->hash;
     record->can_read = pair->can_read;
+    record->strided = 0;
     record->send_bytes = record->receive_bytes = 0;
     if (status != ULYX_SUCCESS) {
         snprintf(
@@ -190,7 +191,8 @@ pair_poll(struct uli_exchange *exchange, int32_t p)
     const struct uli_record *record = &uli_eager_in(pair, n)->record;
     pair_check(exchange, p, record);
     pair->seen = true;
-    if (pair->skip || exchange->work->pairs[p].slot)
+    if (pair->skip || exchange->work->pairs[p].slot ||
+        !exchange_is_running(exchange))
         return true;
     ulyx_status_t status = uli_rings_accept(exchange, p, record);
     if (status == ULYX_SUCCESS && pair->remote)

@@ -24,6 +24,13 @@
  * holds the record, is written again for n + 2, after DONE(n + 1) has come
  * from that peer, which it posts only when it has left call n.
  *
+ * Strides belong to a call, and differ by right: each end walks its own tensor
+ * by its own. Who touches a peer's tensor itself (STORE, LOAD, READ, loaded
+ * sums) needs the peer's too: they stand behind the record of READY, in the
+ * place of an eager slot's bytes, where they are not those of creation. What
+ * is packed travels in an order that no call changes, so the records of eager
+ * slots and of remote pairs have none.
+ *
  * A remote pair (remote.h) has the same pair flags, but only STREAM moves its
  * bytes. What would be written at the peer is written into staging memory
  * here, a bounce buffer of the peer's pair flags, eager slots and ring, and
@@ -85,6 +92,7 @@ struct uli_record {
     int32_t direction; /* of a plan's call; of an alltoall its kind */
     uint64_t hash;     /* of the document tables */
     int32_t can_read;  /* I can read your ordinary memory, and will */
+    int32_t strided;   /* READY: struct uli_call_strides' `at` follows */
     int64_t send_bytes, receive_bytes; /* alltoall: me -> you, you -> me */
     /* Of plans: your ring here; mine for you, at a remote pair. */
     struct uli_ring_offer ring, bounce;
@@ -100,6 +108,21 @@ struct uli_record {
 struct uli_eager_slot {
     _Alignas(ULI_LINE) struct uli_record record;
 };
+
+/* Strides {batch, row, head} of a rank's tensors in a call, and the bytes of
+ * each from its base to its end; by ulyx_side_t. */
+struct uli_call_strides {
+    bool given; /* else those of creation, and the rest means nothing */
+    int64_t at[2][ULI_TENSORS][3];
+    int64_t bytes[2][ULI_TENSORS];
+};
+enum { ULI_STRIDES_BYTES = 2 * ULI_TENSORS * 3 * sizeof(int64_t) };
+/* Where a record's strides are. */
+static inline void *
+uli_record_strides(const struct uli_record *record)
+{
+    return (struct uli_eager_slot *)(uintptr_t)record + 1;
+}
 
 /* Flags by index: two for READY and EAGER, by call, one for each chunk. */
 enum uli_flag {
@@ -173,6 +196,8 @@ struct uli_local {
 struct uli_pair_work {
     struct uli_items in, out; /* from and to the peer, in plan order */
     bool slot;                /* all of it goes through the eager slots */
+    bool loaded;              /* the peer is a loaded source of sums */
+    bool stale;               /* boxes are of other strides than the call's */
     int64_t last_sum;         /* last sum that the peer is a source of, or -1 */
 };
 struct uli_work {
@@ -183,6 +208,7 @@ struct uli_work {
     int64_t nlocals;
     int64_t copied_bytes; /* stored at peers and at itself, in all */
     bool remote_shares;   /* remote peers get shares of sums */
+    bool stale_sums;      /* as `stale` of pairs */
     bool streams;         /* anything goes through a ring here */
     bool staged_sums;     /* some sums are not of loads only */
 };
@@ -237,9 +263,9 @@ struct uli_pair {
     /* Remote: where the pair flags and eager slots that the bounce buffer
      * stands for lie at the peer. */
     struct uli_address flags_at, eager_at;
-    int64_t slot_at_bytes;          /* of the eager slots at eager_at */
-    int64_t *src_bytes, *dst_bytes; /* [tensors] extents at the peer, of the
-                                     * operation in flight */
+    int64_t slot_at_bytes;                /* of the eager slots at eager_at */
+    const int64_t *src_bytes, *dst_bytes; /* [tensors] extents at the peer, of
+                                           * the operation in flight */
     const struct uli_tr_ops *reader;
     uint64_t produced, consumed; /* by this rank */
 
@@ -293,9 +319,12 @@ struct uli_exchange {
     void (*record)(
         struct uli_exchange *exchange, int32_t p, struct uli_record *record_p);
     /* Looks at a peer's record that is OK and of the same direction; false =
-     * ranks disagree. May set verbs. */
+     * ranks disagree. May set verbs, and end the operation, in failure. */
     bool (*accept)(struct uli_exchange *exchange, int32_t p,
         const struct uli_record *record);
+    /* Makes work->stale_sums true to the call; false: records of their sources
+     * are not here yet. */
+    bool (*refresh_sums)(struct uli_exchange *exchange);
     /* Reports why nothing moved with rank p: sets the last error. */
     ulyx_status_t (*report)(struct uli_exchange *exchange, int32_t p);
 

@@ -41,6 +41,9 @@ struct uli_schedule_ops {
     ulyx_status_t (*connect)(struct ulyx_plan *plan);
     /* The document tables have changed; allocates. A failure shows in check. */
     void (*rebuild)(struct ulyx_plan *plan);
+    /* This rank's strides of a direction have changed (uli_plan_strides): its
+     * boxes in their places. */
+    void (*lay)(struct ulyx_plan *plan, ulyx_direction_t direction);
     /* The plan ends at this rank: tells the others. state is what the exchange
      * had, which is about to be freed. */
     void (*leave)(void *state);

@@ -34,6 +34,8 @@ struct uli_mover_ops {
     /* A call belongs to a stream once it has been started: no ulyx_request_t
      * stands for it, and ulyx_reshuffle_start is refused. */
     bool by_stream;
+    /* Calls may give strides other than creation's. */
+    bool takes_strides;
 
     /* ---- creation ---- */
 
@@ -71,13 +73,12 @@ struct uli_mover_ops {
      * that is refused here is told to the peers, who do not wait for it then.
      * Allocates nothing, takes no lock, waits for no peer; staged messages may
      * wait on the host for the device. *request_p: what to wait for, set on
-     * SUCCESS only; by_stream leaves it NULL. timeout_s: 0 = the plan's; of
-     * by_stream always the plan's. Errors: BUSY, the communicator's, of the
+     * SUCCESS only; by_stream leaves it NULL. The call's timeout_s is not for
+     * by_stream. Errors: BUSY, the communicator's, of the
      * arguments; by_stream also that of an earlier call, while this one is
      * enqueued all the same. */
-    ulyx_status_t (*start)(ulyx_plan_t *plan, ulyx_direction_t direction,
-        const void *const src[], void *const dst[], void *stream,
-        double timeout_s, ulyx_request_t **request_p);
+    ulyx_status_t (*start)(ulyx_plan_t *plan, const struct uli_plan_call *call,
+        ulyx_request_t **request_p);
     /* Tells the peers, as far as it can, that this rank refuses call n + 1.
      * Returns status with text as the last error, not logged again; or BUSY or
      * the communicator's failure. Never waits. */

@@ -107,6 +107,9 @@ host_complete(ulyx_plan_t *plan)
 {
     struct uli_exchange *exchange = &plan->exchange;
     exchange->report = pair_report;
+    exchange->record = uli_host_tell_strides;
+    exchange->accept = uli_host_take_strides;
+    exchange->refresh_sums = uli_host_refresh_sums;
     exchange->request.by_library_thread = uli_host_of(plan)->holds_thread;
     for (int32_t p = 0; p < plan->comm->nranks; p++)
         if (uli_plan_shares(plan, p))
@@ -138,32 +141,33 @@ exchange_set_up(ulyx_plan_t *plan, ulyx_direction_t direction)
     enum uli_side to = uli_plan_side(direction, false);
     exchange->work = &plan->work[direction];
     for (int32_t p = 0; p < exchange->nranks; p++) {
-        int64_t *extents = plan->extents + (int64_t)p * ULI_SIDES * ULI_TENSORS;
+        const int64_t *extents =
+            plan->extents + (int64_t)p * ULI_SIDES * ULI_TENSORS;
         exchange->pairs[p].src_bytes = extents + from * ULI_TENSORS;
         exchange->pairs[p].dst_bytes = extents + to * ULI_TENSORS;
     }
+    uli_host_use_strides(plan, direction);
 }
 
 static ulyx_status_t
-host_start(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], void *stream, double timeout_s,
+host_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
     ulyx_request_t **request_p)
 {
     struct uli_exchange *exchange = &plan->exchange;
-    if (stream)
+    if (call->stream)
         return uli_plan_refuse(
             plan, ULYX_ERR_INVALID_ARGUMENT, "stream must be NULL on the host");
     ULI_TRY(uli_comm_check(plan->comm));
     ULI_TRY(uli_exchange_take(exchange));
     uli_deadline_t deadline =
-        uli_deadline_in(uli_timeout_or(timeout_s, plan->timeout_s));
-    ulyx_status_t status = uli_plan_check_call(plan, direction, src, dst);
-    exchange->direction = direction;
+        uli_deadline_in(uli_timeout_or(call->timeout_s, plan->timeout_s));
+    ulyx_status_t status = uli_plan_check_call(plan, call);
+    exchange->direction = call->direction;
     exchange->hash =
         plan->user_hash ? plan->user_hash : uli_layout_table_hash(plan->layout);
     if (status != ULYX_SUCCESS)
         return uli_exchange_refuse(exchange, status, deadline);
-    exchange_set_up(plan, direction);
+    exchange_set_up(plan, call->direction);
     uli_exchange_start(exchange, deadline);
     *request_p = &exchange->request;
     return ULYX_SUCCESS;
@@ -413,6 +417,7 @@ host_bytes(const ulyx_plan_t *plan)
 }
 
 const struct uli_mover_ops uli_mover_host = {.name = "host",
+    .takes_strides = true,
     .serves = host_serves,
     .check = host_check,
     .prepare = host_prepare,

@@ -53,4 +53,15 @@ bool uli_plan_closed_by(const struct uli_plan_blocks *blocks, int32_t p);
 /* No put reads from the blocks any more. */
 bool uli_plan_blocks_idle(const struct uli_plan_blocks *blocks);
 
+/* ---- strides of a call (mover_host_strides.c) ---------------------------- */
+
+/* Before a call: the own strides are plan->call's. Allocates nothing. */
+void uli_host_use_strides(ulyx_plan_t *plan, ulyx_direction_t direction);
+/* Hooks of the exchange. */
+void uli_host_tell_strides(
+    struct uli_exchange *exchange, int32_t p, struct uli_record *record);
+bool uli_host_take_strides(
+    struct uli_exchange *exchange, int32_t p, const struct uli_record *record);
+bool uli_host_refresh_sums(struct uli_exchange *exchange);
+
 #endif

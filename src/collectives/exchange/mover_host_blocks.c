@@ -119,13 +119,14 @@ size_chunks(ulyx_plan_t *plan, const struct demand *demand, int64_t in_flight)
 }
 
 /* What eager slots carry at most, but for their records: what comes in, or, at
- * remote peers, goes out. With tables an update may give them anything. */
+ * remote peers, goes out. With tables an update may give them anything. READY
+ * of a peer of this node has its strides in a slot's place. */
 static int64_t
 slot_bytes(const ulyx_plan_t *plan, bool in)
 {
-    int64_t most = 0;
+    int64_t most = in ? ULI_STRIDES_BYTES : 0;
     if (uli_layout_has_tables(plan->layout))
-        return plan->slot_limit;
+        return uli_max(plan->slot_limit, most);
     for (int direction = 0; direction < ULYX_DIRECTIONS; direction++)
         for (int32_t p = 0;
              plan->directions >> direction & 1 && p < plan->comm->nranks; p++) {

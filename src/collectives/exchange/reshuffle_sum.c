@@ -241,6 +241,9 @@ uli_sums_progress(struct uli_exchange *exchange)
 {
     const struct uli_work *work = exchange->work;
     bool advanced = false;
+    if (exchange->sum < work->nsums && work->stale_sums &&
+        !exchange->refresh_sums(exchange))
+        return false;
     while (exchange->sum < work->nsums &&
            sum_advance(exchange, &work->sums[exchange->sum])) {
         advanced = true;

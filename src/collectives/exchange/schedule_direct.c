@@ -43,6 +43,13 @@ direct_rebuild(struct ulyx_plan *plan)
 }
 
 static void
+direct_lay(struct ulyx_plan *plan, ulyx_direction_t direction)
+{
+    (void)plan;
+    (void)direction;
+}
+
+static void
 direct_leave(void *state)
 {
     (void)state;
@@ -173,8 +180,8 @@ direct_describe(const struct ulyx_plan *plan, char *text_p, size_t text_bytes)
 
 #define BY_PAIRS                                                               \
     .applicable = direct_applicable, .connect = direct_connect,                \
-    .rebuild = direct_rebuild, .leave = direct_leave, .idle = direct_idle,     \
-    .destroy = direct_destroy, .carries = direct_carries,                      \
+    .rebuild = direct_rebuild, .lay = direct_lay, .leave = direct_leave,       \
+    .idle = direct_idle, .destroy = direct_destroy, .carries = direct_carries, \
     .parts = direct_parts, .check = direct_check, .may_post = direct_may_post, \
     .start = direct_start, .progress = direct_progress, .ended = direct_ended, \
     .result = direct_result, .refuse = direct_refuse,                          \

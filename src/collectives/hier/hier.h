@@ -67,10 +67,17 @@ enum {
 
 /* ---- tables of one direction --------------------------------------------- */
 
+/* A rectangle in a tensor of this rank. */
+struct uli_hier_area {
+    int64_t batches, rows, heads;
+    struct uli_place place;
+};
+
 /* What this rank puts into a stream. */
 struct uli_hier_give {
     int64_t at, bytes; /* in the stream */
     int32_t tensor;
+    struct uli_hier_area area;
     int32_t before;    /* local rank whose share comes before, or -1 */
     int32_t acc_bytes; /* of an accumulator: a share to be added; 0: a copy */
     struct uli_box box;
@@ -80,7 +87,8 @@ struct uli_hier_take {
     int64_t at, bytes;
     int32_t tensor;
     bool sum;
-    struct uli_box box; /* of copies */
+    struct uli_hier_area area; /* of copies, as is the box */
+    struct uli_box box;
 };
 struct uli_hier_stream {
     int64_t bytes;
@@ -99,6 +107,7 @@ struct uli_hier_part {
 struct uli_hier_sum {
     int32_t tensor;
     int64_t elements;
+    struct uli_hier_area area;
     struct uli_box box; /* of the destination; its source side is dense */
     int64_t first_part;
     int32_t nparts;
@@ -357,6 +366,8 @@ ulyx_status_t uli_hier_create(struct ulyx_plan *plan);
 ulyx_status_t uli_hier_connect(struct ulyx_plan *plan);
 /* For the present document tables. */
 void uli_hier_rebuild(struct ulyx_plan *plan);
+/* Own strides of a direction have changed: boxes in their places. */
+void uli_hier_lay(struct ulyx_plan *plan, ulyx_direction_t direction);
 /* Frees all but the block. NULL is fine. */
 void uli_hier_destroy(struct uli_hier *hier);
 

@@ -2,7 +2,8 @@
  *
  * Tables of the hierarchical schedule: of the streams that leave, enter and
  * stay in this rank's node, what this rank gives and takes. Needs the strides
- * of this rank only.
+ * of this rank only; where a call has others, its boxes are made again in their
+ * places.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -61,34 +62,43 @@ build_append(struct build *b, void *array_p, int64_t *count_p, int64_t *room_p,
 /* The item in this rank's tensor (box's source side) and dense (destination
  * side), in the order of the dense one. */
 static struct uli_box
-dense_box(const struct build *b, const struct uli_hier_item *item,
-    enum uli_side side, const struct uli_place *place)
+dense_box(const struct ulyx_plan *plan, int direction, int32_t tensor,
+    bool source, const struct uli_hier_area *area)
 {
-    const struct ulyx_plan *plan = b->plan;
-    const int64_t *strides = plan->info.strides[item->tensor][side];
-    struct uli_box box = {.extent = {item->batches, item->rows, item->heads}};
-    box.run_bytes = uli_layout_shape(plan->layout)->tensors[item->tensor].dim *
-                    uli_plan_elem_bytes(plan->layout, item->tensor, side);
-    box.src_offset = place->batch * strides[0] + place->row * strides[1] +
-                     place->head * strides[2];
+    const int64_t *strides =
+        uli_plan_strides(plan, direction, plan->comm->rank, tensor, source);
+    struct uli_box box = {.extent = {area->batches, area->rows, area->heads}};
+    box.run_bytes = uli_layout_shape(plan->layout)->tensors[tensor].dim *
+                    uli_plan_elem_bytes(
+                        plan->layout, tensor, uli_plan_side(direction, source));
+    box.src_offset = uli_place_offset(&area->place, strides);
     memcpy(box.src_stride, strides, sizeof(box.src_stride));
     box.dst_stride[2] = box.run_bytes;
-    box.dst_stride[1] = box.dst_stride[2] * item->heads;
-    box.dst_stride[0] = box.dst_stride[1] * item->rows;
+    box.dst_stride[1] = box.dst_stride[2] * area->heads;
+    box.dst_stride[0] = box.dst_stride[1] * area->rows;
     uli_box_normalize(&box);
     return box;
 }
 
 /* From dense to the tensor, still in the order of the dense side. */
 static struct uli_box
-box_turned(struct uli_box box)
+turned_box(const struct ulyx_plan *plan, int direction, int32_t tensor,
+    const struct uli_hier_area *area)
 {
+    struct uli_box box = dense_box(plan, direction, tensor, false, area);
     struct uli_box out = box;
     out.dst_offset = box.src_offset;
     out.src_offset = box.dst_offset;
     memcpy(out.dst_stride, box.src_stride, sizeof(out.dst_stride));
     memcpy(out.src_stride, box.dst_stride, sizeof(out.src_stride));
     return out;
+}
+
+static struct uli_hier_area
+area_of(const struct uli_hier_item *item, const struct uli_place *place)
+{
+    return (struct uli_hier_area){
+        item->batches, item->rows, item->heads, *place};
 }
 
 /* ---- items --------------------------------------------------------------- */
@@ -106,8 +116,9 @@ add_give(struct build *b, struct uli_hier_stream *stream,
     give->tensor = item->tensor;
     give->before = i ? b->h->nodes.local[item->givers[i - 1].rank] : -1;
     give->acc_bytes = item->sum && item->ngivers > 1 ? (int32_t)item->unit : 0;
+    give->area = area_of(item, &item->givers[i]);
     give->box =
-        dense_box(b, item, uli_plan_side(b->direction, true), &item->givers[i]);
+        dense_box(b->plan, b->direction, item->tensor, true, &give->area);
 }
 
 static void
@@ -123,8 +134,9 @@ add_take(struct build *b, struct uli_hier_stream *stream,
     take->tensor = item->tensor;
     take->sum = item->sum;
     if (!item->sum) {
-        take->box = box_turned(
-            dense_box(b, item, uli_plan_side(b->direction, false), dst));
+        take->area = area_of(item, dst);
+        take->box =
+            turned_box(b->plan, b->direction, item->tensor, &take->area);
         return;
     }
     struct share *share = build_append(
@@ -224,15 +236,12 @@ static void
 set_sum(
     const struct build *b, struct uli_hier_sum *sum, const struct share *share)
 {
-    const struct uli_hier_item item = {.tensor = share->tensor,
-        .batches = share->batches,
-        .rows = share->rows,
-        .heads = share->heads};
     int64_t dim = uli_layout_shape(b->h->layout)->tensors[share->tensor].dim;
     sum->tensor = share->tensor;
     sum->elements = share->batches * share->rows * share->heads * dim;
-    sum->box = box_turned(
-        dense_box(b, &item, uli_plan_side(b->direction, false), &share->dst));
+    sum->area = (struct uli_hier_area){
+        share->batches, share->rows, share->heads, share->dst};
+    sum->box = turned_box(b->plan, b->direction, sum->tensor, &sum->area);
     sum->first_part = b->work->nparts;
 }
 
@@ -295,6 +304,31 @@ uli_hier_build(
     h->table_bytes -= b.share_room * (int64_t)sizeof(*b.shares);
     free(b.shares);
     return status;
+}
+
+void
+uli_hier_lay(struct ulyx_plan *plan, ulyx_direction_t direction)
+{
+    struct uli_hier *h = uli_hier_of(&plan->exchange);
+    struct uli_hier_work *work = &h->work[direction];
+    for (int32_t i = 0; i < h->nrails; i++) {
+        struct uli_hier_stream *stream = &work->streams[i];
+        for (int64_t k = 0; k < stream->ngives; k++) {
+            struct uli_hier_give *give = &stream->gives[k];
+            give->box =
+                dense_box(plan, direction, give->tensor, true, &give->area);
+        }
+        for (int64_t k = 0; k < stream->ntakes; k++) {
+            struct uli_hier_take *take = &stream->takes[k];
+            if (!take->sum)
+                take->box =
+                    turned_box(plan, direction, take->tensor, &take->area);
+        }
+    }
+    for (int64_t k = 0; k < work->nsums; k++) {
+        struct uli_hier_sum *sum = &work->sums[k];
+        sum->box = turned_box(plan, direction, sum->tensor, &sum->area);
+    }
 }
 
 void

@@ -156,6 +156,7 @@ const struct uli_schedule_ops uli_schedule_hier = {
     .create = uli_hier_create,
     .connect = uli_hier_connect,
     .rebuild = uli_hier_rebuild,
+    .lay = uli_hier_lay,
     .leave = hier_leave,
     .idle = hier_idle,
     .destroy = hier_destroy,

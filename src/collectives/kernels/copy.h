@@ -28,6 +28,10 @@ struct uli_box {
  * runs). Addresses visited are the same set, pairwise. */
 void uli_box_normalize(struct uli_box *box);
 
+/* Joins loops that follow each other, and the innermost with the run, where
+ * both sides are adjacent. The order of the bytes stays. */
+void uli_box_merge(struct uli_box *box);
+
 int64_t uli_box_bytes(const struct uli_box *box);
 
 /* Cuts [begin, end) of the box's runs, counted in loop order of the

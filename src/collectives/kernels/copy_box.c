@@ -83,17 +83,57 @@ axes_inside(const struct uli_box *box, int a, int b)
     return da < db || (da == db && sa < sb);
 }
 
-void
-uli_box_normalize(struct uli_box *box)
+/* Dimensions of one entry go; of a box without bytes all do. False: it is one.
+ */
+static bool
+drop_ones(struct uli_box *box)
 {
     if (uli_box_bytes(box) == 0) {
         *box = (struct uli_box){.extent = {1, 1, 0}};
-        return;
+        return false;
     }
     for (int i = 0; i < 3; i++) {
         if (box->extent[i] == 1)
             drop_dim(box, i);
     }
+    return true;
+}
+
+/* A loop is the next inner one repeated, or the innermost one the run. */
+static bool
+merge_neighbours(struct uli_box *box)
+{
+    for (int i = 2; i >= 0; i--) {
+        int64_t inner = i == 2 ? 1 : box->extent[i + 1];
+        int64_t dst = i == 2 ? box->run_bytes : box->dst_stride[i + 1];
+        int64_t src = i == 2 ? box->run_bytes : box->src_stride[i + 1];
+        if (box->extent[i] == 1 || box->dst_stride[i] != dst * inner ||
+            box->src_stride[i] != src * inner)
+            continue;
+        if (i == 2)
+            box->run_bytes *= box->extent[2];
+        else
+            box->extent[i + 1] *= box->extent[i];
+        drop_dim(box, i);
+        return true;
+    }
+    return false;
+}
+
+void
+uli_box_merge(struct uli_box *box)
+{
+    if (!drop_ones(box))
+        return;
+    while (merge_neighbours(box))
+        continue;
+}
+
+void
+uli_box_normalize(struct uli_box *box)
+{
+    if (!drop_ones(box))
+        return;
     while (merge_once(box))
         continue;
     if (axes_inside(box, 0, 1))

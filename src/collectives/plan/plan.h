@@ -28,6 +28,27 @@ enum uli_stride_mark {
 };
 typedef uint8_t uli_stride_marks_t[ULI_SIDES];
 
+/* A tensor whose strides are looked at. */
+struct uli_strided {
+    const char *name, *field; /* "src_strides", "": of tensor `number` */
+    int32_t number;
+    int64_t counts[3], dense[3];
+    int64_t first;     /* row */
+    int64_t axis_rows; /* that the row stride leads through */
+    int64_t run_bytes; /* of a row and head */
+};
+
+/* One call of a plan. Arrays are the caller's, for the call only. */
+struct uli_plan_call {
+    ulyx_direction_t direction;
+    const void *const *src;
+    void *const *dst;
+    /* [ntensors], three zeros: dense; NULL: as at creation. */
+    const int64_t (*src_strides)[3], (*dst_strides)[3];
+    void *stream;
+    double timeout_s; /* 0 = the plan's */
+};
+
 /* What create needs, in the library's own terms. Arrays are the caller's,
  * for the call only. */
 struct uli_plan_params {
@@ -113,7 +134,10 @@ struct ulyx_plan {
     struct uli_plan_room room[ULYX_DIRECTIONS];
     struct uli_work work[ULYX_DIRECTIONS];
     struct uli_sum_pool pools[ULYX_DIRECTIONS];
-    struct uli_sum_pool scratch_pool; /* one sum of another owner */
+    struct uli_call_strides call; /* own, of the call that was started last */
+    /* [nranks]: those by which the tables of a direction lie; NULL of
+     * directions that are not used, and of movers that take none. */
+    struct uli_call_strides *laid[ULYX_DIRECTIONS];
 
     int64_t seq_heads[ULI_TENSORS]; /* as in the parameters */
 
@@ -177,19 +201,17 @@ bool uli_plan_shares(const ulyx_plan_t *plan, int32_t p);
 /* ---- one call (plan_start.c) --------------------------------------------- */
 
 /* As ulyx_reshuffle_execute, but for the wait: *request_p is what to wait for,
- * or NULL where the call is its stream's. timeout_s is the plan's. */
-ulyx_status_t uli_plan_execute(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], void *stream,
-    ulyx_request_t **request_p);
+ * or NULL where the call is its stream's. */
+ulyx_status_t uli_plan_execute(ulyx_plan_t *plan,
+    const struct uli_plan_call *call, ulyx_request_t **request_p);
 /* As ulyx_reshuffle_start. */
-ulyx_status_t uli_plan_start(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], double timeout_s,
-    ulyx_request_t **request_p);
+ulyx_status_t uli_plan_start(ulyx_plan_t *plan,
+    const struct uli_plan_call *call, ulyx_request_t **request_p);
 
 /* Checks a call's arguments and notes them in plan->exchange: pointers and
- * where they lie. */
-ulyx_status_t uli_plan_check_call(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[]);
+ * where they lie; strides in plan->call. */
+ulyx_status_t uli_plan_check_call(
+    ulyx_plan_t *plan, const struct uli_plan_call *call);
 
 /* Refuses the next call for a reason that the public edge found. */
 ulyx_status_t uli_plan_refuse(
@@ -219,6 +241,32 @@ ulyx_status_t uli_plan_mark_strides(const struct uli_layout *layout,
     uli_strides_t strides[ULI_TENSORS], uli_stride_marks_t marks[ULI_TENSORS]);
 /* Dense strides of all ranks for the present rows; cannot fail. */
 void uli_plan_fill_strides(ulyx_plan_t *plan);
+
+/* Three zeros become the dense strides, and so do strides that lead nowhere;
+ * then none may be negative, and no two elements may overlap. Errors:
+ * INVALID_ARGUMENT, by the tensor's name. */
+ulyx_status_t uli_strides_settle(
+    const struct uli_strided *tensor, int64_t strides[3]);
+/* The own strides of a call, checked against the present rows: plan->call.
+ * Errors: of uli_strides_settle. */
+ulyx_status_t uli_plan_take_strides(
+    ulyx_plan_t *plan, const struct uli_plan_call *call);
+/* Bytes of each tensor of a rank by strides that it has told; false: they are
+ * negative, or the bytes pass 64 bits. */
+bool uli_plan_measure_strides(const struct uli_layout *layout, int32_t ntensors,
+    int32_t rank, ulyx_direction_t direction, struct uli_call_strides *strides);
+/* By which a tensor of a rank lies in a direction's tables. */
+static inline const int64_t *
+uli_plan_strides(const ulyx_plan_t *plan, ulyx_direction_t direction,
+    int32_t rank, int32_t tensor, bool source)
+{
+    const struct uli_call_strides *laid = plan->laid[direction];
+    enum uli_side side = uli_plan_side(direction, source);
+    if (laid && laid[rank].given)
+        return laid[rank].at[source][tensor];
+    return rank == plan->comm->rank ? plan->info.strides[tensor][side]
+                                    : plan->ranks[rank].strides[tensor][side];
+}
 
 /* A tensor as a set of runs of bytes. counts 0 = no elements. */
 struct uli_grid {
@@ -251,6 +299,12 @@ void uli_plan_remeasure(ulyx_plan_t *plan);
 void uli_plan_fill_extents(ulyx_plan_t *plan);
 /* Fills the tables from the gathered strides (plan_fill.c). Cannot fail. */
 void uli_plan_build(ulyx_plan_t *plan);
+/* Boxes once more, in place, where plan->laid has changed: what moves with
+ * rank p; what this rank moves to itself; sums. (plan_fill.c) */
+void uli_plan_lay_pair(
+    ulyx_plan_t *plan, ulyx_direction_t direction, int32_t p);
+void uli_plan_lay_own(ulyx_plan_t *plan, ulyx_direction_t direction);
+void uli_plan_lay_sums(ulyx_plan_t *plan, ulyx_direction_t direction);
 void uli_plan_free_tables(ulyx_plan_t *plan);
 /* May anything travel from p to this rank by a ring? At most *bytes_p. */
 bool uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p);
@@ -266,13 +320,22 @@ struct uli_move uli_plan_by_node(
 /* Canonical form of a sum whose source strides are `src`: dimensions by
  * destination stride, merged where all sides are adjacent. (plan_sum.c) */
 void uli_plan_normalize_sum(struct uli_sum *sum, int64_t (*src)[3]);
-/* Makes the sum of a move in canonical form, in the pool's next places.
- * (plan_sum.c) */
+/* In what order the dimensions {batch, row, head} of a move are looped over in
+ * a stream, outermost first. Alike at both ends. (plan_sum.c) */
+void uli_plan_stream_order(const ulyx_plan_t *plan, ulyx_direction_t direction,
+    const struct uli_move *move, int order_p[3]);
+/* Makes the sum of a move, whose sources are known: in canonical form, or,
+ * where any source is a stream, in that stream's order. Its arrays are the
+ * pool's next places. (plan_sum.c) */
 void uli_plan_make_sum(const ulyx_plan_t *plan, ulyx_direction_t direction,
     const struct uli_move *move, struct uli_sum_pool *pool,
-    struct uli_sum *sum_p);
-int64_t uli_plan_offset(const ulyx_plan_t *plan, int32_t tensor,
-    enum uli_side side, const struct uli_place *place);
+    struct uli_sum_item *sum_p);
+static inline int64_t
+uli_place_offset(const struct uli_place *place, const int64_t strides[3])
+{
+    return place->batch * strides[0] + place->row * strides[1] +
+           place->head * strides[2];
+}
 
 /* ---- agreement (plan_agree.c) -------------------------------------------- */
 

@@ -7,9 +7,9 @@
  * that any update can give). Build, after it and after every update, fills
  * in; it only writes into what is there, so it cannot fail.
  *
- * Both ends of a pair walk its moves in one order and build the same boxes
- * from the same gathered strides, so they agree, without a flag, on verbs and
- * on the order of bytes in a stream.
+ * Both ends of a pair walk its moves in one order and take verbs and the order
+ * of bytes in a stream from the same gathered strides, so they agree on them
+ * without a flag, whatever strides a call has at either end.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -178,6 +178,8 @@ get_work(ulyx_plan_t *plan, int direction)
     struct uli_work *work = &plan->work[direction];
     int32_t nranks = plan->comm->nranks;
     if (!plan_new_array(plan, &work->pairs, nranks, sizeof(*work->pairs)) ||
+        !plan_new_array(plan, &plan->laid[direction], nranks,
+            sizeof(*plan->laid[direction])) ||
         !plan_new_array(plan, &work->sums, room->sums, sizeof(*work->sums)) ||
         !plan_new_array(
             plan, &work->locals, room->locals, sizeof(*work->locals)) ||
@@ -217,8 +219,7 @@ uli_plan_measure(ulyx_plan_t *plan)
     bool good =
         plan_new_array(plan, &plan->scratch, uli_layout_scratch(plan->layout),
             sizeof(*plan->scratch)) &&
-        plan_new_array(plan, &plan->by_node, nranks, sizeof(*plan->by_node)) &&
-        get_pool(plan, &plan->scratch_pool, nranks);
+        plan_new_array(plan, &plan->by_node, nranks, sizeof(*plan->by_node));
     for (int direction = 0; good && direction < ULYX_DIRECTIONS; direction++) {
         struct uli_plan_room *room = &plan->room[direction];
         struct measure m = {plan, room, direction};
@@ -281,11 +282,11 @@ uli_plan_free_tables(ulyx_plan_t *plan)
         free(work->pairs);
         free(work->sums);
         free(work->locals);
+        free(plan->laid[direction]);
         free(plan->room[direction].in);
         free(plan->room[direction].out);
         free_pool(&plan->pools[direction]);
     }
-    free_pool(&plan->scratch_pool);
     free(plan->scratch);
     free(plan->by_node);
     free(plan->exchange.sum_offsets);

@@ -21,7 +21,18 @@ struct fill {
     struct uli_work *work;
     ulyx_direction_t direction;
     enum uli_side from, to;
+    int32_t other; /* of a pair that is laid again */
 };
+
+static struct fill
+fill_of(ulyx_plan_t *plan, int direction)
+{
+    return (struct fill){.plan = plan,
+        .work = &plan->work[direction],
+        .direction = direction,
+        .from = uli_plan_side(direction, true),
+        .to = uli_plan_side(direction, false)};
+}
 
 /* Can a rank's memory be reached here, being a window? */
 static bool
@@ -32,36 +43,81 @@ side_is_window(const struct fill *f, int32_t rank, bool source)
            ULYX_POINTER_WINDOW;
 }
 
-static void
-make_box(const struct fill *f, const struct uli_move *move, struct uli_box *box)
+/* Where a move's rectangle lies in the tensor of a rank, in loop order. */
+struct place_side {
+    int64_t offset, stride[3];
+};
+
+static struct place_side
+side_placed(const struct fill *f, const struct uli_move *move,
+    const struct uli_place *place, bool source, const int order[3])
 {
-    const ulyx_plan_t *plan = f->plan;
-    const struct uli_place *src = move->sources;
-    int32_t t = move->tensor;
-    memset(box, 0, sizeof(*box));
-    box->extent[0] = move->batches;
-    box->extent[1] = move->rows;
-    box->extent[2] = move->heads;
-    box->run_bytes = uli_layout_shape(plan->layout)->tensors[t].dim *
-                     uli_plan_elem_bytes(plan->layout, t, f->to);
-    box->dst_offset = uli_plan_offset(plan, t, f->to, &move->dst);
-    memcpy(box->dst_stride, plan->ranks[move->dst.rank].strides[t][f->to],
-        sizeof(box->dst_stride));
-    if (move->nsources) {
-        box->src_offset = uli_plan_offset(plan, t, f->from, src);
-        memcpy(box->src_stride, plan->ranks[src->rank].strides[t][f->from],
-            sizeof(box->src_stride));
-    } else {
-        memcpy(box->src_stride, box->dst_stride, sizeof(box->src_stride));
-    }
-    uli_box_normalize(box);
+    const int64_t *strides = uli_plan_strides(
+        f->plan, f->direction, place->rank, move->tensor, source);
+    return (struct place_side){uli_place_offset(place, strides),
+        {strides[order[0]], strides[order[1]], strides[order[2]]}};
 }
 
-/* Which side of a pair moves a copy, and how; NONE at the other side. */
-static int32_t
-copy_verb(const struct fill *f, int32_t src, int32_t dst, bool slot,
-    const struct uli_box *box)
+/* And in a stream. */
+static struct place_side
+side_packed(const int64_t extent[3], int64_t run_bytes)
 {
+    int64_t line = extent[2] * run_bytes;
+    return (struct place_side){0, {extent[1] * line, line, run_bytes}};
+}
+
+/* A move between tensors as they lie in this call. dst or src NULL: that end
+ * is a stream. Loops are in the stream's order. */
+static void
+make_box(const struct fill *f, const struct uli_move *move,
+    const struct uli_place *dst, const struct uli_place *src,
+    struct uli_box *box)
+{
+    const int64_t extents[3] = {move->batches, move->rows, move->heads};
+    struct place_side to, from;
+    int order[3];
+    uli_plan_stream_order(f->plan, f->direction, move, order);
+    for (int d = 0; d < 3; d++)
+        box->extent[d] = extents[order[d]];
+    box->run_bytes =
+        uli_layout_shape(f->plan->layout)->tensors[move->tensor].dim *
+        uli_plan_elem_bytes(
+            f->plan->layout, move->tensor, dst ? f->to : f->from);
+    to = dst ? side_placed(f, move, dst, false, order)
+             : side_packed(box->extent, box->run_bytes);
+    from = src ? side_placed(f, move, src, true, order)
+               : side_packed(box->extent, box->run_bytes);
+    box->dst_offset = to.offset;
+    box->src_offset = from.offset;
+    memcpy(box->dst_stride, to.stride, sizeof(to.stride));
+    memcpy(box->src_stride, from.stride, sizeof(from.stride));
+}
+
+/* Bytes that are adjacent at both ends as creation had them, which both know.
+ */
+static int64_t
+usual_run(const struct fill *f, const struct uli_move *move)
+{
+    const struct uli_rank_info *ranks = f->plan->ranks;
+    const struct uli_place *src = move->sources;
+    int32_t t = move->tensor;
+    struct uli_box box = {.extent = {move->batches, move->rows, move->heads},
+        .run_bytes = uli_layout_shape(f->plan->layout)->tensors[t].dim *
+                     uli_plan_elem_bytes(f->plan->layout, t, f->to)};
+    memcpy(box.dst_stride, ranks[move->dst.rank].strides[t][f->to],
+        sizeof(box.dst_stride));
+    memcpy(box.src_stride, ranks[src->rank].strides[t][f->from],
+        sizeof(box.src_stride));
+    uli_box_normalize(&box);
+    return box.run_bytes;
+}
+
+/* Which side of a pair moves a copy, and how; NONE at the other side. No
+ * matter of a call's strides. */
+static int32_t
+copy_verb(const struct fill *f, const struct uli_move *move, bool slot)
+{
+    int32_t src = move->sources[0].rank, dst = move->dst.rank;
     bool mine = dst == f->plan->comm->rank;
     int64_t min_row = f->plan->ranks[dst].cma_min_row;
     if (slot || uli_comm_is_remote(f->plan->comm, mine ? src : dst))
@@ -70,9 +126,25 @@ copy_verb(const struct fill *f, int32_t src, int32_t dst, bool slot,
         return mine ? ULI_VERB_NONE : ULI_VERB_STORE;
     if (side_is_window(f, src, true))
         return mine ? ULI_VERB_LOAD : ULI_VERB_NONE;
-    if (f->to == ULI_SIDE_SEQ && min_row > 0 && box->run_bytes >= min_row)
+    if (f->to == ULI_SIDE_SEQ && min_row > 0 && usual_run(f, move) >= min_row)
         return ULI_VERB_READ;
     return ULI_VERB_STREAM;
+}
+
+/* Of a copy by this rank's verb. Who may read at the other end may as well
+ * take a stream, and then in its order. */
+static void
+copy_box(const struct fill *f, const struct uli_move *move, int32_t verb,
+    struct uli_box *box)
+{
+    bool mine = move->dst.rank == f->plan->comm->rank;
+    bool both = verb != ULI_VERB_STREAM && (mine || verb != ULI_VERB_READ);
+    make_box(f, move, mine || both ? &move->dst : NULL,
+        !mine || both ? move->sources : NULL, box);
+    if (verb == ULI_VERB_STREAM || verb == ULI_VERB_READ)
+        uli_box_merge(box);
+    else
+        uli_box_normalize(box);
 }
 
 static struct uli_item *
@@ -90,52 +162,73 @@ add_local(struct fill *f, const struct uli_move *move)
     struct uli_local *local = &f->work->locals[f->work->nlocals++];
     local->tensor = move->tensor;
     local->zero = move->kind == ULI_MOVE_ZERO;
-    make_box(f, move, &local->box);
-    f->work->copied_bytes += uli_box_bytes(&local->box);
+    if (local->zero)
+        make_box(f, move, &move->dst, NULL, &local->box);
+    else
+        make_box(f, move, &move->dst, move->sources, &local->box);
+    uli_box_normalize(&local->box);
 }
 
-/* The runs of source s of a sum, as they travel. */
-static void
-share_box(const struct uli_sum *sum, int32_t s, struct uli_box *box)
+/* Does the share of a rank in sums of another come by a stream? */
+static bool
+share_streams(const struct fill *f, int32_t source, int32_t owner)
 {
-    memset(box, 0, sizeof(*box));
-    memcpy(box->extent, sum->extent, sizeof(box->extent));
-    memcpy(box->src_stride, sum->src_stride[s], sizeof(box->src_stride));
-    box->src_offset = sum->src_offset[s];
-    box->run_bytes = sum->run * uli_dtype_size(sum->partial_dtype);
+    int32_t other = source == f->plan->comm->rank ? owner : source;
+    return !side_is_window(f, source, true) || f->work->pairs[other].slot ||
+           uli_comm_is_remote(f->plan->comm, other);
+}
+
+/* The next source of a sum, which has index `index`. */
+static void
+add_source(struct fill *f, const struct uli_move *move, int32_t s,
+    int64_t index, struct uli_sum_item *sum)
+{
+    struct uli_sum_source *source = &sum->sources[s];
+    int32_t me = f->plan->comm->rank;
+    source->rank = move->sources[s].rank;
+    source->stream = false;
+    if (source->rank == me)
+        return;
+    struct uli_pair_work *pair = &f->work->pairs[source->rank];
+    pair->last_sum = index;
+    source->stream = share_streams(f, source->rank, me);
+    pair->loaded |= !source->stream;
+    if (!source->stream)
+        return;
+    source->item = pair->in.count;
+    sum->loads_only = false;
+    struct uli_item *item = add_item(&pair->in, move->tensor, index);
+    item->verb = ULI_VERB_STREAM;
+    make_box(f, move, NULL, NULL, &item->box); /* the sum has its place */
 }
 
 static void
 add_sum(struct fill *f, const struct uli_move *unsorted)
 {
-    const struct uli_move by_node = uli_plan_by_node(f->plan, unsorted);
-    const struct uli_move *move = &by_node;
+    const struct uli_move move = uli_plan_by_node(f->plan, unsorted);
     struct uli_sum_pool *pool = &f->plan->pools[f->direction];
     int64_t index = f->work->nsums++;
     struct uli_sum_item *sum = &f->work->sums[index];
-    sum->tensor = move->tensor;
+    sum->tensor = move.tensor;
     sum->loads_only = true;
     sum->sources = pool->sources + pool->used;
-    uli_plan_make_sum(f->plan, f->direction, move, pool, &sum->sum);
-    pool->used += move->nsources;
-    for (int32_t s = 0; s < move->nsources; s++) {
-        struct uli_sum_source *source = &sum->sources[s];
-        source->rank = move->sources[s].rank;
-        source->stream = false;
-        if (source->rank == f->plan->comm->rank)
-            continue;
-        struct uli_pair_work *pair = &f->work->pairs[source->rank];
-        pair->last_sum = index;
-        if (side_is_window(f, source->rank, true) && !pair->slot &&
-            !uli_comm_is_remote(f->plan->comm, source->rank))
-            continue;
-        source->stream = true;
-        source->item = pair->in.count;
-        sum->loads_only = false;
-        struct uli_item *item = add_item(&pair->in, move->tensor, index);
-        item->verb = ULI_VERB_STREAM;
-        share_box(&sum->sum, s, &item->box);
-    }
+    for (int32_t s = 0; s < move.nsources; s++)
+        add_source(f, &move, s, index, sum);
+    uli_plan_make_sum(f->plan, f->direction, &move, pool, sum);
+    pool->used += move.nsources;
+}
+
+/* A copy from another rank. */
+static void
+add_copy_in(struct fill *f, const struct uli_move *move)
+{
+    struct uli_pair_work *pair = &f->work->pairs[move->sources[0].rank];
+    int32_t verb = copy_verb(f, move, pair->slot);
+    if (verb == ULI_VERB_NONE)
+        return;
+    struct uli_item *item = add_item(&pair->in, move->tensor, -1);
+    item->verb = verb;
+    copy_box(f, move, verb, &item->box);
 }
 
 static bool
@@ -153,32 +246,21 @@ fill_in(void *context, const struct uli_move *move)
         add_local(f, move);
         return true;
     }
-    int32_t p = move->sources[0].rank;
-    struct uli_pair_work *pair = &f->work->pairs[p];
-    struct uli_item *item = add_item(&pair->in, move->tensor, -1);
-    make_box(f, move, &item->box);
-    item->verb = copy_verb(f, p, me, pair->slot, &item->box);
-    if (item->verb == ULI_VERB_LOAD)
-        f->work->copied_bytes += uli_box_bytes(&item->box);
-    pair->in.count -= item->verb == ULI_VERB_NONE;
+    add_copy_in(f, move);
     return true;
 }
 
 /* This rank's share of another's sum. */
 static void
 add_share(
-    struct fill *f, struct uli_pair_work *pair, const struct uli_move *unsorted)
+    struct fill *f, struct uli_pair_work *pair, const struct uli_move *move)
 {
-    ulyx_plan_t *plan = f->plan;
-    const struct uli_move move = uli_plan_by_node(plan, unsorted);
-    struct uli_item *item = add_item(&pair->out, move.tensor, 0);
-    struct uli_sum sum;
+    struct uli_item *item = add_item(&pair->out, move->tensor, 0);
     item->verb = ULI_VERB_STREAM;
-    plan->scratch_pool.used = 0;
-    uli_plan_make_sum(plan, f->direction, &move, &plan->scratch_pool, &sum);
-    for (int32_t s = 0; s < move.nsources; s++)
-        if (move.sources[s].rank == plan->comm->rank)
-            share_box(&sum, s, &item->box);
+    for (int32_t s = 0; s < move->nsources; s++)
+        if (move->sources[s].rank == f->plan->comm->rank)
+            make_box(f, move, NULL, &move->sources[s], &item->box);
+    uli_box_merge(&item->box);
 }
 
 static bool
@@ -191,20 +273,43 @@ fill_out(void *context, const struct uli_move *move)
     if (uli_plan_carries(plan, move))
         return true;
     if (move->kind == ULI_MOVE_COPY) {
+        int32_t verb = copy_verb(f, move, pair->slot);
+        if (verb == ULI_VERB_NONE)
+            return true;
         struct uli_item *item = add_item(&pair->out, move->tensor, -1);
-        make_box(f, move, &item->box);
-        item->verb = copy_verb(f, me, p, pair->slot, &item->box);
-        if (item->verb == ULI_VERB_STORE)
-            f->work->copied_bytes += uli_box_bytes(&item->box);
-        pair->out.count -= item->verb == ULI_VERB_NONE;
+        item->verb = verb;
+        copy_box(f, move, verb, &item->box);
         return true;
     }
-    bool remote = uli_comm_is_remote(plan->comm, p);
-    if (side_is_window(f, me, true) && !pair->slot && !remote)
+    if (!share_streams(f, me, p))
         return true;
-    f->work->remote_shares |= remote;
+    f->work->remote_shares |= uli_comm_is_remote(plan->comm, p);
     add_share(f, pair, move);
     return true;
+}
+
+/* ---- all of a direction ------------------------------------------------- */
+
+static int64_t
+items_bytes(const struct uli_items *items, int32_t verb)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < items->count; i++)
+        if (items->at[i].verb == verb)
+            bytes += uli_box_bytes(&items->at[i].box);
+    return bytes;
+}
+
+static int64_t
+count_copied(const struct uli_work *work, int32_t nranks)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < work->nlocals; i++)
+        bytes += uli_box_bytes(&work->locals[i].box);
+    for (int32_t p = 0; p < nranks; p++)
+        bytes += items_bytes(&work->pairs[p].in, ULI_VERB_LOAD) +
+                 items_bytes(&work->pairs[p].out, ULI_VERB_STORE);
+    return bytes;
 }
 
 /* What the items go by, and whether that takes rings here: not those that this
@@ -239,12 +344,14 @@ fill_direction(struct fill *f)
 {
     ulyx_plan_t *plan = f->plan;
     int32_t me = plan->comm->rank, nranks = plan->comm->nranks;
-    f->work->nsums = f->work->nlocals = f->work->copied_bytes = 0;
-    f->work->remote_shares = false;
+    f->work->nsums = f->work->nlocals = 0;
+    f->work->remote_shares = f->work->stale_sums = false;
     plan->pools[f->direction].used = 0;
     for (int32_t p = 0; p < nranks; p++) {
         struct uli_pair_work *pair = &f->work->pairs[p];
+        plan->laid[f->direction][p].given = false;
         pair->in.count = pair->out.count = 0;
+        pair->loaded = pair->stale = false;
         pair->last_sum = -1;
         pair->slot = p != me && uli_plan_slot(plan, f->direction, p);
     }
@@ -257,6 +364,7 @@ fill_direction(struct fill *f)
                     plan->scratch, fill_out, f);
     }
     note_streams(f);
+    f->work->copied_bytes = count_copied(f->work, nranks);
 }
 
 void
@@ -280,9 +388,92 @@ uli_plan_build(ulyx_plan_t *plan)
         uli_plan_fill_strides(plan);
     uli_plan_fill_extents(plan);
     for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
-        struct fill f = {plan, &plan->work[direction], direction,
-            uli_plan_side(direction, true), uli_plan_side(direction, false)};
+        struct fill f = fill_of(plan, direction);
         if (plan->directions >> direction & 1)
             fill_direction(&f);
     }
+}
+
+/* ---- once more, by other strides ----------------------------------------- */
+
+/* Walks a pair's moves again: items are as many as before, and shares of sums
+ * as they were. */
+static bool
+lay_in(void *context, const struct uli_move *move)
+{
+    struct fill *f = context;
+    int32_t me = f->plan->comm->rank;
+    if (uli_plan_carries(f->plan, move))
+        return true;
+    if (move->kind == ULI_MOVE_COPY)
+        add_copy_in(f, move);
+    else if (share_streams(f, f->other, me))
+        f->work->pairs[f->other].in.count++;
+    return true;
+}
+
+void
+uli_plan_lay_pair(ulyx_plan_t *plan, ulyx_direction_t direction, int32_t p)
+{
+    struct fill f = fill_of(plan, direction);
+    struct uli_pair_work *pair = &f.work->pairs[p];
+    f.other = p;
+    pair->in.count = pair->out.count = 0;
+    pair->stale = false;
+    for (int32_t t = 0; t < plan->exchange.ntensors; t++) {
+        uli_layout_each_move(plan->layout, direction, t, plan->comm->rank, p,
+            plan->scratch, lay_in, &f);
+        uli_layout_each_move(plan->layout, direction, t, p, plan->comm->rank,
+            plan->scratch, fill_out, &f);
+    }
+}
+
+static bool
+lay_local(void *context, const struct uli_move *move)
+{
+    struct fill *f = context;
+    if (!uli_plan_carries(f->plan, move) && move->kind != ULI_MOVE_SUM &&
+        (move->kind == ULI_MOVE_ZERO ||
+            move->sources[0].rank == f->plan->comm->rank))
+        add_local(f, move);
+    return true;
+}
+
+static bool
+lay_sum(void *context, const struct uli_move *unsorted)
+{
+    struct fill *f = context;
+    if (unsorted->kind != ULI_MOVE_SUM || uli_plan_carries(f->plan, unsorted))
+        return true;
+    const struct uli_move move = uli_plan_by_node(f->plan, unsorted);
+    struct uli_sum_pool *pool = &f->plan->pools[f->direction];
+    uli_plan_make_sum(
+        f->plan, f->direction, &move, pool, &f->work->sums[f->work->nsums++]);
+    pool->used += move.nsources;
+    return true;
+}
+
+static void
+lay_all(struct fill *f, uli_move_fn visit)
+{
+    ulyx_plan_t *plan = f->plan;
+    for (int32_t t = 0; t < plan->exchange.ntensors; t++)
+        uli_layout_each_move(plan->layout, f->direction, t, plan->comm->rank,
+            -1, plan->scratch, visit, f);
+}
+
+void
+uli_plan_lay_own(ulyx_plan_t *plan, ulyx_direction_t direction)
+{
+    struct fill f = fill_of(plan, direction);
+    f.work->nlocals = 0;
+    lay_all(&f, lay_local);
+}
+
+void
+uli_plan_lay_sums(ulyx_plan_t *plan, ulyx_direction_t direction)
+{
+    struct fill f = fill_of(plan, direction);
+    f.work->nsums = plan->pools[direction].used = 0;
+    lay_all(&f, lay_sum);
 }

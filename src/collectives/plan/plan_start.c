@@ -11,19 +11,30 @@
 #include "collectives/exchange/exchange_schedule.h"
 #include "collectives/exchange/mover.h"
 
+/* Of the call: own bytes and strides, by its strides or else creation's. */
 static int64_t
-plan_extent(const ulyx_plan_t *plan, enum uli_side side, int32_t tensor)
+call_extent(const ulyx_plan_t *plan, enum uli_side side, bool source, int32_t t)
 {
     int64_t row = (int64_t)plan->comm->rank * ULI_SIDES + side;
-    return plan->extents[row * ULI_TENSORS + tensor];
+    return plan->call.given ? plan->call.bytes[source][t]
+                            : plan->extents[row * ULI_TENSORS + t];
+}
+
+static const int64_t *
+call_strides(
+    const ulyx_plan_t *plan, enum uli_side side, bool source, int32_t t)
+{
+    return plan->call.given ? plan->call.at[source][t]
+                            : plan->info.strides[t][side];
 }
 
 /* One pointer: present, aligned, inside a window where the mover wants one. */
 static ulyx_status_t
-check_pointer(ulyx_plan_t *plan, const char *name, int32_t t,
-    enum uli_side side, const void *pointer, struct uli_address *at_p)
+check_pointer(ulyx_plan_t *plan, bool source, int32_t t, enum uli_side side,
+    const void *pointer, struct uli_address *at_p)
 {
-    int64_t bytes = plan_extent(plan, side, t);
+    const char *name = source ? "src" : "dst";
+    int64_t bytes = call_extent(plan, side, source, t);
     const struct uli_shape_tensor *tensor =
         &uli_layout_shape(plan->layout)->tensors[t];
     int64_t align = uli_dtype_size(uli_plan_dtype(tensor, side));
@@ -53,58 +64,80 @@ check_pointer(ulyx_plan_t *plan, const char *name, int32_t t,
 
 /* ---- overlap ------------------------------------------------------------- */
 
-static void
-grid_of(const ulyx_plan_t *plan, int32_t t, enum uli_side side,
-    struct uli_grid *grid_p)
+/* A tensor of the call on one of its sides. */
+struct argument {
+    const char *base;
+    int32_t t;
+    enum uli_side side;
+    bool source;
+    int64_t bytes;
+};
+
+static struct argument
+argument_of(const ulyx_plan_t *plan, const struct uli_plan_call *call,
+    int32_t t, bool source)
 {
-    uli_plan_grid(plan->layout, t, plan->comm->rank, side,
-        plan->info.strides[t][side], grid_p);
+    enum uli_side side = uli_plan_side(call->direction, source);
+    const char *base = source ? call->src[t] : call->dst[t];
+    return (struct argument){
+        base, t, side, source, call_extent(plan, side, source, t)};
+}
+
+static struct uli_grid
+grid_of(const ulyx_plan_t *plan, const struct argument *a)
+{
+    struct uli_grid grid;
+    uli_plan_grid(plan->layout, a->t, plan->comm->rank, a->side,
+        call_strides(plan, a->side, a->source, a->t), &grid);
+    return grid;
 }
 
 /* Parts of one axis in one PACKED tensor: each has rows of its own there, which
  * no grid can say. */
 static bool
-plan_joined(const ulyx_plan_t *plan, int32_t ta, int32_t tb, enum uli_side side)
+plan_joined(const ulyx_plan_t *plan, const struct argument *one,
+    const struct argument *other)
 {
     const struct uli_shape *shape = uli_layout_shape(plan->layout);
-    const struct uli_shape_tensor *a = &shape->tensors[ta];
-    const struct uli_shape_tensor *b = &shape->tensors[tb];
-    return uli_layout_packed(plan->layout) && side != ULI_SIDE_SEQ &&
+    const struct uli_shape_tensor *a = &shape->tensors[one->t];
+    const struct uli_shape_tensor *b = &shape->tensors[other->t];
+    return uli_layout_packed(plan->layout) && one->side != ULI_SIDE_SEQ &&
            a->part != b->part &&
            shape->parts[a->part].axis == shape->parts[b->part].axis &&
            a->ownership == b->ownership && a->heads == b->heads &&
-           plan->info.strides[ta][side][1] == plan->info.strides[tb][side][1];
+           call_strides(plan, one->side, one->source, one->t)[1] ==
+               call_strides(plan, other->side, other->source, other->t)[1];
 }
 
 /* Cheap when the hulls are apart, which is nearly always. */
 static bool
-plan_overlap(const ulyx_plan_t *plan, const char *a, int32_t ta,
-    enum uli_side sa, const char *b, int32_t tb, enum uli_side sb)
+plan_overlap(
+    const ulyx_plan_t *plan, const struct argument *a, const struct argument *b)
 {
-    int64_t a_bytes = plan_extent(plan, sa, ta),
-            b_bytes = plan_extent(plan, sb, tb);
-    struct uli_grid ga, gb;
-    if (!a_bytes || !b_bytes || a + a_bytes <= b || b + b_bytes <= a)
+    if (!a->bytes || !b->bytes || a->base + a->bytes <= b->base ||
+        b->base + b->bytes <= a->base)
         return false;
-    if (a == b && sa == sb && plan_joined(plan, ta, tb, sa))
+    if (a->base == b->base && a->side == b->side && plan_joined(plan, a, b))
         return false;
-    grid_of(plan, ta, sa, &ga);
-    grid_of(plan, tb, sb, &gb);
-    return uli_grid_overlap(&ga, (uintptr_t)a, &gb, (uintptr_t)b);
+    struct uli_grid ga = grid_of(plan, a), gb = grid_of(plan, b);
+    return uli_grid_overlap(&ga, (uintptr_t)a->base, &gb, (uintptr_t)b->base);
 }
 
 static ulyx_status_t
-check_overlap(ulyx_plan_t *plan, enum uli_side from, enum uli_side to)
+check_overlap(const ulyx_plan_t *plan, const struct uli_plan_call *call)
 {
-    struct uli_exchange *exchange = &plan->exchange;
-    for (int32_t i = 0; i < exchange->ntensors; i++) {
-        for (int32_t j = 0; j < exchange->ntensors; j++) {
-            if (plan_overlap(
-                    plan, exchange->dst[i], i, to, exchange->src[j], j, from))
+    int32_t count = plan->exchange.ntensors;
+    struct argument src[ULI_TENSORS], dst[ULI_TENSORS];
+    for (int32_t i = 0; i < count; i++) {
+        src[i] = argument_of(plan, call, i, true);
+        dst[i] = argument_of(plan, call, i, false);
+    }
+    for (int32_t i = 0; i < count; i++) {
+        for (int32_t j = 0; j < count; j++) {
+            if (plan_overlap(plan, &dst[i], &src[j]))
                 return uli_error(ULYX_ERR_INVALID_ARGUMENT,
                     "dst[%d] overlaps src[%d]", i, j);
-            if (j > i && plan_overlap(plan, exchange->dst[i], i, to,
-                             exchange->dst[j], j, to))
+            if (j > i && plan_overlap(plan, &dst[i], &dst[j]))
                 return uli_error(ULYX_ERR_INVALID_ARGUMENT,
                     "dst[%d] overlaps dst[%d]", i, j);
         }
@@ -127,50 +160,59 @@ check_direction(const ulyx_plan_t *plan, ulyx_direction_t direction)
     return ULYX_SUCCESS;
 }
 
-ulyx_status_t
-uli_plan_check_call(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[])
+static ulyx_status_t
+check_strides(ulyx_plan_t *plan, const struct uli_plan_call *call)
 {
-    struct uli_exchange *exchange = &plan->exchange;
-    ULI_TRY(check_direction(plan, direction));
-    ULI_TRY(exchange->schedule->check(exchange));
-    if (!src || !dst)
-        return uli_error(
-            ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", src ? "dst" : "src");
-    enum uli_side from = uli_plan_side(direction, true);
-    enum uli_side to = uli_plan_side(direction, false);
-    for (int32_t t = 0; t < exchange->ntensors; t++) {
-        ULI_TRY(
-            check_pointer(plan, "src", t, from, src[t], &exchange->src_at[t]));
-        ULI_TRY(
-            check_pointer(plan, "dst", t, to, dst[t], &exchange->dst_at[t]));
-        /* Sources are only read. */
-        exchange->src[t] = (char *)(uintptr_t)src[t];
-        exchange->dst[t] = dst[t];
-    }
-    return check_overlap(plan, from, to);
+    ULI_TRY(uli_plan_take_strides(plan, call));
+    if (!plan->call.given || plan->mover->takes_strides)
+        return ULYX_SUCCESS;
+    plan->call.given = false;
+    return uli_error(ULYX_ERR_UNSUPPORTED,
+        "strides are not those of creation: tensors in device memory keep "
+        "theirs");
 }
 
 ulyx_status_t
-uli_plan_execute(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], void *stream,
+uli_plan_check_call(ulyx_plan_t *plan, const struct uli_plan_call *call)
+{
+    struct uli_exchange *exchange = &plan->exchange;
+    ULI_TRY(check_direction(plan, call->direction));
+    ULI_TRY(exchange->schedule->check(exchange));
+    if (!call->src || !call->dst)
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", call->src ? "dst" : "src");
+    ULI_TRY(check_strides(plan, call));
+    enum uli_side from = uli_plan_side(call->direction, true);
+    enum uli_side to = uli_plan_side(call->direction, false);
+    for (int32_t t = 0; t < exchange->ntensors; t++) {
+        ULI_TRY(check_pointer(
+            plan, true, t, from, call->src[t], &exchange->src_at[t]));
+        ULI_TRY(check_pointer(
+            plan, false, t, to, call->dst[t], &exchange->dst_at[t]));
+        /* Sources are only read. */
+        exchange->src[t] = (char *)(uintptr_t)call->src[t];
+        exchange->dst[t] = call->dst[t];
+    }
+    return check_overlap(plan, call);
+}
+
+ulyx_status_t
+uli_plan_execute(ulyx_plan_t *plan, const struct uli_plan_call *call,
     ulyx_request_t **request_p)
 {
     *request_p = NULL;
-    return plan->mover->start(plan, direction, src, dst, stream, 0, request_p);
+    return plan->mover->start(plan, call, request_p);
 }
 
 ulyx_status_t
-uli_plan_start(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], double timeout_s,
+uli_plan_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
     ulyx_request_t **request_p)
 {
     if (plan->mover->by_stream)
         return uli_plan_refuse(plan, ULYX_ERR_UNSUPPORTED,
             "start is for host memory only: execute returns once the call is "
             "in its stream");
-    return plan->mover->start(
-        plan, direction, src, dst, NULL, timeout_s, request_p);
+    return plan->mover->start(plan, call, request_p);
 }
 
 ulyx_status_t

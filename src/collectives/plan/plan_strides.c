@@ -15,7 +15,7 @@
 enum { OVERLAP_STEPS = 4096 };
 
 static const char *const side_names[ULI_SIDES] = {
-    "seq_strides", "head_strides", "partial_strides"};
+    ".seq_strides", ".head_strides", ".partial_strides"};
 
 enum uli_side
 uli_plan_side(ulyx_direction_t direction, bool source)
@@ -90,11 +90,11 @@ rows_count(const struct uli_layout *layout, int32_t tensor, int32_t rank,
 /* ---- strides ------------------------------------------------------------- */
 
 static ulyx_status_t
-stride_overflow(int32_t tensor, enum uli_side side)
+stride_overflow(const struct uli_strided *tensor)
 {
     return uli_error(ULYX_ERR_OVERFLOW,
-        "tensors[%d].%s: the tensor's bytes do not fit 64 bits", tensor,
-        side_names[side]);
+        "%s[%d]%s: the tensor's bytes do not fit 64 bits", tensor->name,
+        tensor->number, tensor->field);
 }
 
 /* False where they do not fit. */
@@ -118,14 +118,14 @@ counts_dense(const struct counts *c, int64_t row_bytes,
 /* A stride that leads nowhere, for there is no second index, is whatever the
  * caller's framework left in it: the dense one takes its place. */
 static void
-strides_ignore(
-    const struct counts *c, const int64_t dense[3], int64_t strides[3])
+strides_ignore(const struct uli_strided *tensor, int64_t strides[3])
 {
-    const int64_t sizes[3] = {c->at[0], c->axis_rows, c->at[2]};
-    bool empty = !c->at[0] || !c->at[1] || !c->at[2];
+    const int64_t *counts = tensor->counts;
+    const int64_t sizes[3] = {counts[0], tensor->axis_rows, counts[2]};
+    bool empty = !counts[0] || !counts[1] || !counts[2];
     for (int d = 0; d < 3; d++)
         if (empty || sizes[d] <= 1)
-            strides[d] = dense[d];
+            strides[d] = tensor->dense[d];
 }
 
 /* Dimensions nest: each stride is at least what the smaller ones span. */
@@ -160,14 +160,54 @@ counts_widen(struct counts *c, enum uli_side side, int64_t seq_heads)
 }
 
 static ulyx_status_t
-check_negative(int32_t tensor, enum uli_side side, const int64_t strides[3])
+check_negative(const struct uli_strided *tensor, const int64_t strides[3])
 {
     for (int d = 0; d < 3; d++)
         if (strides[d] < 0)
             return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                "tensors[%d].%s[%d] is %lld, must not be negative", tensor,
-                side_names[side], d, (long long)strides[d]);
+                "%s[%d]%s[%d] is %lld, must not be negative", tensor->name,
+                tensor->number, tensor->field, d, (long long)strides[d]);
     return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_nested(const struct uli_strided *tensor, const int64_t strides[3])
+{
+    const int64_t *counts = tensor->counts;
+    if (!counts[0] || !counts[1] || !counts[2] ||
+        strides_nested(counts, strides, tensor->run_bytes, tensor->first))
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "%s[%d]%s is {%lld, %lld, %lld}: elements of %lld x %lld x %lld rows "
+        "of %lld bytes overlap or pass 64 bits",
+        tensor->name, tensor->number, tensor->field, (long long)strides[0],
+        (long long)strides[1], (long long)strides[2], (long long)counts[0],
+        (long long)counts[1], (long long)counts[2],
+        (long long)tensor->run_bytes);
+}
+
+ulyx_status_t
+uli_strides_settle(const struct uli_strided *tensor, int64_t strides[3])
+{
+    if (strides[0] || strides[1] || strides[2])
+        strides_ignore(tensor, strides);
+    else
+        memcpy(strides, tensor->dense, sizeof(tensor->dense));
+    ULI_TRY(check_negative(tensor, strides));
+    return check_nested(tensor, strides);
+}
+
+/* *fits_p: the dense ones do. */
+static void
+strided_of(const struct counts *c, int64_t row_bytes, enum uli_stride_mark mark,
+    struct uli_strided *strided_p, bool *fits_p)
+{
+    memset(strided_p, 0, sizeof(*strided_p));
+    memcpy(strided_p->counts, c->at, sizeof(c->at));
+    strided_p->first = c->first;
+    strided_p->axis_rows = c->axis_rows;
+    strided_p->run_bytes = row_bytes;
+    *fits_p = counts_dense(c, row_bytes, mark, strided_p->dense);
 }
 
 static int64_t
@@ -184,30 +224,21 @@ fix_side(const struct uli_layout *layout, int32_t tensor, int32_t rank,
     enum uli_side side, int64_t seq_heads, uint8_t *mark, int64_t strides[3])
 {
     struct counts c = rows_count(layout, tensor, rank, side, true);
+    struct uli_strided strided;
+    bool fits;
     counts_widen(&c, side, seq_heads);
-    int64_t row_bytes = side_row_bytes(layout, tensor, side), dense[3];
-    if (row_bytes == INT64_MAX)
-        return stride_overflow(tensor, side);
-    bool fits = counts_dense(&c, row_bytes, *mark, dense);
-    if (strides[0] || strides[1] || strides[2]) {
+    strided_of(
+        &c, side_row_bytes(layout, tensor, side), *mark, &strided, &fits);
+    strided.name = "tensors";
+    strided.number = tensor;
+    strided.field = side_names[side];
+    if (strided.run_bytes == INT64_MAX)
+        return stride_overflow(&strided);
+    if (strides[0] || strides[1] || strides[2])
         *mark = ULI_STRIDES_GIVEN;
-        strides_ignore(&c, dense, strides);
-    } else {
-        memcpy(strides, dense, sizeof(dense));
-        if (!fits)
-            return stride_overflow(tensor, side);
-    }
-    ULI_TRY(check_negative(tensor, side, strides));
-    if (!c.at[0] || !c.at[1] || !c.at[2])
-        return ULYX_SUCCESS;
-    if (strides_nested(c.at, strides, row_bytes, c.first))
-        return ULYX_SUCCESS;
-    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-        "tensors[%d].%s is {%lld, %lld, %lld}: elements of %lld x %lld x %lld "
-        "rows of %lld bytes overlap or pass 64 bits",
-        tensor, side_names[side], (long long)strides[0], (long long)strides[1],
-        (long long)strides[2], (long long)c.at[0], (long long)c.at[1],
-        (long long)c.at[2], (long long)row_bytes);
+    else if (!fits)
+        return stride_overflow(&strided);
+    return uli_strides_settle(&strided, strides);
 }
 
 /* Dense at present: what a mark stands for. */
@@ -257,6 +288,102 @@ uli_plan_fill_strides(ulyx_plan_t *plan)
                     plan->ranks[p].strides[t][side]);
     memcpy(plan->info.strides, plan->ranks[plan->comm->rank].strides,
         sizeof(plan->info.strides));
+}
+
+/* ---- of a call ----------------------------------------------------------- */
+
+/* By whatever order the plan has for dense ones. */
+static enum uli_stride_mark
+dense_mark(const ulyx_plan_t *plan, int32_t tensor, enum uli_side side)
+{
+    uint8_t mark = plan->info.stride_marks[tensor][side];
+    return mark == ULI_STRIDES_STATISTIC ? ULI_STRIDES_STATISTIC
+                                         : ULI_STRIDES_DENSE;
+}
+
+static ulyx_status_t
+settle_call(ulyx_plan_t *plan, const char *name, int32_t tensor,
+    enum uli_side side, const int64_t given[3], int64_t strides_p[3])
+{
+    const struct uli_layout *layout = plan->layout;
+    struct counts c = rows_count(layout, tensor, plan->comm->rank, side, false);
+    struct uli_strided strided;
+    bool fits; /* as creation has seen, for the most rows */
+    counts_widen(&c, side, plan->seq_heads[tensor]);
+    strided_of(&c, side_row_bytes(layout, tensor, side),
+        dense_mark(plan, tensor, side), &strided, &fits);
+    strided.name = name;
+    strided.number = tensor;
+    strided.field = "";
+    memcpy(strides_p, given, sizeof(strided.dense));
+    return uli_strides_settle(&strided, strides_p);
+}
+
+static bool
+strides_usual(const ulyx_plan_t *plan, ulyx_direction_t direction)
+{
+    for (int source = 0; source < 2; source++) {
+        enum uli_side side = uli_plan_side(direction, source);
+        for (int32_t t = 0; t < plan->exchange.ntensors; t++)
+            if (memcmp(plan->call.at[source][t], plan->info.strides[t][side],
+                    sizeof(plan->call.at[source][t])))
+                return false;
+    }
+    return true;
+}
+
+ulyx_status_t
+uli_plan_take_strides(ulyx_plan_t *plan, const struct uli_plan_call *call)
+{
+    static const char *const names[2] = {"dst_strides", "src_strides"};
+    const int64_t(*given[2])[3] = {call->dst_strides, call->src_strides};
+    struct uli_call_strides *own = &plan->call;
+    own->given = false;
+    if (!given[0] && !given[1])
+        return ULYX_SUCCESS;
+    for (int source = 0; source < 2; source++) {
+        enum uli_side side = uli_plan_side(call->direction, source);
+        for (int32_t t = 0; t < plan->exchange.ntensors; t++) {
+            int64_t *strides = own->at[source][t];
+            struct uli_grid grid;
+            if (given[source])
+                ULI_TRY(settle_call(
+                    plan, names[source], t, side, given[source][t], strides));
+            else
+                memcpy(strides, plan->info.strides[t][side],
+                    sizeof(own->at[source][t]));
+            uli_plan_grid(
+                plan->layout, t, plan->comm->rank, side, strides, &grid);
+            own->bytes[source][t] = uli_grid_extent(&grid);
+        }
+    }
+    own->given = !strides_usual(plan, call->direction);
+    return ULYX_SUCCESS;
+}
+
+bool
+uli_plan_measure_strides(const struct uli_layout *layout, int32_t ntensors,
+    int32_t rank, ulyx_direction_t direction, struct uli_call_strides *strides)
+{
+    for (int source = 0; source < 2; source++) {
+        enum uli_side side = uli_plan_side(direction, source);
+        for (int32_t t = 0; t < ntensors; t++) {
+            struct counts c = rows_count(layout, t, rank, side, false);
+            const int64_t *at = strides->at[source][t];
+            int64_t bytes = side_row_bytes(layout, t, side), span;
+            bool fits = at[0] >= 0 && at[1] >= 0 && at[2] >= 0 &&
+                        uli_size_mul(c.first, at[1], &span) &&
+                        uli_size_add(bytes, span, &bytes);
+            bool empty = !c.at[0] || !c.at[1] || !c.at[2];
+            for (int d = 0; d < 3 && fits && !empty; d++)
+                fits = uli_size_mul(c.at[d] - 1, at[d], &span) &&
+                       uli_size_add(bytes, span, &bytes);
+            if (!fits)
+                return false;
+            strides->bytes[source][t] = empty ? 0 : bytes;
+        }
+    }
+    return true;
 }
 
 /* ---- grids --------------------------------------------------------------- */

@@ -2,21 +2,13 @@
  *
  * A move that is a sum, as strides, in canonical form: dimensions by
  * destination stride, largest outermost, merged where the destination and all
- * sources are adjacent. Owner and sharers compute it from the same gathered
- * strides, so they agree on the order of the elements in a stream.
+ * sources are adjacent. With a source that comes by a stream the dimensions
+ * keep the order in which its elements travel: that of the destination's
+ * strides at creation, which all ranks have, whatever a call says.
  */
 #include <string.h>
 #include "base/dtype.h"
 #include "collectives/plan/plan.h"
-
-int64_t
-uli_plan_offset(const ulyx_plan_t *plan, int32_t tensor, enum uli_side side,
-    const struct uli_place *place)
-{
-    const int64_t *strides = plan->ranks[place->rank].strides[tensor][side];
-    return place->batch * strides[0] + place->row * strides[1] +
-           place->head * strides[2];
-}
 
 /* Sources come in rank order and nodes are numbered by their first rank, so
  * mostly nothing moves. */
@@ -68,6 +60,16 @@ sort_dims(struct uli_sum *sum, int64_t (*src)[3])
         }
 }
 
+/* Ones outermost; the others stay in their order. */
+static void
+lift_ones(struct uli_sum *sum, int64_t (*src)[3])
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (int d = 0; d < 2; d++)
+            if (sum->extent[d + 1] == 1 && sum->extent[d] != 1)
+                swap_dims(sum, src, d, d + 1);
+}
+
 /* The innermost dimension joins the run; what was outside moves inwards. */
 static bool
 merge_run(
@@ -80,7 +82,7 @@ merge_run(
             return false;
     sum->run *= sum->extent[2];
     sum->extent[2] = 1;
-    sort_dims(sum, src);
+    lift_ones(sum, src);
     return true;
 }
 
@@ -98,51 +100,107 @@ merge_dims(struct uli_sum *sum, int64_t (*src)[3], int outer)
             return false;
     sum->extent[inner] *= sum->extent[outer];
     sum->extent[outer] = 1;
-    sort_dims(sum, src);
+    lift_ones(sum, src);
     return true;
 }
 
-void
-uli_plan_normalize_sum(struct uli_sum *sum, int64_t (*src)[3])
+static void
+sum_merge(struct uli_sum *sum, int64_t (*src)[3])
 {
     int64_t dst_elem = uli_dtype_size(sum->dtype);
     int64_t src_elem = uli_dtype_size(sum->partial_dtype);
-    sort_dims(sum, src);
+    lift_ones(sum, src);
     while (merge_run(sum, src, dst_elem, src_elem) || merge_dims(sum, src, 1) ||
            merge_dims(sum, src, 0))
         ;
 }
 
 void
+uli_plan_normalize_sum(struct uli_sum *sum, int64_t (*src)[3])
+{
+    sort_dims(sum, src);
+    sum_merge(sum, src);
+}
+
+/* The destination's elements do not overlap, so no two of its strides that
+ * lead anywhere are equal. */
+void
+uli_plan_stream_order(const ulyx_plan_t *plan, ulyx_direction_t direction,
+    const struct uli_move *move, int order_p[3])
+{
+    enum uli_side to = uli_plan_side(direction, false);
+    const int64_t *strides =
+        plan->ranks[move->dst.rank].strides[move->tensor][to];
+    const int64_t extents[3] = {move->batches, move->rows, move->heads};
+    for (int d = 0; d < 3; d++) {
+        int at = d;
+        for (; at > 0; at--) {
+            int outer = order_p[at - 1];
+            if (extents[outer] == 1 ||
+                (extents[d] != 1 && strides[outer] >= strides[d]))
+                break;
+            order_p[at] = outer;
+        }
+        order_p[at] = d;
+    }
+}
+
+/* Where source s is, in loop order; of a stream its elements are adjacent. */
+static void
+sum_source(const ulyx_plan_t *plan, ulyx_direction_t direction,
+    const struct uli_move *move, const int order[3], bool stream, int32_t s,
+    struct uli_sum_pool *pool, const struct uli_sum *sum)
+{
+    int64_t elem = uli_dtype_size(sum->partial_dtype);
+    const struct uli_place *place = &move->sources[s];
+    int64_t *to = pool->src_stride[pool->used + s];
+    pool->group[pool->used + s] = plan->comm->peers[place->rank].node;
+    pool->src_offset[pool->used + s] = 0;
+    if (stream) {
+        to[2] = sum->run * elem;
+        to[1] = to[2] * sum->extent[2];
+        to[0] = to[1] * sum->extent[1];
+        return;
+    }
+    const int64_t *strides =
+        uli_plan_strides(plan, direction, place->rank, move->tensor, true);
+    pool->src_offset[pool->used + s] = uli_place_offset(place, strides);
+    for (int d = 0; d < 3; d++)
+        to[d] = strides[order[d]];
+}
+
+void
 uli_plan_make_sum(const ulyx_plan_t *plan, ulyx_direction_t direction,
     const struct uli_move *move, struct uli_sum_pool *pool,
-    struct uli_sum *sum_p)
+    struct uli_sum_item *sum_p)
 {
-    enum uli_side from = uli_plan_side(direction, true);
-    enum uli_side to = uli_plan_side(direction, false);
     const struct uli_shape_tensor *t =
         &uli_layout_shape(plan->layout)->tensors[move->tensor];
+    bool partial = uli_plan_side(direction, true) == ULI_SIDE_PARTIAL;
+    const int64_t extents[3] = {move->batches, move->rows, move->heads};
+    const int64_t *strides =
+        uli_plan_strides(plan, direction, move->dst.rank, move->tensor, false);
     int64_t(*src)[3] = pool->src_stride + pool->used;
-    struct uli_sum sum = {.extent = {move->batches, move->rows, move->heads},
-        .run = t->dim,
+    struct uli_sum sum = {.run = t->dim,
         .dtype = t->dtype,
-        .partial_dtype = from == ULI_SIDE_PARTIAL ? t->partial_dtype : t->dtype,
-        .dst_offset = uli_plan_offset(plan, move->tensor, to, &move->dst),
+        .partial_dtype = partial ? t->partial_dtype : t->dtype,
+        .dst_offset = uli_place_offset(&move->dst, strides),
         .nsources = move->nsources,
         .group = pool->group + pool->used,
         .src_offset = pool->src_offset + pool->used,
         .src_stride = (const int64_t(*)[3])src};
-    memcpy(sum.dst_stride,
-        plan->ranks[move->dst.rank].strides[move->tensor][to],
-        sizeof(sum.dst_stride));
-    for (int32_t s = 0; s < move->nsources; s++) {
-        const struct uli_place *place = &move->sources[s];
-        pool->group[pool->used + s] = plan->comm->peers[place->rank].node;
-        pool->src_offset[pool->used + s] =
-            uli_plan_offset(plan, move->tensor, from, place);
-        memcpy(src[s], plan->ranks[place->rank].strides[move->tensor][from],
-            sizeof(src[s]));
+    int order[3];
+    uli_plan_stream_order(plan, direction, move, order);
+    for (int d = 0; d < 3; d++) {
+        sum.extent[d] = extents[order[d]];
+        sum.dst_stride[d] = strides[order[d]];
     }
-    uli_plan_normalize_sum(&sum, src);
-    *sum_p = sum;
+    for (int32_t s = 0; s < move->nsources; s++)
+        sum_source(plan, direction, move, order, sum_p->sources[s].stream, s,
+            pool, &sum);
+    if (sum_p->loads_only)
+        uli_plan_normalize_sum(&sum, src);
+    else
+        sum_merge(&sum, src);
+    sum_p->sum = sum;
 }

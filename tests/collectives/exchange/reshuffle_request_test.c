@@ -112,6 +112,29 @@ destroy_all(struct world *w)
         assert_status(ulyx_plan_destroy(w->plans[r]), ULYX_SUCCESS);
 }
 
+/* The second half of the calls has strides of its own. */
+static void
+move_at_half(struct world *w, int call)
+{
+    struct test_random random = {9};
+    if (call != ULYX_DIRECTIONS)
+        return;
+    world_move(w, &random, 2);
+    world_fill(w);
+}
+
+static ulyx_status_t
+start_rank(struct world *w, int32_t r, int op, ulyx_request_t **request_p)
+{
+    const void *src[ULI_TENSORS];
+    void *dst[ULI_TENSORS];
+    struct world_strides strides;
+    world_pointers(w, r, op, src, dst);
+    world_call_strides(w, r, op, &strides);
+    return ulyx_reshuffle_start_strided(
+        w->plans[r], op, src, strides.src_p, dst, strides.dst_p, 0, request_p);
+}
+
 static void
 one_thread_drives_all_ranks(void **state)
 {
@@ -120,7 +143,9 @@ one_thread_drives_all_ranks(void **state)
         struct fixture *f = fixture_new(&modes[m], ULYX_DTYPE_F32);
         struct world *w = &f->w;
         create_all_in_group(w);
-        for (int op = 0; op < ULYX_DIRECTIONS; op++) {
+        for (int call = 0; call < 2 * ULYX_DIRECTIONS; call++) {
+            int op = call % ULYX_DIRECTIONS;
+            move_at_half(w, call);
             assert_status(ulyx_group_start(), ULYX_SUCCESS);
             for (int32_t r = 0; r < RANKS; r++)
                 assert_status(world_execute(w, r, op), ULYX_SUCCESS);
@@ -143,16 +168,11 @@ a_wait_moves_the_other_operations(void **state)
         struct world *w = &f->w;
         create_all_in_group(w);
         for (int call = 0; call < 8; call++) {
-            const void *src[ULI_TENSORS];
-            void *dst[ULI_TENSORS];
             ulyx_request_t *requests[RANKS];
             int op = call % ULYX_DIRECTIONS;
-            for (int32_t r = 0; r < RANKS; r++) {
-                world_pointers(w, r, op, src, dst);
-                assert_status(ulyx_reshuffle_start(
-                                  w->plans[r], op, src, dst, 0, &requests[r]),
-                    ULYX_SUCCESS);
-            }
+            move_at_half(w, call);
+            for (int32_t r = 0; r < RANKS; r++)
+                assert_status(start_rank(w, r, op, &requests[r]), ULYX_SUCCESS);
             for (int32_t r = 0; r < RANKS; r++)
                 assert_status(
                     ulyx_request_wait(requests[(r * 3 + call) % RANKS]),
@@ -174,16 +194,12 @@ the_library_thread_copies(void **state)
         struct world *w = &f->w;
         w->flags = ULYX_PLAN_PROGRESS_THREAD;
         create_all_in_group(w);
-        for (int op = 0; op < ULYX_DIRECTIONS; op++) {
-            const void *src[ULI_TENSORS];
-            void *dst[ULI_TENSORS];
+        for (int call = 0; call < 2 * ULYX_DIRECTIONS; call++) {
+            int op = call % ULYX_DIRECTIONS;
             ulyx_request_t *requests[RANKS];
-            for (int32_t r = 0; r < RANKS; r++) {
-                world_pointers(w, r, op, src, dst);
-                assert_status(ulyx_reshuffle_start(
-                                  w->plans[r], op, src, dst, 0, &requests[r]),
-                    ULYX_SUCCESS);
-            }
+            move_at_half(w, call);
+            for (int32_t r = 0; r < RANKS; r++)
+                assert_status(start_rank(w, r, op, &requests[r]), ULYX_SUCCESS);
             for (int32_t r = 0; r < RANKS - 1; r++)
                 assert_status(ulyx_request_wait(requests[r]), ULYX_SUCCESS);
             ulyx_status_t status;

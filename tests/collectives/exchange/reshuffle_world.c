@@ -142,32 +142,44 @@ world_dtype(const struct world *w, int32_t t, enum uli_side side)
 
 /* Nested strides in a random order of the dimensions, with gaps. */
 static void
-draw_strides(struct world *w, struct test_random *random, int32_t rank,
-    int32_t t, enum uli_side side)
+nest_strides(struct test_random *random, const int64_t counts[3],
+    int64_t run_bytes, int64_t bytes, int64_t strides[3])
 {
-    const struct uli_shape_tensor *tensor = &w->c.shape.tensors[t];
-    int64_t bytes = world_elem_bytes(w, t, side), first, heads = tensor->heads;
-    int64_t rows = uli_layout_max_axis_rows(
-        w->layout, w->c.shape.parts[tensor->part].axis);
-    int64_t *strides = w->strides[rank][t][side];
     int order[3] = {0, 1, 2};
-    if (side != ULI_SIDE_SEQ)
-        uli_layout_heads(w->layout, t, rank, &first, &heads);
-    else
-        rows = uli_layout_max_seq_rows(w->layout, tensor->part, rank);
-    if (uli_layout_packed(w->layout) && side != ULI_SIDE_SEQ)
-        rows = uli_layout_max_packed_rows(w->layout, t);
-    int64_t counts[3] = {w->c.shape.batch, rows, heads};
     for (int i = 2; i > 0; i--) {
         int j = (int)test_random_in(random, 0, i), held = order[i];
         order[i] = order[j];
         order[j] = held;
     }
-    int64_t span = tensor->dim * bytes;
+    int64_t span = run_bytes;
     for (int i = 0; i < 3; i++) {
         strides[order[i]] = span + bytes * test_random_in(random, 0, 2);
         span = strides[order[i]] * (counts[order[i]] ? counts[order[i]] : 1);
     }
+}
+
+/* most: with room for all updates; else for the rows at present. */
+static void
+draw_strides(struct world *w, struct test_random *random, int32_t rank,
+    int32_t t, enum uli_side side, bool most)
+{
+    const struct uli_shape_tensor *tensor = &w->c.shape.tensors[t];
+    const struct uli_layout *l = w->layout;
+    int32_t axis = w->c.shape.parts[tensor->part].axis;
+    int64_t bytes = world_elem_bytes(w, t, side), first, heads = tensor->heads;
+    int64_t rows = most ? uli_layout_max_axis_rows(l, axis)
+                        : uli_layout_axis_rows(l, axis);
+    if (side != ULI_SIDE_SEQ)
+        uli_layout_heads(l, t, rank, &first, &heads);
+    else
+        rows = most ? uli_layout_max_seq_rows(l, tensor->part, rank)
+                    : uli_layout_seq_rows(l, tensor->part, rank);
+    if (uli_layout_packed(l) && side != ULI_SIDE_SEQ)
+        rows = most ? uli_layout_max_packed_rows(l, t)
+                    : uli_layout_packed_rows(l, t, rank);
+    int64_t counts[3] = {w->c.shape.batch, rows, heads};
+    nest_strides(
+        random, counts, tensor->dim * bytes, bytes, w->strides[rank][t][side]);
 }
 
 static void
@@ -179,7 +191,7 @@ draw_rank(struct world *w, struct test_random *random, int32_t rank, int memory)
     w->dense[rank] = test_random_in(random, 0, 3) == 0;
     for (int32_t t = 0; t < w->c.shape.ntensors; t++)
         for (int side = 0; side < ULI_SIDES; side++)
-            draw_strides(w, random, rank, t, (enum uli_side)side);
+            draw_strides(w, random, rank, t, (enum uli_side)side, true);
 }
 
 void
@@ -216,6 +228,15 @@ max_extent(const struct world *w, int32_t rank, int32_t t, enum uli_side side)
            heads * strides[2];
 }
 
+static int64_t
+present_extent(
+    const struct world *w, int32_t rank, int32_t t, enum uli_side side)
+{
+    struct uli_grid grid;
+    uli_plan_grid(w->layout, t, rank, side, w->strides[rank][t][side], &grid);
+    return uli_grid_extent(&grid);
+}
+
 static void
 draw_images(struct world *w, struct test_random *random, int op, int32_t rank)
 {
@@ -229,8 +250,20 @@ draw_images(struct world *w, struct test_random *random, int op, int32_t rank)
                           ULYX_POINTER_WINDOW;
             offset = align ? offset / align * align : offset;
             image_init(w, source ? &w->src[op][rank][t] : &w->dst[op][rank][t],
-                rank, window, max_extent(w, rank, t, side), offset);
+                rank, window,
+                w->moved[rank][side] ? present_extent(w, rank, t, side)
+                                     : max_extent(w, rank, t, side),
+                offset);
         }
+}
+
+static void
+draw_all_images(struct world *w, struct test_random *random)
+{
+    memset(w->ranks->used, 0, sizeof(w->ranks->used));
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
+        for (int32_t r = 0; r < w->ranks->nranks; r++)
+            draw_images(w, random, op, r);
 }
 
 void
@@ -286,17 +319,16 @@ world_draw(struct world *w, struct world_ranks *ranks,
     for (int op = 0; op < ULYX_DIRECTIONS; op++)
         if (uli_layout_direction_exists(w->layout, op))
             w->directions |= UINT64_C(1) << op;
-    memset(ranks->used, 0, sizeof(ranks->used));
     memset(w->src, 0, sizeof(w->src));
     memset(w->dst, 0, sizeof(w->dst));
+    memset(w->moved, 0, sizeof(w->moved));
     for (int32_t r = 0; r < ranks->nranks; r++)
         draw_rank(w, random, r, memory);
     uli_layout_stretch(w->layout); /* images have room for the most rows */
     world_fill_dense(w);
-    for (int op = 0; op < ULYX_DIRECTIONS; op++)
-        for (int32_t r = 0; r < ranks->nranks; r++)
-            draw_images(w, random, op, r);
+    draw_all_images(w, random);
     world_relax(w);
+    memcpy(w->usual, w->strides, sizeof(w->usual));
     w->norder = 0;
     while (w->norder < 6) {
         int op = (int)test_random_in(random, 0, 3);
@@ -331,8 +363,8 @@ world_replace_docs(struct world *w, struct test_random *random)
     return true;
 }
 
-void
-world_free(struct world *w)
+static void
+free_images(struct world *w)
 {
     for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < w->ranks->nranks; r++)
@@ -340,6 +372,48 @@ world_free(struct world *w)
                 image_free(&w->src[op][r][t]);
                 image_free(&w->dst[op][r][t]);
             }
+}
+
+/* Strides of one side: drawn, or dense and said so by zeros. */
+static void
+move_side(struct world *w, struct test_random *random, int32_t rank,
+    enum uli_side side)
+{
+    uli_strides_t dense[ULI_TENSORS];
+    memset(dense, 0, sizeof(dense));
+    if (uli_plan_fix_strides(w->layout, rank, dense))
+        abort();
+    for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
+        int64_t *strides = w->strides[rank][t][side];
+        w->zeros[rank][t][side] = test_random_in(random, 0, 3) == 0;
+        if (w->zeros[rank][t][side])
+            memcpy(strides, dense[t][side], sizeof(dense[t][side]));
+        else if (test_random_in(random, 0, 3))
+            draw_strides(w, random, rank, t, side, false);
+    }
+}
+
+void
+world_move(struct world *w, struct test_random *random, int one_in)
+{
+    memcpy(w->strides, w->usual, sizeof(w->strides));
+    world_fill_dense(w);
+    memset(w->zeros, 0, sizeof(w->zeros));
+    for (int32_t r = 0; r < w->ranks->nranks; r++)
+        for (int side = 0; side < ULI_SIDES; side++) {
+            w->moved[r][side] =
+                one_in && test_random_in(random, 1, one_in) == 1;
+            if (w->moved[r][side])
+                move_side(w, random, r, (enum uli_side)side);
+        }
+    free_images(w);
+    draw_all_images(w, random);
+}
+
+void
+world_free(struct world *w)
+{
+    free_images(w);
     oracle_free(&w->oracle);
     uli_layout_destroy(w->layout);
 }
@@ -512,6 +586,36 @@ world_pointers(struct world *w, int32_t rank, int direction,
     }
 }
 
+static void
+side_strides(const struct world *w, int32_t rank, enum uli_side side,
+    int64_t strides[ULI_TENSORS][3])
+{
+    for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
+        memset(strides[t], 0, sizeof(strides[t]));
+        if (w->zeros[rank][t][side])
+            continue;
+        memcpy(strides[t], w->strides[rank][t][side], sizeof(strides[t]));
+        spoil_strides(w, rank, t, side, strides[t]);
+    }
+}
+
+void
+world_call_strides(const struct world *w, int32_t rank, int direction,
+    struct world_strides *strides)
+{
+    enum uli_side from = uli_plan_side(direction, true);
+    enum uli_side to = uli_plan_side(direction, false);
+    strides->src_p = strides->dst_p = NULL;
+    if (w->moved[rank][from]) {
+        side_strides(w, rank, from, strides->src);
+        strides->src_p = (const int64_t(*)[3])strides->src;
+    }
+    if (w->moved[rank][to]) {
+        side_strides(w, rank, to, strides->dst);
+        strides->dst_p = (const int64_t(*)[3])strides->dst;
+    }
+}
+
 bool
 world_wire_agrees(struct world *w, int32_t rank, int direction)
 {
@@ -533,8 +637,11 @@ world_execute(struct world *w, int32_t rank, int direction)
 {
     const void *src[ULI_TENSORS];
     void *dst[ULI_TENSORS];
+    struct world_strides strides;
     world_pointers(w, rank, direction, src, dst);
-    return ulyx_reshuffle_execute(w->plans[rank], direction, src, dst, NULL);
+    world_call_strides(w, rank, direction, &strides);
+    return ulyx_reshuffle_execute_strided(w->plans[rank], direction, src,
+        strides.src_p, dst, strides.dst_p, NULL);
 }
 
 bool

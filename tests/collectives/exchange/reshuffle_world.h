@@ -62,6 +62,11 @@ struct world {
     int32_t memory[ORACLE_MAX_RANKS][2];
     uli_strides_t strides[ORACLE_MAX_RANKS][ULI_TENSORS];
     bool dense[ORACLE_MAX_RANKS];
+    /* Of calls: sides of a rank that lie otherwise than at creation, and their
+     * tensors that are given as three zeros. */
+    bool moved[ORACLE_MAX_RANKS][ULI_SIDES];
+    bool zeros[ORACLE_MAX_RANKS][ULI_TENSORS][ULI_SIDES];
+    uli_strides_t usual[ORACLE_MAX_RANKS][ULI_TENSORS];
     struct image src[ULYX_DIRECTIONS][ORACLE_MAX_RANKS][ULI_TENSORS];
     struct image dst[ULYX_DIRECTIONS][ORACLE_MAX_RANKS][ULI_TENSORS];
     ulyx_plan_t *plans[ORACLE_MAX_RANKS];
@@ -84,6 +89,17 @@ void world_free(struct world *w);
 bool world_replace_docs(struct world *w, struct test_random *random);
 /* Dense strides for the rows as they are, after an update. */
 void world_fill_dense(struct world *w);
+/* Other strides and memory for the calls to come: of some tensors, sides and
+ * ranks, with room for the present rows; of the others as at creation. one_in
+ * 0: of none. */
+void world_move(struct world *w, struct test_random *random, int one_in);
+/* What a call is given for it: strides, or NULL. */
+struct world_strides {
+    int64_t src[ULI_TENSORS][3], dst[ULI_TENSORS][3];
+    const int64_t (*src_p)[3], (*dst_p)[3];
+};
+void world_call_strides(const struct world *w, int32_t rank, int direction,
+    struct world_strides *strides);
 /* Sources filled, destinations poisoned, for the tables as they are. */
 void world_fill(struct world *w);
 /* All bytes of all images as they must be, at all ranks of this process; says

@@ -388,13 +388,11 @@ engine_enqueue(ulyx_plan_t *plan, ulyx_direction_t direction,
 }
 
 static ulyx_status_t
-engine_start(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], void *stream, double timeout_s,
+engine_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
     ulyx_request_t **request_p)
 {
-    (void)timeout_s, (void)request_p;
-    return uli_plan_gpu_start(
-        plan, direction, src, dst, stream, engine_enqueue);
+    (void)request_p;
+    return uli_plan_gpu_start(plan, call, engine_enqueue);
 }
 
 /* ---- the end ------------------------------------------------------------- */

@@ -133,9 +133,8 @@ typedef ulyx_status_t uli_gpu_enqueue_fn(ulyx_plan_t *plan,
     ulyx_direction_t direction, struct uli_gpu_args *args, void *stream,
     bool *begun_p);
 /* start of the table, with the mover's own way for calls that are not small. */
-ulyx_status_t uli_plan_gpu_start(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], void *stream,
-    uli_gpu_enqueue_fn *enqueue);
+ulyx_status_t uli_plan_gpu_start(ulyx_plan_t *plan,
+    const struct uli_plan_call *call, uli_gpu_enqueue_fn *enqueue);
 /* refuse of the table. */
 ulyx_status_t uli_plan_gpu_refuse(
     ulyx_plan_t *plan, ulyx_status_t status, const char *text);

@@ -263,16 +263,17 @@ plan_refuse(ulyx_plan_t *plan, ulyx_direction_t direction, ulyx_status_t status)
 }
 
 static ulyx_status_t
-start_call(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], void *stream,
+start_call(ulyx_plan_t *plan, const struct uli_plan_call *call,
     uli_gpu_enqueue_fn *enqueue)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    ulyx_direction_t direction = call->direction;
+    void *stream = call->stream;
     bool capturing = false, begun;
     ulyx_status_t status = uli_gpu_check_stream(
         gpu->ops, gpu->device, gpu->room.shares_device, stream, &capturing);
     if (status == ULYX_SUCCESS)
-        status = uli_plan_check_call(plan, direction, src, dst);
+        status = uli_plan_check_call(plan, call);
     if (status == ULYX_SUCCESS)
         status = uli_gpu_end_detour(
             gpu->ops, gpu->device, gpu->ended, stream, capturing, &gpu->detour);
@@ -289,8 +290,7 @@ start_call(ulyx_plan_t *plan, ulyx_direction_t direction,
 }
 
 ulyx_status_t
-uli_plan_gpu_start(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], void *stream,
+uli_plan_gpu_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
     uli_gpu_enqueue_fn *enqueue)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
@@ -300,7 +300,7 @@ uli_plan_gpu_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     uint64_t noted = uli_plan_gpu_noted(gpu);
     ulyx_status_t status = uli_comm_check(plan->comm);
     if (status == ULYX_SUCCESS)
-        status = start_call(plan, direction, src, dst, stream, enqueue);
+        status = start_call(plan, call, enqueue);
     if (status == ULYX_SUCCESS)
         status = uli_plan_gpu_outcome(plan, noted);
     atomic_store(&plan->exchange.busy, false);

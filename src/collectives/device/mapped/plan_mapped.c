@@ -56,13 +56,11 @@ mapped_enqueue(ulyx_plan_t *plan, ulyx_direction_t direction,
 }
 
 static ulyx_status_t
-mapped_start(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], void *stream, double timeout_s,
+mapped_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
     ulyx_request_t **request_p)
 {
-    (void)timeout_s, (void)request_p;
-    return uli_plan_gpu_start(
-        plan, direction, src, dst, stream, mapped_enqueue);
+    (void)request_p;
+    return uli_plan_gpu_start(plan, call, mapped_enqueue);
 }
 
 static void

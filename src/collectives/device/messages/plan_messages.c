@@ -286,18 +286,18 @@ messages_mark_end(struct uli_plan_messages *own, void *stream)
 /* With the device's context current, for the launches. What a batch has not
  * sent, others wait for: so its errors are the communicator's. */
 static ulyx_status_t
-messages_enqueue(struct uli_plan_messages *own, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], ulyx_status_t refusal,
-    void *stream)
+messages_enqueue(struct uli_plan_messages *own,
+    const struct uli_plan_call *call, ulyx_status_t refusal)
 {
     ulyx_plan_t *plan = own->state.plan;
     ulyx_comm_t *comm = plan->comm;
     ULI_TRY(uli_cuda_enter(comm->gpu->device));
     ulyx_status_t status =
-        uli_cuda_leave(uli_messages_execute(own->messages, direction, src, dst,
-            refusal, stream, uli_deadline_in(plan->timeout_s)));
+        uli_cuda_leave(uli_messages_execute(own->messages, call->direction,
+            call->src, call->dst, refusal, call->stream,
+            uli_deadline_in(plan->timeout_s)));
     if (status == ULYX_SUCCESS)
-        status = messages_mark_end(own, stream);
+        status = messages_mark_end(own, call->stream);
     if (status == ULYX_SUCCESS)
         return status;
     return uli_comm_fail(comm, status, -1, "reshuffle: %s", uli_error_text());
@@ -305,36 +305,35 @@ messages_enqueue(struct uli_plan_messages *own, ulyx_direction_t direction,
 
 /* A refused call is enqueued too; its own error comes before earlier ones. */
 static ulyx_status_t
-messages_start_call(struct uli_plan_messages *own, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], void *stream)
+messages_start_call(
+    struct uli_plan_messages *own, const struct uli_plan_call *call)
 {
     ulyx_plan_t *plan = own->state.plan;
+    ulyx_direction_t direction = call->direction;
     char text[256];
     ULI_TRY(uli_comm_check(plan->comm));
     if (direction < 0 || direction >= ULYX_DIRECTIONS ||
         !(plan->directions >> direction & 1))
-        return uli_plan_check_call(plan, direction, src, dst);
-    ULI_TRY(uli_messages_check(own->messages, direction, stream));
+        return uli_plan_check_call(plan, call);
+    ULI_TRY(uli_messages_check(own->messages, direction, call->stream));
     ulyx_status_t earlier = messages_outcome(own);
-    ulyx_status_t refusal = uli_plan_check_call(plan, direction, src, dst);
+    ulyx_status_t refusal = uli_plan_check_call(plan, call);
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    ULI_TRY(messages_enqueue(own, direction, src, dst, refusal, stream));
+    ULI_TRY(messages_enqueue(own, call, refusal));
     return refusal != ULYX_SUCCESS ? uli_error_pass(refusal, text) : earlier;
 }
 
 /* The batch is one thread's at a time: BUSY. */
 static ulyx_status_t
-messages_start(ulyx_plan_t *plan, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], void *stream, double timeout_s,
+messages_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
     ulyx_request_t **request_p)
 {
     struct uli_exchange *exchange = &plan->exchange;
-    (void)timeout_s, (void)request_p;
+    (void)request_p;
     ULI_TRY(uli_exchange_take(exchange));
     ulyx_status_t status = uli_comm_batch_take(plan->comm, 0);
     if (status == ULYX_SUCCESS) {
-        status =
-            messages_start_call(messages_of(plan), direction, src, dst, stream);
+        status = messages_start_call(messages_of(plan), call);
         uli_comm_batch_give(plan->comm);
     }
     atomic_store(&exchange->busy, false);

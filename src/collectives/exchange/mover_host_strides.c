@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Strides of a call at the host's mover. The tables of a direction lie by
+ * plan->laid: a rank's strides of its last call in that direction. When a call
+ * has others, the boxes that depend on them are made again in their places:
+ *
+ *   own           at the start: own share, what the schedule carries, and
+ *                 pairs that use no strides of a peer (slots, other nodes)
+ *   own, peer's   with the peer's record: all other pairs
+ *   sums          when the records of all ranks that they load from are here
+ *
+ * Nothing of the kind happens in a call whose strides are those of the call
+ * before; where nobody gives any, nothing is compared either.
+ *
+ * What a record says is copied before it is looked at, for it lies in memory
+ * that the peer may write.
+ */
+#include <string.h>
+#include "base/status.h"
+#include "collectives/exchange/exchange_schedule.h"
+#include "collectives/exchange/mover_host.h"
+
+/* Does anything of the pair depend on the peer's strides? */
+static bool
+pair_tells(const struct uli_exchange *exchange, int32_t p)
+{
+    return exchange->pairs[p].shares && !exchange->pairs[p].remote &&
+           !exchange->work->pairs[p].slot;
+}
+
+/* ---- the own ones -------------------------------------------------------- */
+
+static bool
+strides_same(const struct uli_call_strides *a, const struct uli_call_strides *b)
+{
+    if (!a->given || !b->given)
+        return a->given == b->given;
+    return !memcmp(a->at, b->at, sizeof(a->at));
+}
+
+void
+uli_host_use_strides(ulyx_plan_t *plan, ulyx_direction_t direction)
+{
+    struct uli_exchange *exchange = &plan->exchange;
+    struct uli_work *work = &plan->work[direction];
+    struct uli_call_strides *own = &plan->laid[direction][exchange->rank];
+    if (strides_same(own, &plan->call))
+        return;
+    *own = plan->call;
+    work->stale_sums = work->nsums > 0;
+    uli_plan_lay_own(plan, direction);
+    exchange->schedule->lay(plan, direction);
+    for (int32_t p = 0; p < exchange->nranks; p++) {
+        work->pairs[p].stale = pair_tells(exchange, p);
+        if (exchange->pairs[p].shares && !work->pairs[p].stale)
+            uli_plan_lay_pair(plan, direction, p);
+    }
+}
+
+void
+uli_host_tell_strides(
+    struct uli_exchange *exchange, int32_t p, struct uli_record *record)
+{
+    const ulyx_plan_t *plan = (const ulyx_plan_t *)exchange;
+    const struct uli_call_strides *own =
+        &plan->laid[exchange->direction][exchange->rank];
+    if (!own->given || !pair_tells(exchange, p))
+        return;
+    record->strided = 1;
+    memcpy(uli_record_strides(record), own->at, sizeof(own->at));
+}
+
+/* ---- a peer's ------------------------------------------------------------ */
+
+/* Into plan->laid; true: they are others. */
+static bool
+strides_take(ulyx_plan_t *plan, int32_t p, const struct uli_record *record)
+{
+    struct uli_exchange *exchange = &plan->exchange;
+    struct uli_call_strides *laid = &plan->laid[exchange->direction][p];
+    struct uli_call_strides now = {.given = record->strided != 0};
+    if (now.given)
+        memcpy(now.at, uli_record_strides(record), sizeof(now.at));
+    if (strides_same(laid, &now))
+        return false;
+    if (now.given && !uli_plan_measure_strides(plan->layout, exchange->ntensors,
+                         p, exchange->direction, &now)) {
+        uli_request_finish(&exchange->request,
+            uli_comm_fail(exchange->comm, ULYX_ERR_INTERNAL, p,
+                "rank %d: its strides are negative or its tensors' bytes do "
+                "not fit 64 bits",
+                p));
+        return false;
+    }
+    *laid = now;
+    return true;
+}
+
+bool
+uli_host_take_strides(
+    struct uli_exchange *exchange, int32_t p, const struct uli_record *record)
+{
+    ulyx_plan_t *plan = (ulyx_plan_t *)exchange;
+    struct uli_work *work = &plan->work[exchange->direction];
+    struct uli_pair *pair = &exchange->pairs[p];
+    if (!pair_tells(exchange, p))
+        return true;
+    if (strides_take(plan, p, record)) {
+        work->pairs[p].stale = true;
+        work->stale_sums |= work->pairs[p].loaded;
+    }
+    const struct uli_call_strides *laid = &plan->laid[exchange->direction][p];
+    if (work->pairs[p].stale)
+        uli_plan_lay_pair(plan, exchange->direction, p);
+    if (laid->given) {
+        pair->src_bytes = laid->bytes[ULYX_SIDE_SRC];
+        pair->dst_bytes = laid->bytes[ULYX_SIDE_DST];
+    }
+    return true;
+}
+
+bool
+uli_host_refresh_sums(struct uli_exchange *exchange)
+{
+    ulyx_plan_t *plan = (ulyx_plan_t *)exchange;
+    struct uli_work *work = &plan->work[exchange->direction];
+    for (int32_t p = 0; p < exchange->nranks; p++)
+        if (work->pairs[p].loaded && !exchange->pairs[p].seen)
+            return false;
+    uli_plan_lay_sums(plan, exchange->direction);
+    work->stale_sums = false;
+    return true;
+}
