@@ -18,8 +18,9 @@
  * parts' order. With s_p the part's rows on this rank
  *   q_p [b, s_p, heads, dim_qk]     out_p [b, s_p, heads, dim_v]
  *   k_p [b, s_p, kv_heads, dim_qk]  v_p   [b, s_p, kv_heads, dim_v]
- * dense or by the strides of creation; gradients have their tensor's strides.
- * Strides of dimensions with one entry or none are not looked at.
+ * dense or by the strides of creation, where gradients have their tensor's; or
+ * by those that a call brings, of each tensor its own. Strides of dimensions
+ * with one entry or none are not looked at.
  *
  * Gradients are exact adjoints with factor one: nothing is averaged. Scale
  * the loss as on one rank: a mean over all tokens divides by their global
@@ -189,11 +190,19 @@ typedef struct {
      * documents above; NULL: as they are. */
     const int64_t *rows;
     const int64_t *const *splits;
+    /* Strides of this call's tensors on this rank, an entry a part, as those of
+     * creation; three zeros: dense for the present rows; NULL: as at creation.
+     * They hold for this call alone and need room for its rows only; other
+     * ranks need not know. The arrays are read when the call is made. */
+    const int64_t (*q_strides)[3];
+    const int64_t (*k_strides)[3];
+    const int64_t (*v_strides)[3];
+    const int64_t (*out_strides)[3];
 } ulyx_dist_attention_forward_t;
 #define ULYX_DIST_ATTENTION_FORWARD_INIT                                       \
     {                                                                          \
         sizeof(ulyx_dist_attention_forward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,   \
-            0, 0, 0, 0, 0, 0                                                   \
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                       \
     }
 
 /* One backward call. out is forward's; q, k, v may be NULL with SAVE_HEADS;
@@ -217,11 +226,21 @@ typedef struct {
     const ulyx_docs_t *docs_q, *docs_k; /* as forward's, of its documents */
     const int64_t *rows;                /* and rows */
     const int64_t *const *splits;
+    /* As forward's: of this call's tensors, whatever forward's lay like. NULL:
+     * as at creation, of gradients as their tensor there. */
+    const int64_t (*q_strides)[3];
+    const int64_t (*k_strides)[3];
+    const int64_t (*v_strides)[3];
+    const int64_t (*out_strides)[3];
+    const int64_t (*dout_strides)[3];
+    const int64_t (*dq_strides)[3];
+    const int64_t (*dk_strides)[3];
+    const int64_t (*dv_strides)[3];
 } ulyx_dist_attention_backward_t;
 #define ULYX_DIST_ATTENTION_BACKWARD_INIT                                      \
     {                                                                          \
         sizeof(ulyx_dist_attention_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  \
-            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                    \
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0            \
     }
 
 /* Collective; inside a group they queue, and run on a thread a communicator.

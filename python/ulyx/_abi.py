@@ -530,12 +530,16 @@ class ulyx_dist_attention_forward_t(Struct):
         ("docs_k", c_void_p),
         ("rows", c_void_p),
         ("splits", c_void_p),
+        ("q_strides", c_void_p),
+        ("k_strides", c_void_p),
+        ("v_strides", c_void_p),
+        ("out_strides", c_void_p),
     ]
 
 
 ulyx_dist_attention_forward_t._init_ = (
     sizeof(ulyx_dist_attention_forward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0,
 )
 
 
@@ -563,12 +567,20 @@ class ulyx_dist_attention_backward_t(Struct):
         ("docs_k", c_void_p),
         ("rows", c_void_p),
         ("splits", c_void_p),
+        ("q_strides", c_void_p),
+        ("k_strides", c_void_p),
+        ("v_strides", c_void_p),
+        ("out_strides", c_void_p),
+        ("dout_strides", c_void_p),
+        ("dq_strides", c_void_p),
+        ("dk_strides", c_void_p),
+        ("dv_strides", c_void_p),
     ]
 
 
 ulyx_dist_attention_backward_t._init_ = (
     sizeof(ulyx_dist_attention_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 )
 
 

@@ -80,6 +80,17 @@ dist_take(const ulyx_dist_attention_t *dist, enum uli_dist_tensor tensor,
         call->tensors[tensor][i] = (void *)(uintptr_t)pointers[i];
 }
 
+static void
+dist_take_strides(const ulyx_dist_attention_t *dist,
+    enum uli_dist_tensor tensor, const int64_t (*strides)[3],
+    struct uli_dist_call *call)
+{
+    size_t count = (size_t)dist->nparts[uli_dist_keys(tensor)];
+    call->strided[tensor] = strides != NULL;
+    if (strides)
+        memcpy(call->strides[tensor], strides, count * sizeof(*strides));
+}
+
 /* The arrays stay the caller's, the structs may be of another version. */
 static ulyx_status_t
 dist_take_docs(const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k,
@@ -114,6 +125,10 @@ dist_forward_read(const ulyx_dist_attention_t *dist,
     dist_take(dist, ULI_DIST_V, 1, own.v, call_p);
     dist_take(dist, ULI_DIST_OUT, 0, (const void *const *)own.out, call_p);
     dist_take(dist, ULI_DIST_LSE, 0, (const void *const *)own.lse, call_p);
+    dist_take_strides(dist, ULI_DIST_Q, own.q_strides, call_p);
+    dist_take_strides(dist, ULI_DIST_K, own.k_strides, call_p);
+    dist_take_strides(dist, ULI_DIST_V, own.v_strides, call_p);
+    dist_take_strides(dist, ULI_DIST_OUT, own.out_strides, call_p);
     call_p->sinks = own.sinks;
     call_p->alibi_slopes = own.alibi_slopes;
     call_p->workspace = own.workspace;
@@ -146,6 +161,14 @@ dist_backward_read(const ulyx_dist_attention_t *dist,
     dist_take(dist, ULI_DIST_DK, 1, (const void *const *)own.dk, call_p);
     dist_take(dist, ULI_DIST_DV, 1, (const void *const *)own.dv, call_p);
     dist_take(dist, ULI_DIST_DLSE, 0, own.dlse, call_p);
+    dist_take_strides(dist, ULI_DIST_Q, own.q_strides, call_p);
+    dist_take_strides(dist, ULI_DIST_K, own.k_strides, call_p);
+    dist_take_strides(dist, ULI_DIST_V, own.v_strides, call_p);
+    dist_take_strides(dist, ULI_DIST_OUT, own.out_strides, call_p);
+    dist_take_strides(dist, ULI_DIST_DOUT, own.dout_strides, call_p);
+    dist_take_strides(dist, ULI_DIST_DQ, own.dq_strides, call_p);
+    dist_take_strides(dist, ULI_DIST_DK, own.dk_strides, call_p);
+    dist_take_strides(dist, ULI_DIST_DV, own.dv_strides, call_p);
     call_p->sinks = own.sinks;
     call_p->alibi_slopes = own.alibi_slopes;
     call_p->d_sink = own.d_sink;

@@ -21,7 +21,7 @@ part_of_call(const struct uli_pass *pass, const struct uli_head_group *group,
     enum uli_dist_tensor tensor, int32_t i)
 {
     struct uli_attn_strided part = {.base = pass->call->tensors[tensor][i]};
-    uli_dist_seq_strides(pass->dist, tensor, 0, i, part.strides);
+    uli_dist_call_strides(pass->dist, pass->call, tensor, i, part.strides);
     if (part.base)
         part.base += group->q_first * part.strides[2];
     return part;
@@ -50,12 +50,10 @@ compute_delta(struct uli_pass *pass, const struct uli_head_group *group,
         p->batch, dist->seq_rows[part], group->q_heads, p->dim_v};
     struct uli_attn_strided dout, out, dlse;
     int64_t delta[3];
+    uli_dist_delta_strides(dist, group, i, delta);
     dout = part_of_call(pass, group, ULI_DIST_DOUT, i);
     out = part_of_call(pass, group, ULI_DIST_OUT, i);
     dlse = part_of_call(pass, group, ULI_DIST_DLSE, i);
-    delta[1] = dist->stat_bytes;
-    delta[2] = dist->stat_bytes * uli_max(dist->seq_rows_max[part], 1);
-    delta[0] = delta[2] * group->q_heads;
     if (!sizes[0] || !sizes[1])
         return ULYX_SUCCESS;
     ULI_TRY(check_part("dout", &dout, i, sizes[1]));
@@ -78,7 +76,7 @@ bring_grad(struct uli_pass *pass, int32_t g)
     for (int32_t i = 0; i < dist->nparts[0]; i++) {
         if (pass->status == ULYX_SUCCESS)
             uli_pass_fail(pass, compute_delta(pass, group, slot, i));
-        src.at[src.count++] = uli_pass_seq_delta(pass, group, slot, i);
+        uli_pass_add_seq_delta(pass, group, slot, i, &src);
     }
     uli_pass_add_head(pass, group, slot, ULI_HEAD_DOUT, 0, &dst);
     uli_pass_add_head(pass, group, slot, ULI_HEAD_DELTA, 0, &dst);

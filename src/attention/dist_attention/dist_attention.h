@@ -229,10 +229,14 @@ bool uli_dist_plan_params(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, enum uli_plan_set_kind kind,
     int32_t plan, struct uli_plan_params *params_p);
 
-/* Strides of the call's tensor of part number i of an axis. Gradients have
- * their tensor's. */
+/* Of creation: strides of the call's tensor of part number i of an axis.
+ * Gradients have their tensor's. */
 void uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
     enum uli_dist_tensor tensor, int32_t axis, int32_t i, int64_t strides_p[3]);
+/* delta on the sequence side: [b, heads of the group, s_p], for the most rows.
+ */
+void uli_dist_delta_strides(const struct ulyx_dist_attention *dist,
+    const struct uli_head_group *group, int32_t i, int64_t strides_p[3]);
 
 /* What `rank` holds of a group by a layout of its plan set IN. threads: of its
  * attention. returns SUCCESS; OVERFLOW; as uli_attn_translate. */
@@ -336,13 +340,43 @@ struct uli_dist_call {
     ulyx_docs_t docs[2];
     const int64_t *rows; /* likewise */
     const int64_t *const *splits;
+    bool strided[ULI_DIST_TENSORS]; /* else as at creation */
+    int64_t strides[ULI_DIST_TENSORS][ULI_AXIS_PARTS][3];
     double timeout_s;
 };
+
+/* Are keys what the tensor has rows of; is its dim that of q and k? */
+static inline bool
+uli_dist_keys(enum uli_dist_tensor t)
+{
+    return t == ULI_DIST_K || t == ULI_DIST_V || t == ULI_DIST_DK ||
+           t == ULI_DIST_DV;
+}
+static inline bool
+uli_dist_wide(enum uli_dist_tensor t)
+{
+    return t == ULI_DIST_Q || t == ULI_DIST_K || t == ULI_DIST_DQ ||
+           t == ULI_DIST_DK;
+}
+static inline bool
+uli_dist_statistic(enum uli_dist_tensor t)
+{
+    return t == ULI_DIST_LSE || t == ULI_DIST_DLSE;
+}
+
+/* Strides that the call gives, checked against the present rows; three zeros
+ * become the dense ones. returns SUCCESS; INVALID_ARGUMENT. (dist_strides.c) */
+ulyx_status_t uli_dist_settle_strides(
+    const struct ulyx_dist_attention *dist, struct uli_dist_call *call);
+/* Of a tensor of the call: its own, or else creation's. (dist_strides.c) */
+void uli_dist_call_strides(const struct ulyx_dist_attention *dist,
+    const struct uli_dist_call *call, enum uli_dist_tensor tensor, int32_t i,
+    int64_t strides_p[3]);
 
 /* outcome: what the public edge thought of the call, its text set; peers learn
  * of a refusal. (pass.c) */
 ulyx_status_t uli_dist_run(ulyx_dist_attention_t *dist,
-    const struct uli_dist_call *call, ulyx_status_t outcome);
+    struct uli_dist_call *call, ulyx_status_t outcome);
 
 /* ---- words (describe.c) ----------------------------------------- */
 

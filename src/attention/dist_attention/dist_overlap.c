@@ -51,11 +51,8 @@ add_tensor(struct regions *all, const struct ulyx_dist_attention *dist,
     const char *name, bool output)
 {
     const ulyx_dist_attention_params_t *p = &dist->params->p;
-    bool keys = tensor == ULI_DIST_K || tensor == ULI_DIST_V ||
-                tensor == ULI_DIST_DK || tensor == ULI_DIST_DV;
-    bool wide = tensor == ULI_DIST_Q || tensor == ULI_DIST_K ||
-                tensor == ULI_DIST_DQ || tensor == ULI_DIST_DK;
-    bool statistic = tensor == ULI_DIST_LSE || tensor == ULI_DIST_DLSE;
+    bool keys = uli_dist_keys(tensor), wide = uli_dist_wide(tensor);
+    bool statistic = uli_dist_statistic(tensor);
     for (int32_t i = 0; i < dist->nparts[keys]; i++) {
         struct region region = {.name = name,
             .part = i,
@@ -67,7 +64,7 @@ add_tensor(struct regions *all, const struct ulyx_dist_attention *dist,
                 .run_bytes = statistic ? dist->stat_bytes
                                        : (wide ? p->dim_qk : p->dim_v) *
                                              dist->elem_bytes}};
-        uli_dist_seq_strides(dist, tensor, keys, i, region.grid.strides);
+        uli_dist_call_strides(dist, call, tensor, i, region.grid.strides);
         regions_add(all, &region);
     }
 }

@@ -26,10 +26,20 @@ uli_pass_seq(const struct uli_pass *pass, const struct uli_head_group *group,
     int64_t first = axis ? group->kv_first : group->q_first;
     for (int32_t i = 0; i < dist->nparts[axis]; i++) {
         char *base = pass->call->tensors[tensor][i];
-        int64_t strides[3];
-        uli_dist_seq_strides(dist, tensor, axis, i, strides);
+        int64_t *strides = list->strides[list->count];
+        uli_dist_call_strides(dist, pass->call, tensor, i, strides);
         list->at[list->count++] = base ? base + first * strides[2] : NULL;
     }
+    list->strided |= pass->call->strided[tensor];
+}
+
+void
+uli_pass_add_seq_delta(const struct uli_pass *pass,
+    const struct uli_head_group *group, int32_t slot, int32_t i,
+    struct uli_pointers *list)
+{
+    uli_dist_delta_strides(pass->dist, group, i, list->strides[list->count]);
+    list->at[list->count++] = uli_pass_seq_delta(pass, group, slot, i);
 }
 
 void *
@@ -108,6 +118,14 @@ seconds_left(const struct uli_pass *pass)
     return left > 1e-3 ? left : 1e-3;
 }
 
+typedef const int64_t (*strides_of_call)[3];
+
+static strides_of_call
+strides_from(const struct uli_pointers *list, int32_t first)
+{
+    return list->strided ? (strides_of_call)(list->strides + first) : NULL;
+}
+
 void
 uli_pass_start(struct uli_pass *pass, struct uli_plan_set *plan_set,
     ulyx_direction_t direction, const struct uli_pointers *src,
@@ -117,13 +135,16 @@ uli_pass_start(struct uli_pass *pass, struct uli_plan_set *plan_set,
     transfer_p->started_ns = uli_clock_ns();
     for (int32_t i = 0; i < plan_set->nplans; i++) {
         ulyx_plan_t *plan = plan_set->plans[i];
+        int32_t first = i * ULI_TENSORS;
         if (pass->status != ULYX_SUCCESS) {
             uli_plan_refuse_on(plan, pass->status, pass->text);
             continue;
         }
         const struct uli_plan_call call = {.direction = direction,
-            .src = (const void *const *)(src->at + i * ULI_TENSORS),
-            .dst = dst->at + i * ULI_TENSORS,
+            .src = (const void *const *)(src->at + first),
+            .dst = dst->at + first,
+            .src_strides = strides_from(src, first),
+            .dst_strides = strides_from(dst, first),
             .timeout_s = seconds_left(pass)};
         ulyx_status_t status = uli_plan_start(
             plan, &call, &transfer_p->requests[transfer_p->nrequests]);
@@ -284,8 +305,7 @@ check_given(
 }
 
 static ulyx_status_t
-check_call(
-    const struct ulyx_dist_attention *dist, const struct uli_dist_call *call)
+check_call(const struct ulyx_dist_attention *dist, struct uli_dist_call *call)
 {
     ULI_TRY(check_memory("workspace", call->workspace, call->workspace_bytes,
         uli_dist_workspace(dist)));
@@ -293,6 +313,7 @@ check_call(
         ULI_TRY(check_memory(
             "saved", call->saved, call->saved_bytes, dist->saved_now));
     ULI_TRY(check_given(dist, call));
+    ULI_TRY(uli_dist_settle_strides(dist, call));
     ULI_TRY(uli_dist_check_overlap(dist, call));
     return call->backward ? check_header(dist, call->saved) : ULYX_SUCCESS;
 }
@@ -326,7 +347,7 @@ take_call_change(
 }
 
 static ulyx_status_t
-dist_run(struct ulyx_dist_attention *dist, const struct uli_dist_call *call,
+dist_run(struct ulyx_dist_attention *dist, struct uli_dist_call *call,
     ulyx_status_t outcome)
 {
     int64_t begin = uli_clock_ns();
@@ -358,7 +379,7 @@ dist_run(struct ulyx_dist_attention *dist, const struct uli_dist_call *call,
 }
 
 ulyx_status_t
-uli_dist_run(ulyx_dist_attention_t *dist, const struct uli_dist_call *call,
+uli_dist_run(ulyx_dist_attention_t *dist, struct uli_dist_call *call,
     ulyx_status_t outcome)
 {
     bool idle = false;

@@ -44,6 +44,8 @@ struct uli_pass {
 struct uli_pointers {
     void *at[3 * ULI_AXIS_PARTS];
     int32_t count;
+    bool strided; /* any lies otherwise than at creation */
+    int64_t strides[3 * ULI_AXIS_PARTS][3]; /* of the sequence side's */
 };
 
 /* Adds a tensor of the call, seen from the group's first head, for each part
@@ -51,6 +53,10 @@ struct uli_pointers {
 void uli_pass_seq(const struct uli_pass *pass,
     const struct uli_head_group *group, enum uli_dist_tensor tensor,
     int32_t axis, struct uli_pointers *list);
+/* Adds delta on the sequence side, of query part i. */
+void uli_pass_add_seq_delta(const struct uli_pass *pass,
+    const struct uli_head_group *group, int32_t slot, int32_t i,
+    struct uli_pointers *list);
 /* delta on the sequence side, of query part i. */
 void *uli_pass_seq_delta(const struct uli_pass *pass,
     const struct uli_head_group *group, int32_t slot, int32_t i);

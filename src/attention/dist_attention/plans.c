@@ -73,7 +73,7 @@ uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
 {
     const ulyx_dist_attention_params_t *p = &dist->params->p;
     int32_t part = dist->part_of[axis][i];
-    if (tensor == ULI_DIST_LSE || tensor == ULI_DIST_DLSE) {
+    if (uli_dist_statistic(tensor)) {
         int64_t rows = by_docs(dist, part) ? dist->seq_rows_max[part]
                                            : dist->seq_rows[part];
         strides_p[1] = dist->stat_bytes;
@@ -96,9 +96,8 @@ uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
     strides_p[0] = strides_p[1] * dist->seq_rows[part];
 }
 
-/* delta: [b, heads of the group, s_p]. */
-static void
-delta_strides(const struct ulyx_dist_attention *dist,
+void
+uli_dist_delta_strides(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, int32_t i, int64_t strides_p[3])
 {
     int64_t rows = dist->seq_rows_max[dist->part_of[0][i]];
@@ -117,7 +116,7 @@ sketch_seq(const struct ulyx_dist_attention *dist,
     int64_t *strides = params->strides[at][ULI_SIDE_SEQ];
     params->seq_heads[at] = line->axis ? p->kv_heads : p->heads;
     if (line->seq == ULI_DIST_TENSORS)
-        delta_strides(dist, group, i, strides);
+        uli_dist_delta_strides(dist, group, i, strides);
     else if (line->seq < ULI_DIST_STRIDED)
         memcpy(strides, dist->params->strides[line->seq][i],
             sizeof(dist->params->strides[line->seq][i]));

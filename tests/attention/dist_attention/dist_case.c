@@ -208,6 +208,7 @@ case_draw(struct dist_case *c, struct test_random *random)
     c->dlse = random_chance(random, 50);
     c->call_docs = c->has_docs && (c->seed & 1);
     c->changes_rows = !c->p.work_split && (c->seed & 6) == 6;
+    c->call_strides = c->seed >> 3 & 1;
 }
 
 void
@@ -224,7 +225,7 @@ case_single(const struct dist_case *c, struct dist_case *single_p)
     single_p->p.max_workspace_bytes = 0;
     single_p->p.save = ULYX_SAVE_HEADS;
     single_p->p.work_split = ULYX_WORK_HEADS;
-    single_p->strided = single_p->window = false;
+    single_p->strided = single_p->window = single_p->call_strides = false;
 }
 
 void
@@ -256,7 +257,7 @@ case_print(const struct dist_case *c)
     fprintf(stderr,
         "case: %d ranks, batch %lld, heads %lld/%lld, dims %lld/%lld, dtype "
         "%d, mask %d (%lld, %lld) align %d diagonal %lld, split %d, groups %d, "
-        "save %d, flags 0x%llx, ceiling %d%s%s%s%s%s%s%s\n",
+        "save %d, flags 0x%llx, ceiling %d%s%s%s%s%s%s%s%s\n",
         c->nranks, (long long)c->p.batch, (long long)c->p.heads,
         (long long)c->p.kv_heads, (long long)c->p.dim_qk, (long long)c->p.dim_v,
         c->p.dtype, c->p.mask_kind, (long long)c->p.mask_left,
@@ -268,7 +269,8 @@ case_print(const struct dist_case *c)
         c->strided ? ", strided" : "",
         c->has_head_splits ? ", head splits" : "",
         c->call_docs ? ", documents of calls" : "",
-        c->changes_rows ? ", changed rows" : "");
+        c->changes_rows ? ", changed rows" : "",
+        c->call_strides ? ", strides of calls" : "");
     for (int i = 0; i < c->p.nparts; i++)
         fprintf(stderr, "  part %d: axis %d kind %d order %d rows %lld%s\n", i,
             c->parts[i].axis, c->parts[i].kind, c->parts[i].order,

@@ -28,6 +28,7 @@ struct tensor {
     ulyx_dtype_t dtype;
     int64_t heads, dim;
     int64_t strides[LOCAL_PARTS][3];
+    int64_t given[LOCAL_PARTS][3]; /* to calls */
     struct test_buffer buffers[LOCAL_PARTS];
     void *base[LOCAL_PARTS];
 };
@@ -331,6 +332,47 @@ max_rows(const struct rank *r, const struct local *axis, int n)
     return rows > 0 ? rows : 1;
 }
 
+/* Do the rank's calls bring strides? */
+static bool
+brings_strides(const struct rank *r)
+{
+    return r->c->call_strides && (r->me + (int)(r->c->seed >> 4)) % 3 != 0;
+}
+
+/* One of the orders that frameworks have, padded; dense ones are said by
+ * zeros. */
+static void
+own_strides(const struct rank *r, int tensor, int n)
+{
+    struct tensor *t = (struct tensor *)&r->t[tensor];
+    int64_t *s = t->strides[n], run = uli_dtype_size(t->dtype) * t->dim;
+    int64_t rows = t->axis->rows[n] ? t->axis->rows[n] : 1;
+    int order = (tensor + n + r->me) % 4;
+    if (order == 0) { /* bhsd */
+        s[1] = run + PAD;
+        s[2] = s[1] * rows + PAD;
+        s[0] = s[2] * t->heads;
+    } else if (order == 1) { /* sbhd */
+        s[2] = run;
+        s[0] = s[2] * t->heads + PAD;
+        s[1] = s[0] * r->c->p.batch + PAD;
+    } else { /* bshd */
+        s[2] = run + (order == 2) * PAD;
+        s[1] = s[2] * t->heads + (order == 2) * PAD;
+        s[0] = s[1] * rows;
+    }
+    memcpy(t->given[n], s, sizeof(t->given[n]));
+    if (order == 3)
+        memset(t->given[n], 0, sizeof(t->given[n]));
+    else if (r->c->p.batch <= 1) /* says nothing */
+        t->given[n][0] = tensor % 2 ? INT64_MIN : 3;
+}
+
+static const int64_t (*given_strides(const struct rank *r, int tensor))[3]
+{
+    return brings_strides(r) ? (const int64_t(*)[3])r->t[tensor].given : NULL;
+}
+
 static void
 set_strides(const struct rank *r, int tensor, int n)
 {
@@ -340,6 +382,8 @@ set_strides(const struct rank *r, int tensor, int n)
         s[1] = elem;
         s[2] = elem * max_rows(r, t->axis, n);
         s[0] = s[2] * t->heads;
+    } else if (brings_strides(r)) {
+        own_strides(r, tensor, n);
     } else if (r->c->strided) {
         memcpy(s, r->strides[strides_like(tensor)][n], 3 * sizeof(*s));
     } else {
@@ -510,6 +554,10 @@ rank_forward(struct rank *r)
         call.rows = r->rows;
         call.splits = r->has_splits ? r->splits : NULL;
     }
+    call.q_strides = given_strides(r, WORLD_Q);
+    call.k_strides = given_strides(r, WORLD_K);
+    call.v_strides = given_strides(r, WORLD_V);
+    call.out_strides = given_strides(r, WORLD_OUT);
     bool good =
         call_succeeded(
             ulyx_dist_attention_forward(r->dist, &call, NULL), "forward") &&
@@ -551,6 +599,14 @@ rank_backward(struct rank *r)
         call.rows = r->rows;
         call.splits = r->has_splits ? r->splits : NULL;
     }
+    call.q_strides = given_strides(r, WORLD_Q);
+    call.k_strides = given_strides(r, WORLD_K);
+    call.v_strides = given_strides(r, WORLD_V);
+    call.out_strides = given_strides(r, WORLD_OUT);
+    call.dout_strides = given_strides(r, WORLD_DOUT);
+    call.dq_strides = given_strides(r, WORLD_DQ);
+    call.dk_strides = given_strides(r, WORLD_DK);
+    call.dv_strides = given_strides(r, WORLD_DV);
     bool good =
         call_succeeded(
             ulyx_dist_attention_backward(r->dist, &call, NULL), "backward") &&

@@ -30,6 +30,7 @@ struct dist_case {
     bool has_docs, dlse, sinks, slopes, window, strided;
     bool call_docs;    /* forward and backward bring the documents */
     bool changes_rows; /* creation has other rows than calls */
+    bool call_strides; /* calls of most ranks bring strides of their own */
     /* A ceiling of the workspace, in eighths of the way from the least that is
      * taken to what is needed without one. */
     bool ceiling;

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Strides of a call's tensors. They are those of whole tensors, of which a head
+ * group sees some of the heads: so that no two elements overlap is asked here,
+ * once for all groups. Plans take them as they are settled here.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "attention/dist_attention/dist_attention.h"
+#include "base/status.h"
+
+void
+uli_dist_call_strides(const struct ulyx_dist_attention *dist,
+    const struct uli_dist_call *call, enum uli_dist_tensor tensor, int32_t i,
+    int64_t strides_p[3])
+{
+    if (call->strided[tensor])
+        memcpy(strides_p, call->strides[tensor][i],
+            sizeof(call->strides[tensor][i]));
+    else
+        uli_dist_seq_strides(dist, tensor, uli_dist_keys(tensor), i, strides_p);
+}
+
+static ulyx_status_t
+settle_part(const struct ulyx_dist_attention *dist, enum uli_dist_tensor tensor,
+    int32_t i, int64_t strides[3])
+{
+    const ulyx_dist_attention_params_t *p = &dist->params->p;
+    bool keys = uli_dist_keys(tensor);
+    int64_t rows = dist->seq_rows[dist->part_of[keys][i]];
+    int64_t heads = keys ? p->kv_heads : p->heads;
+    int64_t run =
+        (uli_dist_wide(tensor) ? p->dim_qk : p->dim_v) * dist->elem_bytes;
+    char name[32];
+    snprintf(name, sizeof(name), "%s_strides", uli_dist_tensor_names[tensor]);
+    const struct uli_strided strided = {.name = name,
+        .field = "",
+        .number = i,
+        .counts = {p->batch, rows, heads},
+        .dense = {run * heads * rows, run * heads, run},
+        .axis_rows = rows,
+        .run_bytes = run};
+    return uli_strides_settle(&strided, strides);
+}
+
+ulyx_status_t
+uli_dist_settle_strides(
+    const struct ulyx_dist_attention *dist, struct uli_dist_call *call)
+{
+    for (int t = 0; t < ULI_DIST_TENSORS; t++)
+        for (int32_t i = 0; call->strided[t] && call->given[t] &&
+                            i < dist->nparts[uli_dist_keys(t)];
+             i++)
+            ULI_TRY(settle_part(dist, t, i, call->strides[t][i]));
+    return ULYX_SUCCESS;
+}

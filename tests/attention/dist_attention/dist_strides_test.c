@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Strides of a call: the same bits however tensors lie from call to call, and
+ * what a call refuses, for whole tensors and before a byte is moved.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "attention/dist_attention/dist_small.h"
+#include "support/ranks.h"
+#include "support/test.h"
+
+enum { RUN = DIM * 4, OWN_ROWS = ROWS / RANKS };
+
+/* Work split and head groups of a variant. */
+enum { VARIANTS = 4 };
+static void
+variant_params(int variant, ulyx_dist_attention_params_t *p, ulyx_part_t *part)
+{
+    small_params(p, part);
+    p->row_round = 1;
+    p->work_split = variant / 2 ? ULYX_WORK_BALANCED : ULYX_WORK_HEADS;
+    p->head_groups = variant % 2 + 1;
+}
+
+static void
+run_variants(int (*body)(int, int, void *))
+{
+    for (int variant = 0; variant < VARIANTS; variant++)
+        small_run(body, variant, 0, 0);
+}
+
+/* ---- orders -------------------------------------------------------------- */
+
+enum order { DENSE, BHSD, INTERLEAVED, ORDERS };
+
+static void
+order_strides(enum order order, int64_t heads, int64_t strides_p[1][3])
+{
+    static const int64_t any = -7; /* one batch item: not looked at */
+    int64_t *s = strides_p[0];
+    s[0] = any;
+    s[1] = order == BHSD ? RUN : RUN * heads * 3;
+    s[2] = order == BHSD ? RUN * OWN_ROWS : RUN * 2;
+    if (order == DENSE)
+        s[0] = s[1] = s[2] = 0;
+}
+
+static float *
+order_at(void *base, enum order order, int64_t heads, int64_t row, int64_t head)
+{
+    int64_t s[1][3];
+    order_strides(order, heads, s);
+    if (order == DENSE)
+        s[0][1] = RUN * heads, s[0][2] = RUN;
+    return (float *)((char *)base + row * s[0][1] + head * s[0][2]);
+}
+
+/* The same values in another order. */
+static void
+order_copy(
+    void *to, enum order order, void *from, enum order old, int64_t heads)
+{
+    for (int64_t row = 0; row < OWN_ROWS; row++)
+        for (int64_t head = 0; head < heads; head++)
+            memcpy(order_at(to, order, heads, row, head),
+                order_at(from, old, heads, row, head), RUN);
+}
+
+static bool
+order_same(void *at, enum order order, void *dense, int64_t heads)
+{
+    bool same = true;
+    for (int64_t row = 0; row < OWN_ROWS; row++)
+        for (int64_t head = 0; head < heads; head++)
+            same &= !memcmp(order_at(at, order, heads, row, head),
+                order_at(dense, DENSE, heads, row, head), RUN);
+    return ranks_expect(same);
+}
+
+/* Strides of all tensors of a rank's calls. */
+struct given {
+    int64_t q[1][3], kv[1][3];
+};
+
+static void
+give_strides(struct own *o, enum order order, struct given *given)
+{
+    order_strides(order, HEADS, given->q);
+    order_strides(order, KV, given->kv);
+    const int64_t(*q)[3] = (const int64_t(*)[3])given->q;
+    const int64_t(*kv)[3] = (const int64_t(*)[3])given->kv;
+    o->f.q_strides = o->f.out_strides = q;
+    o->f.k_strides = o->f.v_strides = kv;
+    o->b.out_strides = o->b.dout_strides = o->b.dq_strides = q;
+    o->b.dk_strides = o->b.dv_strides = kv;
+}
+
+/* One object, calls in turn: each rank in an order of its own. */
+static int
+turn_body(int rank, int nranks, void *context)
+{
+    struct small *s = context;
+    ulyx_dist_attention_params_t p;
+    ulyx_part_t part;
+    struct own plain, o;
+    struct given given;
+    (void)nranks;
+    variant_params(s->groups[0], &p, &part);
+    if (!own_open(&plain, s->comms[rank], &p))
+        return 1;
+    own_fill(&plain, rank);
+    bool good =
+        ranks_expect(!ulyx_dist_attention_forward(plain.dist, &plain.f, NULL)) &
+        ranks_expect(!ulyx_dist_attention_backward(plain.dist, &plain.b, NULL));
+    for (int turn = 0; good && turn < 5; turn++) {
+        enum order order = (enum order)((turn + rank / 2) % ORDERS);
+        own_take(&o, plain.dist);
+        if (turn != 3) /* then as at creation */
+            give_strides(&o, order, &given);
+        else
+            order = DENSE;
+        order_copy(o.q, order, plain.q, DENSE, HEADS);
+        order_copy(o.k, order, plain.k, DENSE, KV);
+        order_copy(o.v, order, plain.v, DENSE, KV);
+        order_copy(o.dout, order, plain.dout, DENSE, HEADS);
+        good = ranks_expect(!ulyx_dist_attention_forward(o.dist, &o.f, NULL)) &
+               ranks_expect(!ulyx_dist_attention_backward(o.dist, &o.b, NULL));
+        good = good && order_same(o.out, order, plain.out, HEADS) &&
+               order_same(o.dq, order, plain.dq, HEADS) &&
+               order_same(o.dk, order, plain.dk, KV) &&
+               order_same(o.dv, order, plain.dv, KV);
+        own_drop(&o);
+    }
+    return !(own_close(&plain) & good);
+}
+
+static void
+calls_in_turn_lie_in_any_order(void **state)
+{
+    (void)state;
+    run_variants(turn_body);
+}
+
+/* ---- refusals ------------------------------------------------------------ */
+
+/* Rank 1 gives `bad`, the others nothing. */
+static bool
+refuse_strides(int rank, struct own *o, int64_t row, int64_t head, bool of_out,
+    const char *text)
+{
+    ulyx_dist_attention_forward_t f = o->f;
+    const int64_t bad[1][3] = {{0, row, head}};
+    unsigned char poison[64], *out = o->out;
+    memset(poison, 0xee, sizeof(poison));
+    memcpy(out, poison, sizeof(poison));
+    if (rank == 1)
+        *(of_out ? &f.out_strides : &f.k_strides) = bad;
+    ulyx_status_t status = ulyx_dist_attention_forward(o->dist, &f, NULL);
+    bool good = rank == 1 ? ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT &&
+                                         says(text) &&
+                                         !memcmp(out, poison, sizeof(poison)))
+                          : ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
+                                         says("rank 1 refused") && says(text));
+    return good &
+           ranks_expect(!ulyx_dist_attention_forward(o->dist, &o->f, NULL));
+}
+
+static int
+refusal_body(int rank, int nranks, void *context)
+{
+    struct small *s = context;
+    ulyx_dist_attention_params_t p;
+    ulyx_part_t part;
+    struct own o;
+    (void)nranks;
+    variant_params(s->groups[0], &p, &part);
+    if (!own_open(&o, s->comms[rank], &p))
+        return 1;
+    own_fill(&o, rank);
+    bool good = refuse_strides(
+        rank, &o, -RUN * KV, RUN, false, "k_strides[0][1] is -64");
+    good &= refuse_strides(rank, &o, RUN, RUN, false, "k_strides[0] is {");
+    good &= refuse_strides(
+        rank, &o, INT64_MAX / 4, RUN, false, "k_strides[0] is {");
+    /* Three heads a row fit, of which a group may have no more; there are six.
+     */
+    good &= refuse_strides(
+        rank, &o, RUN * HEADS / 2, RUN, true, "out_strides[0] is {");
+    return !(own_close(&o) & good);
+}
+
+static void
+refused_strides_are_named(void **state)
+{
+    (void)state;
+    run_variants(refusal_body);
+}
+
+/* ---- one thread ---------------------------------------------------------- */
+
+/* Strides may go once the call is queued. */
+static void
+a_group_keeps_the_strides(void **state)
+{
+    (void)state;
+    struct small s;
+    struct own o[RANKS], plain[RANKS];
+    ulyx_dist_attention_t *dist[RANKS];
+    ulyx_dist_attention_params_t p;
+    ulyx_part_t part;
+    small_open(&s);
+    variant_params(0, &p, &part);
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++)
+        assert_status(
+            ulyx_dist_attention_create(s.comms[r], &p, &dist[r]), ULYX_SUCCESS);
+    assert_status(ulyx_group_end(), ULYX_SUCCESS);
+    for (int strided = 0; strided < 2; strided++) {
+        assert_status(ulyx_group_start(), ULYX_SUCCESS);
+        for (int r = 0; r < RANKS; r++) {
+            struct own *now = strided ? &o[r] : &plain[r];
+            struct given given;
+            own_take(now, dist[r]);
+            own_fill(now, r);
+            if (strided) {
+                give_strides(now, BHSD, &given);
+                order_copy(now->q, BHSD, plain[r].q, DENSE, HEADS);
+                order_copy(now->k, BHSD, plain[r].k, DENSE, KV);
+                order_copy(now->v, BHSD, plain[r].v, DENSE, KV);
+            }
+            assert_status(ulyx_dist_attention_forward(dist[r], &now->f, NULL),
+                ULYX_SUCCESS);
+            memset(&given, 0xff, sizeof(given));
+        }
+        assert_status(ulyx_group_end(), ULYX_SUCCESS);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        assert_true(order_same(o[r].out, BHSD, plain[r].out, HEADS));
+        own_drop(&o[r]);
+        assert_true(own_close(&plain[r]));
+    }
+    small_close(&s);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(calls_in_turn_lie_in_any_order),
+    cmocka_unit_test(refused_strides_are_named),
+    cmocka_unit_test(a_group_keeps_the_strides),
+};
+
+ULI_TEST_MAIN("DistStrides", tests)
