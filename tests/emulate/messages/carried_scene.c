@@ -313,6 +313,35 @@ carried_play_late(struct job *job, int rank, const char *part)
     return !good;
 }
 
+/* Strides that are not creation's, at rank 0. */
+static bool
+strides_refused(struct job *job, int rank)
+{
+    const void *none[ULI_TENSORS] = {NULL};
+    void *nowhere[ULI_TENSORS] = {NULL};
+    int64_t strides[ULI_TENSORS][3];
+    bool good = true;
+    for (int32_t t = 0; t < job->w->c.shape.ntensors; t++)
+        for (int d = 0; d < 3; d++)
+            strides[t][d] = job->w->strides[0][t][ULI_SIDE_SEQ][d] * 2;
+    if (rank == 0)
+        good = ranks_expect(ulyx_reshuffle_execute_strided(job->w->plans[0],
+                                ULYX_SEQ_TO_HEAD, none,
+                                (const int64_t(*)[3])strides, nowhere, NULL,
+                                job->streams[0]) == ULYX_ERR_UNSUPPORTED) &&
+               ranks_expect(carried_says("not those of creation"));
+    else
+        good = well(carried_execute(job, rank, ULYX_SEQ_TO_HEAD));
+    good = good && carried_sync(job, rank);
+    carried_meet(job);
+    ulyx_status_t next =
+        good ? carried_execute(job, rank, ULYX_HEAD_TO_SEQ) : ULYX_SUCCESS;
+    return good &&
+           ranks_expect(
+               next == (rank ? ULYX_ERR_PEER_REFUSED : ULYX_SUCCESS)) &&
+           carried_sync(job, rank);
+}
+
 int
 carried_play_refusal(struct job *job, int rank)
 {
@@ -333,5 +362,6 @@ carried_play_refusal(struct job *job, int rank)
         good &&
         ranks_expect(next == (rank ? ULYX_ERR_PEER_REFUSED : ULYX_SUCCESS)) &&
         (rank == 0 || ranks_expect(carried_says("call 1: rank 0 refused")));
-    return !(good && carried_check(job, rank, 1u << ULYX_HEAD_TO_SEQ));
+    return !(good && carried_check(job, rank, 1u << ULYX_HEAD_TO_SEQ) &&
+             strides_refused(job, rank));
 }

@@ -19,6 +19,42 @@ plan_expect(struct plan_scene *s, int op)
     assert_true(world_check(s->w));
 }
 
+/* Rank 0's call of seq_to_head with so many times creation's strides of src. */
+static ulyx_status_t
+execute_strided(struct plan_scene *s, int64_t times)
+{
+    struct world *w = s->w;
+    const void *src[ULI_TENSORS];
+    void *dst[ULI_TENSORS];
+    int64_t strides[ULI_TENSORS][3];
+    for (int t = 0; t < 3; t++) {
+        src[t] = s->src[0][0][t] + w->src[0][0][t].at;
+        dst[t] = s->dst[0][0][t] + w->dst[0][0][t].at;
+        for (int d = 0; d < 3; d++)
+            strides[t][d] = w->strides[0][t][ULI_SIDE_SEQ][d] * times;
+    }
+    return ulyx_reshuffle_execute_strided(w->plans[0], 0, src,
+        (const int64_t(*)[3])strides, dst, NULL, s->streams[0]);
+}
+
+/* Strides of a call are creation's or refused, which the peers learn. */
+static void
+play_strides(struct plan_scene *s)
+{
+    plan_upload(s);
+    assert_status(execute_strided(s, 2), ULYX_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ulyx_last_error(), "not those of creation"));
+    for (int32_t r = 1; r < 3; r++)
+        assert_status(plan_execute(s, r, 0), ULYX_SUCCESS);
+    plan_sync(s);
+    for (int32_t r = 1; r < 3; r++)
+        assert_status(plan_execute(s, r, 0), ULYX_ERR_PEER_REFUSED);
+    assert_status(execute_strided(s, 1), ULYX_SUCCESS);
+    plan_sync(s);
+    plan_expect(s, 0);
+    plan_round(s);
+}
+
 void
 plan_play_refusal(struct plan_scene *s)
 {
@@ -48,6 +84,7 @@ plan_play_refusal(struct plan_scene *s)
     plan_sync(s);
     plan_round(s);
     good(cudaFree(outside));
+    play_strides(s);
 }
 
 void

@@ -11,7 +11,7 @@
 void plan_expect(struct plan_scene *s, int op);
 
 /* Three ranks: rank 0 refuses call 1, for its tensors are in no window; its
- * peers learn of it with their next call. */
+ * peers learn of it with their next call. A later one for its strides. */
 void plan_play_refusal(struct plan_scene *s);
 /* Two ranks execute different operations. */
 void plan_play_mismatch(struct plan_scene *s);
