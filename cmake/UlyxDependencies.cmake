@@ -145,10 +145,14 @@ ulyx_optional(UCX UCX_FOUND "libucx-dev")
 
 # Matrix products of examples/train_bytes; the library itself needs none.
 ulyx_wanted(OPENBLAS wanted)
-if(wanted)
+set(not_looked)
+if(NOT ULYX_EXAMPLES)
+  set(not_looked "ULYX_EXAMPLES is OFF")
+elseif(wanted)
   pkg_check_modules(OPENBLAS IMPORTED_TARGET GLOBAL openblas)
 endif()
-ulyx_optional(OPENBLAS OPENBLAS_FOUND "libopenblas-dev, for train_bytes")
+ulyx_optional(OPENBLAS OPENBLAS_FOUND "libopenblas-dev, for train_bytes"
+  ${not_looked})
 
 # libnccl is opened at run time and its few types are declared by us; where its
 # header is found, a test compares.
@@ -189,8 +193,16 @@ elseif(wanted AND NOT ULYX_MAN STREQUAL "AUTO")
     "the programs cannot be run here. Configure with -DULYX_MAN=OFF.")
 endif()
 
+# Another project's build type is its own, and may be none: attention without
+# optimisation is many times slower, so the summary says it.
 function(ulyx_print_summary)
-  message(STATUS "ulyx ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, "
+  set(build_type "${CMAKE_BUILD_TYPE}")
+  if(CMAKE_CONFIGURATION_TYPES)
+    set(build_type "${CMAKE_CONFIGURATION_TYPES}")
+  elseif(NOT build_type)
+    set(build_type "no CMAKE_BUILD_TYPE (not optimised)")
+  endif()
+  message(STATUS "ulyx ${PROJECT_VERSION}, ${build_type}, "
     "${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}, "
     "${CMAKE_SYSTEM_PROCESSOR}")
   foreach(line IN LISTS ULYX_SUMMARY)

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <ulyx/ulyx.h>
 
 #define TRY(call)                                                              \
@@ -47,7 +48,7 @@ job_start(struct job *job, uint64_t steps)
 
     TRY(ulyx_mem_alloc(2 * ALL * sizeof(float), NULL, &job->mem, &memory));
     TRY(ulyx_mem_attach(job->comm, job->mem));
-    job->seq = memory, job->head = job->seq + ALL;
+    job->seq = (float *)memory, job->head = job->seq + ALL;
     tokens.rows = TOKENS, x.dtype = ULYX_DTYPE_F32, x.heads = HEADS;
     x.dim = DIM, params.heads = HEADS, params.parts = &tokens;
     params.nparts = 1, params.tensors = &x, params.ntensors = 1;
@@ -120,15 +121,17 @@ main(int argc, char **argv)
     int victim = argc > 1 ? atoi(argv[1]) : -1;
     uint64_t last_step = argc > 2 ? (uint64_t)atoi(argv[2]) : 0, done = 0;
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
-    struct job job = {0};
+    struct job job;
     int32_t nranks, wrong = 0;
 
+    memset(&job, 0, sizeof(job));
     params.timeout_s = 20;
     TRY(ulyx_comm_create_from_env(&params, &job.comm));
     TRY(job_start(&job, 0));
     TRY(job_run(&job, &done, victim, last_step));
     while (done < STEPS) { /* lost a rank: go on from the checkpoint */
-        struct job next = {0};
+        struct job next;
+        memset(&next, 0, sizeof(next));
         TRY(ulyx_comm_shrink(job.comm, NULL, &next.comm));
         TRY(job_end(&job));
         job = next;

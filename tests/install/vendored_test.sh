@@ -21,6 +21,10 @@ for way in fetch subdirectory; do
         -DULYX_SOURCE="$source" -DCONSUMER="$here/consumer" \
         >"$work/$way.log" 2>&1 || { cat "$work/$way.log"; exit 1; }
     grep -q 'build type: ""' "$work/$way.log" || fail "$way: a build type"
+    grep -q '^-- ulyx .*no CMAKE_BUILD_TYPE (not optimised)' "$work/$way.log" \
+        || fail "$way: nothing is said about the build type"
+    grep -q 'OPENBLAS: no (not looked for: ULYX_EXAMPLES is OFF)' \
+        "$work/$way.log" || fail "$way: OpenBLAS, which only examples use"
     grep '^-- languages' "$work/$way.log" | grep -E 'CUDA|ASM|Fortran' \
         && fail "$way: a language that nobody asked for"
     others=$(sed -n 's/^ *"file": "\(.*\)",*$/\1/p' \
