@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """readme_test.py BIN CC CXX: README.md and docs/USING.md say what is true: the
 program is the example and prints what it is said to print, commands run, C in
-both compiles as C11 and as C++17, links lead somewhere, and the table of ulyx_perf has the
-columns that it prints."""
+both and in examples/ compiles as C11 and as C++17, links of the users' pages lead
+somewhere, and the table of ulyx_perf has the columns that it prints."""
+import glob
 import os
 import re
 import shlex
@@ -104,8 +105,10 @@ class Documents(ToolCase):
 
     def test_c_compiles_as_c_and_as_cxx(self):
         # Whole programs stand for themselves, the rest are bodies.
+        examples = sorted(glob.glob(os.path.join(ROOT, "examples", "*.c")))
+        self.assertGreater(len(examples), 2)
         found = blocks(read("docs", "USING.md"), "c") + \
-            blocks(read("README.md"), "c")
+            blocks(read("README.md"), "c") + [read(path) for path in examples]
         self.assertGreater(len(found), 8)
         for block in found:
             program = block if block.startswith("/* SPDX") else AROUND % block
@@ -120,7 +123,8 @@ class Documents(ToolCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_links_lead_somewhere(self):
-        for path in ("README.md", "docs/USING.md"):
+        for path in ("README.md", "docs/USING.md", "docs/GPU.md",
+                     "docs/PYTHON.md", "docs/TOPOLOGY.md"):
             folder = os.path.dirname(os.path.join(ROOT, path))
             for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", read(path)):
                 self.assertTrue(os.path.exists(os.path.join(folder, link)),
