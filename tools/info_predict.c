@@ -134,12 +134,13 @@ parse_options(int argc, char **argv, struct options *o)
         {"--element-bytes", INFO_NUMBER, &s->element_bytes, 1, most,
             "of an element (2)"},
         {"--local", INFO_TEXT, &o->local, 0, 0,
-            "what joins the ranks of a node: near, far, nvlink or pcie "
-            "(nvlink)",
+            "what joins the ranks of a node: near or far for host memory, "
+            "nvlink or pcie (nvlink)",
             "near|far|nvlink|pcie"},
         {"--operation", INFO_TEXT, &o->direction, 0, 0,
             "s2h, h2s, s2h_adj, h2s_adj, with commas, or all: chosen for "
-            "together (s2h,s2h_adj)"},
+            "together; each of q, k and v (ulyx_perf's h2s: of out alone) "
+            "(s2h,s2h_adj)"},
         {"--algo", INFO_TEXT, &o->algo, 0, 0, &ULI_SCHEDULE_CHOICES[1],
             &ULI_SCHEDULE_CHOICES[1]},
         {"--tuning", INFO_TEXT, &o->tuning, 0, 0, "tuning file (ULYX_TUNING's)",
