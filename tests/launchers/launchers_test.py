@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import jobs
@@ -20,7 +19,8 @@ LAUNCHER = sys.argv[2]
 ALL = os.environ.get("ULYX_LAUNCHERS") == "all"
 SKIP = 77
 PERF = [os.path.join(BIN, "ulyx_perf"), "-b", "64K", "-e", "64K", "-n", "3", "-T", "30"]
-LONG = [*PERF[:5], "-n", "1000000", "-T", "30"]
+# For ever, and with a deadline beyond the time that any job here is given.
+LONG = [*PERF[:5], "-n", "1000000", "-N", "0", "-T", "900"]
 TRAIN = [os.path.join(BIN, "train_bytes"), "--steps", "2", "--seq", "256",
          "--layers", "1", "--dim", "48"]
 # Rank 1 is killed once the ranks have met.
@@ -55,12 +55,11 @@ class Case(unittest.TestCase):
         self.assertRegex(done.stdout, rf"\b{ranks} ranks\b", words)
 
     def killed(self, *words, names, **variables):
-        """The job must end by itself, failed, and say which rank it lost."""
-        began = time.monotonic()
+        """The job must end by itself, failed, and say which rank it lost: one that
+        waits for its deadline is ended by the limit on a job, which is an error."""
         done = self.job([*words, "sh", self.script(), *LONG], **variables)
         self.assertNotEqual(done.returncode, 0, f"{words}\n{done.stdout}")
         self.assertRegex(done.stdout, names, words)
-        self.assertLess(time.monotonic() - began, 25, words)
 
     def script(self):
         path = os.path.join(self.folder, "killed.sh")
