@@ -229,6 +229,11 @@ struct errors {
     int count;
 };
 
+/* Schedules differ by less than this where the choice is close, so a larger
+ * error in the median decides nothing. On busy nodes the waits for a core are
+ * taken for properties of the link. */
+static const double doubtful_error = 0.25;
+
 static void
 say_errors(const char *what, struct errors *e)
 {
@@ -237,6 +242,9 @@ say_errors(const char *what, struct errors *e)
     double median = perf_median(e->all, e->count);
     printf("# %s: error %.0f %% in the median, %.0f %% at worst of %d\n", what,
         100 * median, 100 * e->all[e->count - 1], e->count);
+    if (median > doubtful_error)
+        printf("# too much to choose by: measure again where nothing else "
+               "runs\n");
 }
 
 static void

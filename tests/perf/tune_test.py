@@ -38,6 +38,11 @@ class Tune(ToolCase):
         out = self.ends(0, "--procs", "2", "--tune", self.file)
         self.assertRegex(out, r"# sizes held out: error \d+ % in the median")
         self.assertRegex(out, r"# all ranks, nothing of it fitted: error ")
+        errors = re.findall(r": error (\d+) % in the median.*\n(# too much)?", out)
+        self.assertEqual(len(errors), 2)
+        for median, doubt in errors:
+            if median != "25":  # as rounded
+                self.assertEqual(bool(doubt), int(median) > 25, out)
         self.assertRegex(self.text(), r"(?m)^link near .*source=measured$")
         self.assertNotIn("nic", self.text())
         shown = run(INFO, "tuning", self.file)
