@@ -17,12 +17,13 @@ import deepspeed.sequence.layer as layer
 import numpy as np
 import torch
 from deepspeed.runtime.sequence_parallel import ulysses_sp
+from torch.utils.weak import WeakIdKeyDictionary
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from . import torch as sp
 from .communicator import Communicator
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, UnsupportedError
 from .torch._groups import Groups
 from .transformers import _attach
 from .transformers._collator import packing
@@ -31,6 +32,9 @@ __all__ = ["DistributedAttention", "install", "uninstall"]
 
 communicator = Groups()  # of a process group
 _saved: Dict[str, Any] = {}
+# Masks that were made for a core, and that say nothing which the arguments of the
+# attention do not say as well: causality, a window, documents.
+_redundant: Any = WeakIdKeyDictionary()
 
 
 # ---- transformers -----------------------------------------------------------
@@ -74,6 +78,8 @@ def _attention_of(comm: Communicator, core: Callable[..., Any],
                 (disable_in_eval and not module.training):
             return core(module, query, key, value, attention_mask, *args,
                         **options)
+        if attention_mask is not None and attention_mask in _redundant:
+            attention_mask = None
         local = options.pop("position_ids", None)
         if local is not None and options.get("cu_seq_lens_q") is None:
             options["cu_seq_lens_q"] = positions.documents_of(
@@ -88,9 +94,17 @@ def _attention_of(comm: Communicator, core: Callable[..., Any],
 def _mask_of(mask: Callable[..., Any], disable_in_eval: bool
              ) -> Callable[..., Any]:
     def made(*args: Any, **options: Any) -> Any:
-        if disable_in_eval:  # the core may be called yet
-            return mask(*args, **options)
-        return _attach.mask(*args, **options)
+        if not disable_in_eval:
+            return _attach.mask(*args, **options)
+        # Whether the core or ulyx is called, the module's mode decides later.
+        found = mask(*args, **options)
+        if found is not None:
+            try:
+                _attach.mask(*args, **options)
+                _redundant[found] = True
+            except UnsupportedError:
+                pass  # the attention refuses the mask, in training only
+        return found
     return made
 
 

@@ -40,6 +40,17 @@ def test_where_deepspeed_is_silently_wrong(job):
     assert run(2, zero=2, ulyx=False, **job)["worst"] > 0.1
 
 
+def test_sp_size_of_accelerate_trains_as_one_process():
+    """Trainer with ParallelismConfig(sp_size=2), a model with a window: the
+    recipe leaves the core its masks there, for evaluation."""
+    said = first_of(2, os.path.join(HERE, "accelerated.py"),
+                    DS_ACCELERATOR="cpu")
+    found = json.loads(marked(said, "FOUND "))
+    assert len(found["losses"]) == len(found["alone"]) == 4
+    assert found["samples"] > 1
+    assert found["losses"] == pytest.approx(found["alone"], abs=1e-4)
+
+
 def test_the_example_and_what_it_shows():
     script = os.path.join(EXAMPLES, "deepspeed_alst.py")
     assert "largest difference" in first_of(2, script, DS_ACCELERATOR="cpu")
