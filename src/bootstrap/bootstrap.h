@@ -40,7 +40,7 @@ struct uli_bootstrap_ops {
      * that has not must not wait for it. */
     bool (*broken)(struct uli_bootstrap *bootstrap);
     /* NULL, or: tells those that wait for this rank's next record whom it waits
-     * for itself. Between two gathers only; never blocks. */
+     * for itself; -1: for nobody. Between two gathers only; never blocks. */
     void (*await)(struct uli_bootstrap *bootstrap, int32_t rank);
     /* Releases; never blocks for longer than a second. */
     void (*close)(struct uli_bootstrap *bootstrap);
@@ -52,6 +52,9 @@ struct uli_bootstrap {
     /* [2], the caller's: the node that this rank is known to be on, by the
      * communicator that it comes from; NULL: find out (identity.h). */
     const uint64_t *node_hash;
+    /* [nranks], the caller's: the ranks' numbers in the communicator that they
+     * come from, by which errors of the creation name them; NULL: their own. */
+    const int32_t *numbers;
 };
 
 /* By unique id: dials the id's addresses in order until one answers. */

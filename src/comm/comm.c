@@ -73,6 +73,7 @@ comm_init_fields(ulyx_comm_t *comm, int32_t nranks, int32_t rank,
     comm->timeout_s =
         uli_timeout_or(params->timeout_s, comm->settings.timeout_s);
     comm->call_deadline = INT64_MAX;
+    comm->meeting_awaits = -1;
     comm->segment.fd = -1;
     atomic_init(&comm->failed_rank, -1);
     snprintf(comm->name, sizeof(comm->name), "%s", name);
@@ -84,6 +85,20 @@ comm_init_fields(ulyx_comm_t *comm, int32_t nranks, int32_t rank,
     uli_list_init(&comm->attachments);
     uli_list_init(&comm->retired_plans);
     uli_list_init(&comm->registry);
+}
+
+/* numbers: of the ranks, or NULL: their own. */
+static void
+comm_number_ranks(ulyx_comm_t *comm, const int32_t *numbers)
+{
+    uli_service_lock(); /* its thread reads identities */
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        int32_t number = numbers != NULL ? numbers[p] : p;
+
+        atomic_store(&comm->peers[p].number, number);
+        comm->peers[p].identity.rank = number;
+    }
+    uli_service_unlock();
 }
 
 static ulyx_status_t
@@ -120,6 +135,7 @@ uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
             ULYX_ERR_NO_MEMORY, "no memory for a table of %d ranks", nranks);
         goto err_free;
     }
+    comm_number_ranks(comm, NULL);
     identity = &comm->peers[rank].identity;
     status = uli_identity_fill(
         &comm->settings, rank, params->memory_kind, params->device, identity);
@@ -213,7 +229,8 @@ comm_choose_transports(ulyx_comm_t *comm)
             return uli_error(ULYX_ERR_UNSUPPORTED,
                 "no transport reaches rank %d on %s from rank %d on %s: to map "
                 "its memory: %.250s; to put into it: %.250s",
-                p, peer->identity.host, comm->rank, me->host, why, put_why);
+                uli_comm_number(comm, p), peer->identity.host,
+                uli_comm_number(comm, comm->rank), me->host, why, put_why);
     }
     return ULYX_SUCCESS;
 }
@@ -315,30 +332,39 @@ new_table(int32_t nranks)
     return table;
 }
 
+static int32_t
+meeting_number(const struct uli_bootstrap *bootstrap, int32_t rank)
+{
+    return bootstrap->numbers != NULL ? bootstrap->numbers[rank] : rank;
+}
+
 /* The first bad status of a gather, with its rank and text: equal on all. */
 static ulyx_status_t
-first_bad(ulyx_comm_t *comm, int32_t p, int32_t status, const char *text)
+first_bad(const struct uli_bootstrap *bootstrap, int32_t p, int32_t status,
+    const char *text)
 {
     if (status == ULYX_SUCCESS)
         return ULYX_SUCCESS;
-    if (p == comm->rank)
+    if (p == bootstrap->rank)
         return uli_error_pass(status, text);
-    return uli_error(status, "rank %d: %s", p, text);
+    return uli_error(status, "rank %d: %s", meeting_number(bootstrap, p), text);
 }
 
 static ulyx_status_t
-check_hello(ulyx_comm_t *comm, const struct hello *all)
+check_hello(const struct uli_bootstrap *bootstrap, const struct hello *all)
 {
-    for (int32_t p = 0; p < comm->nranks; p++) {
+    for (int32_t p = 0; p < bootstrap->nranks; p++) {
         if (all[p].identity.protocol != ULI_PROTOCOL)
             return uli_error(ULYX_ERR_VERSION,
-                "rank %d speaks protocol %u, rank %d protocol %d", p,
-                all[p].identity.protocol, comm->rank, ULI_PROTOCOL);
-        ULI_TRY(first_bad(comm, p, all[p].status, all[p].text));
+                "rank %d speaks protocol %u, rank %d protocol %d",
+                meeting_number(bootstrap, p), all[p].identity.protocol,
+                meeting_number(bootstrap, bootstrap->rank), ULI_PROTOCOL);
+        ULI_TRY(first_bad(bootstrap, p, all[p].status, all[p].text));
         if (all[p].identity.memory_kind != all[0].identity.memory_kind)
             return uli_error(ULYX_ERR_MISMATCH,
-                "rank %d has memory kind %d, rank 0 has %d", p,
-                all[p].identity.memory_kind, all[0].identity.memory_kind);
+                "rank %d has memory kind %d, rank %d has %d",
+                meeting_number(bootstrap, p), all[p].identity.memory_kind,
+                meeting_number(bootstrap, 0), all[0].identity.memory_kind);
     }
     return ULYX_SUCCESS;
 }
@@ -381,7 +407,7 @@ exchange_hello(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     gathered =
         bootstrap->ops->gather(bootstrap, mine, sizeof(*mine), all, deadline);
     if (gathered == ULYX_SUCCESS && comm != NULL)
-        gathered = check_hello(comm, all);
+        gathered = check_hello(bootstrap, all);
     if (gathered == ULYX_SUCCESS && comm != NULL) {
         memcpy(comm->id, all[0].id, sizeof(comm->id));
         uli_service_lock(); /* its thread reads identities */
@@ -406,7 +432,7 @@ exchange_outcome(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     gathered =
         bootstrap->ops->gather(bootstrap, &mine, sizeof(mine), all, deadline);
     for (int32_t p = 0; gathered == ULYX_SUCCESS && p < comm->nranks; p++)
-        gathered = first_bad(comm, p, all[p].status, all[p].text);
+        gathered = first_bad(bootstrap, p, all[p].status, all[p].text);
     /* The lowest rank's reason is the last one to be taken. */
     for (int32_t p = comm->nranks - 1; gathered == ULYX_SUCCESS && p >= 0; p--)
         uli_gpu_adopt(comm, p, all[p].unmapped);
@@ -428,7 +454,9 @@ exchange_addresses(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     return uli_remote_check(comm, addresses);
 }
 
-/* Between the gathers: everything that can fail at one rank alone. */
+/* Between the gathers: everything that can fail at one rank alone. Who has got
+ * through may have the communicator: it has no failure then, and one that it
+ * finds later has its own ranks. */
 static ulyx_status_t
 attach_peers(ulyx_comm_t *comm, const struct uli_peer_address *addresses,
     uli_deadline_t deadline)
@@ -438,7 +466,9 @@ attach_peers(ulyx_comm_t *comm, const struct uli_peer_address *addresses,
     ULI_TRY(uli_windows_deliver_control(comm, deadline));
     ULI_TRY(uli_remote_ready(comm, deadline));
     ULI_TRY(uli_service_watch(comm));
-    return uli_gpu_meet(comm);
+    ULI_TRY(uli_gpu_meet(comm));
+    comm_number_ranks(comm, NULL);
+    return uli_comm_check(comm);
 }
 
 /* Some time is left for the last gather, so that who waited in vain can say for
@@ -498,6 +528,7 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
             nranks, rank, params, bootstrap->node_hash, true, &comm);
     if (status == ULYX_SUCCESS) {
         comm->call_deadline = deadline;
+        comm_number_ranks(comm, bootstrap->numbers);
         status = uli_comm_serve(comm);
     }
     status = exchange_hello(comm, bootstrap, table, status, deadline);

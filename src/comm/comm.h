@@ -64,6 +64,7 @@ struct uli_peer {
     struct uli_window_table windows; /* slot 0 = control segment and arena */
     _Atomic int32_t dead;            /* proved dead */
     bool named;                      /* scratch of agreements (rounds.c) */
+    _Atomic int32_t number;          /* see uli_comm_number */
 };
 
 /* ---- arenas: counters, slots and rings of plans -------------------------- */
@@ -148,6 +149,8 @@ struct ulyx_comm {
     void (*alltoall_skip)(struct ulyx_comm *comm, uli_deadline_t deadline);
     void (*retired_destroy)(struct ulyx_comm *comm);
     struct uli_bootstrap *meeting; /* while it is created between two gathers */
+    int32_t meeting_awaits; /* (owner) a rank, or -1: nobody, or said already */
+    int64_t meeting_still_ns; /* (owner) when it is to be said */
     bool served; /* known to the service: ranks of other processes exist */
     struct uli_list registry; /* private to service.c */
 };
@@ -179,6 +182,16 @@ ulyx_status_t uli_comm_barrier(ulyx_comm_t *comm);
 void uli_comm_abort(ulyx_comm_t *comm);
 /* Host bytes held: struct, tables, segment, arenas, mapped peers' ones. */
 int64_t uli_comm_bytes(ulyx_comm_t *comm);
+
+/* By which errors name a rank: its rank, but while the communicator is being
+ * made by a split or a shrink its rank in the parent, for the caller does not
+ * know the ranks of the child yet. Any thread. */
+static inline int32_t
+uli_comm_number(const ulyx_comm_t *comm, int32_t rank)
+{
+    return atomic_load_explicit(
+        &comm->peers[rank].number, memory_order_relaxed);
+}
 
 /* ---- failure (failure.c) ------------------------------------------------- */
 
@@ -238,7 +251,8 @@ void uli_comm_rank_died(ulyx_comm_t *comm, int32_t rank, const char *how);
  * an operation has ended in failure; abort, shrink and destroy call it too. */
 void uli_comm_acknowledge(ulyx_comm_t *comm);
 
-/* During a creation: whom it waits for, to those that wait for this rank. */
+/* During a creation: it begins to wait for a rank. Those that wait for this one
+ * are told so, by uli_comm_check, once it has stood still. (owner) */
 void uli_comm_tell_meeting(ulyx_comm_t *comm, int32_t rank);
 
 /* ---- waiting (wait.c) ---------------------------------------------------- */

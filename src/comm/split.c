@@ -58,14 +58,16 @@ group_await(struct uli_bootstrap *bootstrap, int32_t rank)
     struct group *group = (struct group *)bootstrap;
     ulyx_comm_t *parent = group->parent;
 
+    if (rank < 0 && group->recorded == 0)
+        return;
     if (group->recorded == 0)
         group->recorded = uli_recorder_begin(&parent->control->recorder,
             &(struct uli_recorder_entry){.call = group->call,
                 .direction = -1,
                 .number = parent->sequence - 1,
                 .begun_ns = uli_clock_ns()});
-    uli_recorder_await(
-        &parent->control->recorder, group->recorded, group->members[rank]);
+    uli_recorder_await(&parent->control->recorder, group->recorded,
+        rank < 0 ? -1 : group->members[rank]);
 }
 
 static ulyx_status_t
@@ -198,6 +200,7 @@ collect_group(struct group *group, const struct choice *choices)
         count++;
     }
     group->base.nranks = count;
+    group->base.numbers = group->members;
     for (int32_t m = 0; m < count; m++)
         if (group->members[m] == me)
             group->base.rank = m;
@@ -266,7 +269,8 @@ uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
     ulyx_comm_t **new_p)
 {
     struct group group = {
-        .base = {&group_ops, 0, 0, comm->peers[comm->rank].identity.node_hash},
+        .base = {.ops = &group_ops,
+            .node_hash = comm->peers[comm->rank].identity.node_hash},
         .parent = comm,
         .call = ULI_CALL_SPLIT};
     bool refuses = outcome != ULYX_SUCCESS;

@@ -92,7 +92,8 @@ struct uli_net_ops {
     ulyx_status_t (*address)(
         struct uli_net *net, void *address_p, size_t *bytes_p);
     /* Peer's address, kept; a connection is made by the first put or message.
-     * Errors: NO_MEMORY, INVALID_ARGUMENT (not an address). */
+     * Errors, which leave it to the caller to name the peer: NO_MEMORY,
+     * INVALID_ARGUMENT (not an address). */
     ulyx_status_t (*connect)(
         struct uli_net *net, int32_t peer, const void *address, size_t bytes);
     /* From now on the end of this peer's process is noticed also while nothing

@@ -29,6 +29,9 @@
 #include "comm/record/dump.h"
 #include "comm/remote/remote.h"
 
+/* A peer that runs has answered by then; a short deadline is longer. */
+#define STILL_NS INT64_C(20000000)
+
 static uint64_t
 poison_pack(ulyx_status_t status, int32_t rank)
 {
@@ -185,11 +188,26 @@ late_identity(const ulyx_comm_t *comm, const struct uli_late *late,
     }
 }
 
+/* By the numbers that errors have. A communicator that is being made waits for
+ * one rank at a time; in all others the numbers are the ranks. */
+static struct uli_late
+late_numbered(const ulyx_comm_t *comm, const struct uli_late *late)
+{
+    struct uli_late numbered = *late;
+
+    if (late->count == 1 && late->runs[0].first < comm->nranks) {
+        int32_t number = uli_comm_number(comm, late->runs[0].first);
+        numbered.runs[0] = (struct uli_late_run){number, number};
+    }
+    return numbered;
+}
+
 ulyx_status_t
 uli_comm_fail_late(
     ulyx_comm_t *comm, const struct uli_late *late, const char *format, ...)
 {
     char what[96], who[ULI_LATE_WHO_BYTES], text[ULI_LATE_TEXT_BYTES];
+    struct uli_late numbered;
     va_list arguments;
 
     va_start(arguments, format);
@@ -197,7 +215,8 @@ uli_comm_fail_late(
     va_end(arguments);
     late_note(comm, late);
     late_identity(comm, late, who);
-    uli_late_text(late, what, who, text, sizeof(text));
+    numbered = late_numbered(comm, late);
+    uli_late_text(&numbered, what, who, text, sizeof(text));
     return uli_comm_fail(comm, ULYX_ERR_TIMEOUT,
         late->count > 0 ? late->runs[0].first : -1, "%s", text);
 }
@@ -206,10 +225,11 @@ ulyx_status_t
 uli_comm_late_error(
     const ulyx_comm_t *comm, const struct uli_late *late, const char *what)
 {
+    const struct uli_late numbered = late_numbered(comm, late);
     char who[ULI_LATE_WHO_BYTES];
 
     late_identity(comm, late, who);
-    return uli_late_error(late, who, "%s", what);
+    return uli_late_error(&numbered, who, "%s", what);
 }
 
 /* ---- deaths and poison --------------------------------------------------- */
@@ -224,7 +244,8 @@ uli_comm_rank_died(ulyx_comm_t *comm, int32_t rank, const char *how)
     if (atomic_load(&comm->control->left[rank]) != 0)
         return;
     uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank, "rank %d (%s, pid %d) %s",
-        rank, peer->identity.host, peer->identity.pid, how);
+        uli_comm_number(comm, rank), peer->identity.host, peer->identity.pid,
+        how);
 }
 
 static ulyx_status_t
@@ -240,8 +261,8 @@ take_poison(ulyx_comm_t *comm, uint64_t poison)
     const struct uli_peer *peer = &comm->peers[rank];
     if (status == ULYX_ERR_RANK_LOST)
         atomic_store(&comm->peers[rank].dead, 1);
-    return uli_comm_fail(comm, status, rank, "rank %d (%.63s, pid %d) %s", rank,
-        peer->identity.host, peer->identity.pid,
+    return uli_comm_fail(comm, status, rank, "rank %d (%.63s, pid %d) %s",
+        uli_comm_number(comm, rank), peer->identity.host, peer->identity.pid,
         status == ULYX_ERR_RANK_LOST ? "was found dead by a peer" : "aborted");
 }
 
@@ -260,14 +281,33 @@ uli_comm_tell_meeting(ulyx_comm_t *comm, int32_t rank)
 {
     struct uli_bootstrap *meeting = comm->meeting;
 
-    if (meeting != NULL && meeting->ops->await != NULL)
-        meeting->ops->await(meeting, rank);
+    if (meeting == NULL || meeting->ops->await == NULL)
+        return;
+    meeting->ops->await(meeting, -1);
+    comm->meeting_awaits = rank;
+    comm->meeting_still_ns = uli_clock_ns() + STILL_NS;
+}
+
+/* Not at once: a rank that is stopped stays with what it has said, and an
+ * answer that it has missed since would be waited for in its place. */
+static void
+meeting_tell(ulyx_comm_t *comm)
+{
+    int32_t rank = comm->meeting_awaits;
+
+    if (rank < 0 || uli_clock_ns() < comm->meeting_still_ns)
+        return;
+    comm->meeting_awaits = -1;
+    comm->meeting->ops->await(comm->meeting, rank);
 }
 
 /* The gather that follows has the cause. */
 static ulyx_status_t
-check_meeting(struct uli_bootstrap *meeting)
+check_meeting(ulyx_comm_t *comm)
 {
+    struct uli_bootstrap *meeting = comm->meeting;
+
+    meeting_tell(comm);
     if (meeting->ops->broken == NULL || !meeting->ops->broken(meeting))
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_RANK_LOST, "the meeting has failed");
@@ -293,7 +333,7 @@ uli_comm_check(ulyx_comm_t *comm)
     poison = atomic_load_explicit(&comm->control->poison, memory_order_acquire);
     if (poison != 0)
         return take_poison(comm, poison);
-    return comm->meeting != NULL ? check_meeting(comm->meeting) : ULYX_SUCCESS;
+    return comm->meeting != NULL ? check_meeting(comm) : ULYX_SUCCESS;
 }
 
 ulyx_status_t

@@ -32,6 +32,7 @@ struct members {
     struct uli_decision decision; /* who they are */
     uint64_t round;               /* last one posted */
     bool gave_up;                 /* this rank; it has posted so */
+    int32_t ranks[];              /* theirs in comm, ascending */
 };
 
 /* What a member brings to the decision at the end: the largest counts. */
@@ -207,13 +208,14 @@ count_members(struct members *m)
 {
     m->base.ops = &member_ops;
     m->base.nranks = 0;
+    m->base.numbers = m->ranks;
     m->base.node_hash = m->comm->peers[m->comm->rank].identity.node_hash;
     for (int32_t p = 0; p < m->comm->nranks; p++) {
         if (!uli_decision_has(&m->decision, p))
             continue;
         if (p == m->comm->rank)
             m->base.rank = m->base.nranks;
-        m->base.nranks++;
+        m->ranks[m->base.nranks++] = p;
     }
     m->round = m->decision.instance * ROUNDS;
     m->gave_up = false;
@@ -349,7 +351,8 @@ uli_comm_shrink(
 {
     double timeout_s = uli_timeout_or(params->timeout_s, comm->timeout_s);
     uli_deadline_t deadline = uli_deadline_in(timeout_s);
-    struct members *m = calloc(1, sizeof(*m));
+    struct members *m =
+        calloc(1, sizeof(*m) + (size_t)comm->nranks * sizeof(m->ranks[0]));
     ulyx_comm_t *made = NULL;
     ulyx_status_t status = ULYX_SUCCESS;
     struct uli_recorder *recorder = &comm->control->recorder;

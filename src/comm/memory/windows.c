@@ -218,7 +218,7 @@ map_host(ulyx_comm_t *comm, int32_t rank, uint32_t window,
     if (!map)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "rank %d cannot map memory of rank %d: no transport does",
-            comm->rank, rank);
+            uli_comm_number(comm, comm->rank), uli_comm_number(comm, rank));
     ULI_TRY(map->window_map(handle, &address));
     uli_window_withdraw(comm, rank, window);
     ulyx_status_t status =
@@ -568,6 +568,7 @@ give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
         if (!takes_windows(comm, p))
             continue;
         uli_recorder_await(&comm->control->recorder, recorded, p);
+        uli_comm_tell_meeting(comm, p);
         ulyx_status_t status =
             windows_give_give(comm, p, window, handle, deadline);
         if (status != ULYX_SUCCESS) {

@@ -192,7 +192,7 @@ check_addresses(
     return uli_error(ULYX_ERR_UNSUPPORTED,
         "rank %d has remote peers and rank %d can map all of them: nodes with "
         "different transports cannot form one communicator",
-        with, without);
+        uli_comm_number(comm, with), uli_comm_number(comm, without));
 }
 
 ulyx_status_t
@@ -202,14 +202,14 @@ uli_remote_check(ulyx_comm_t *comm, const struct uli_peer_address *addresses)
         int text_bytes = (int)sizeof(addresses[p].content) - 1;
         if (addresses[p].address_bytes > sizeof(addresses[p].content))
             return uli_error(ULYX_ERR_VERSION,
-                "rank %d: a network address of %u bytes", p,
-                addresses[p].address_bytes);
+                "rank %d: a network address of %u bytes",
+                uli_comm_number(comm, p), addresses[p].address_bytes);
         if (addresses[p].status == ULYX_SUCCESS)
             continue;
         if (p == comm->rank)
             return uli_error_pass(addresses[p].status, addresses[p].content);
-        return uli_error(addresses[p].status, "rank %d: %.*s", p, text_bytes,
-            addresses[p].content);
+        return uli_error(addresses[p].status, "rank %d: %.*s",
+            uli_comm_number(comm, p), text_bytes, addresses[p].content);
     }
     return check_addresses(comm, addresses);
 }
@@ -247,8 +247,11 @@ uli_remote_connect(ulyx_comm_t *comm, const struct uli_peer_address *addresses)
     for (int32_t p = 0; p < comm->nranks; p++) {
         if (!uli_comm_is_remote(comm, p))
             continue;
-        ULI_TRY(comm->remote->ops->connect(
-            comm->net, p, addresses[p].content, addresses[p].address_bytes));
+        ulyx_status_t status = comm->remote->ops->connect(
+            comm->net, p, addresses[p].content, addresses[p].address_bytes);
+        if (status != ULYX_SUCCESS)
+            return uli_error(status, "rank %d: %s", uli_comm_number(comm, p),
+                uli_error_text());
         ULI_TRY(uli_window_note(comm, p, 0, addresses[p].segment_bytes));
     }
     return start_thread(comm);

@@ -36,8 +36,8 @@ uli_remote_dropped(ulyx_comm_t *comm, int32_t peer, ulyx_status_t status)
     struct uli_remote_peer *state = &remote->peers[peer];
     int64_t none = 0;
     if (status == ULYX_ERR_NO_MEMORY)
-        return uli_comm_fail(
-            comm, status, -1, "sending to rank %d: %s", peer, uli_error_text());
+        return uli_comm_fail(comm, status, -1, "sending to rank %d: %s",
+            uli_comm_number(comm, peer), uli_error_text());
     if (status == ULYX_ERR_RANK_LOST)
         return ULYX_SUCCESS;
     if (atomic_compare_exchange_strong(

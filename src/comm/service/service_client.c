@@ -219,8 +219,8 @@ service_client_lost(ulyx_comm_t *comm, int32_t rank)
     const struct uli_identity *peer = &comm->peers[rank].identity;
     ULI_TRY(uli_comm_check(comm)); /* it may have told why */
     return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank,
-        "rank %d (%.63s, pid %d) has ended or given up its communicator", rank,
-        peer->host, peer->pid);
+        "rank %d (%.63s, pid %d) has ended or given up its communicator",
+        uli_comm_number(comm, rank), peer->host, peer->pid);
 }
 
 /* Until the peer has answered: one that is not there yet is asked again, and
@@ -239,7 +239,8 @@ service_client_require(ulyx_comm_t *comm, int32_t rank,
         if (status == ULYX_SUCCESS && answer.outcome == ULI_SERVICE_DONE)
             return ULYX_SUCCESS;
         if (status == ULYX_SUCCESS && answer.outcome == ULI_SERVICE_FAILED)
-            return uli_error(answer.status, "rank %d: %s", rank, answer.text);
+            return uli_error(answer.status, "rank %d: %s",
+                uli_comm_number(comm, rank), answer.text);
         if (status != ULYX_SUCCESS && status != ULYX_IN_PROGRESS)
             return status;
         if (has_left(comm, rank))

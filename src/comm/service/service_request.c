@@ -128,7 +128,8 @@ keep_control(ulyx_comm_t *comm, const struct uli_service_request *request)
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "rank %d has the control segment of rank %d, and takes no other of "
         "%" PRId64 " bytes",
-        comm->rank, request->rank, bytes);
+        uli_comm_number(comm, comm->rank), uli_comm_number(comm, request->rank),
+        bytes);
 }
 
 static ulyx_status_t
@@ -142,7 +143,8 @@ service_request_deliver(
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "the control segment of rank %d has %" PRId64
             " bytes, it needs %" PRId64,
-            request->rank, request->bytes, uli_control_bytes(comm->nranks));
+            uli_comm_number(comm, request->rank), request->bytes,
+            uli_control_bytes(comm->nranks));
     return uli_window_map(comm, request->rank, request->window, &handle);
 }
 

@@ -197,7 +197,8 @@ watch_rank(ulyx_comm_t *comm, int32_t rank)
         ULI_TRY(uli_comm_check(comm)); /* it may have told why */
     if (gone)
         return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank,
-            "rank %d has ended or given up its communicator", rank);
+            "rank %d has ended or given up its communicator",
+            uli_comm_number(comm, rank));
     struct uli_late late = uli_late_one(ULI_LATE_ANSWER, rank);
     if (status == ULYX_ERR_TIMEOUT)
         return uli_comm_fail_late(comm, &late, "connecting to a service");
@@ -205,7 +206,7 @@ watch_rank(ulyx_comm_t *comm, int32_t rank)
     if (fd < 0) {
         ULI_WARN(ULI_LOG_FAULT, comm->rank,
             "no pidfd of rank %d here (%s): its death will show as a timeout",
-            rank, strerror(errno));
+            uli_comm_number(comm, rank), strerror(errno));
         return ULYX_SUCCESS;
     }
     pthread_mutex_lock(&uli_service.lock);

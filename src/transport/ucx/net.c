@@ -45,16 +45,11 @@ uli_ucx_leave(struct uli_net *net)
 }
 
 ulyx_status_t
-uli_ucx_error(const struct uli_net *net, ucs_status_t status, const char *call,
-    int32_t peer)
+uli_ucx_error(const struct uli_net *net, ucs_status_t status, const char *call)
 {
     ulyx_status_t as =
         status == UCS_ERR_NO_MEMORY ? ULYX_ERR_NO_MEMORY : ULYX_ERR_SYSTEM;
-    if (peer < 0)
-        return uli_error(
-            as, "ucx: %s: %s", call, net->ucx->status_string(status));
-    return uli_error(as, "ucx: rank %d: %s: %s", peer, call,
-        net->ucx->status_string(status));
+    return uli_error(as, "ucx: %s: %s", call, net->ucx->status_string(status));
 }
 
 bool
@@ -134,14 +129,14 @@ open_worker(struct uli_net *net)
     ucs_status_t status =
         net->ucx->worker_create(net->context, &params, &net->worker);
     if (status != UCS_OK)
-        return uli_ucx_error(net, status, "ucp_worker_create", -1);
+        return uli_ucx_error(net, status, "ucp_worker_create");
     status = net->ucx->worker_get_efd(net->worker, &net->event_fd);
     if (status == UCS_OK)
         status = net->ucx->worker_get_address(
             net->worker, &net->address, &net->address_bytes);
     if (status != UCS_OK) {
         net->ucx->worker_destroy(net->worker);
-        return uli_ucx_error(net, status, "ucp_worker_get_address", -1);
+        return uli_ucx_error(net, status, "ucp_worker_get_address");
     }
     ulyx_status_t listens = uli_ucx_listen(net);
     if (listens != ULYX_SUCCESS) {

@@ -331,8 +331,8 @@ void uli_ucx_leave(struct uli_net *net);
 /* One step, under the lock. True when something happened. */
 bool uli_ucx_step(struct uli_net *net);
 /* An error with UCX's words. */
-ulyx_status_t uli_ucx_error(const struct uli_net *net, ucs_status_t status,
-    const char *call, int32_t peer);
+ulyx_status_t uli_ucx_error(
+    const struct uli_net *net, ucs_status_t status, const char *call);
 
 /* ---- peer.c -------------------------------------------------------------- */
 

@@ -76,8 +76,7 @@ uli_ucx_connect(
     struct header header;
     if (!read_header(&header, address, bytes))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "ucx: what rank %d gave as its address (%zu bytes) is none", rank,
-            bytes);
+            "ucx: what it gave as its address (%zu bytes) is none", bytes);
     size_t own = header_bytes(&header);
     void *copy = malloc(bytes - own);
     if (!copy)

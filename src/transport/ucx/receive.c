@@ -199,6 +199,6 @@ uli_ucx_listen(struct uli_net *net)
     ucs_status_t status =
         net->ucx->worker_set_am_recv_handler(net->worker, &handler);
     if (status != UCS_OK)
-        return uli_ucx_error(net, status, "ucp_worker_set_am_recv_handler", -1);
+        return uli_ucx_error(net, status, "ucp_worker_set_am_recv_handler");
     return ULYX_SUCCESS;
 }

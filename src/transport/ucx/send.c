@@ -343,7 +343,7 @@ send_op(struct uli_ucx_op *op, const void *data, size_t bytes)
     if (status == UCS_OK)
         return ULYX_SUCCESS;
     if (status == UCS_ERR_NO_MEMORY)
-        return uli_ucx_error(net, UCS_ERR_NO_MEMORY, "send", peer->rank);
+        return uli_ucx_error(net, UCS_ERR_NO_MEMORY, "send");
     uli_ucx_break(peer, status);
     return ULYX_ERR_RANK_LOST;
 }

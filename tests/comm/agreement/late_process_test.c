@@ -35,26 +35,34 @@ struct scene {
     int attacher;         /* a rank that attaches instead, or -1 */
     double attach_s;      /* its deadline */
     bool attacher_leaves; /* as soon as that is over */
+    bool victim_posts;    /* its part of the gather after the one it is in */
     _Atomic int ended;
 };
 
 /* ---- the victim ---------------------------------------------------------- */
+
+static void
+victim_post(ulyx_comm_t *comm, enum uli_call call)
+{
+    struct uli_agree_post post = {.call = call, .sequence = comm->sequence};
+    uli_rounds_publish(
+        comm, ULI_ROUNDS_AGREE, comm->agree_round + 1, &post, NULL, 0);
+}
 
 /* As a rank that is stopped right after it has posted its part of a barrier:
  * as the first rank of a node it has passed nothing on. */
 static int
 victim_main(ulyx_comm_t *comm)
 {
-    struct uli_agree_post post = {
-        .call = ULI_CALL_BARRIER, .sequence = comm->sequence};
-    uli_rounds_publish(
-        comm, ULI_ROUNDS_AGREE, comm->agree_round + 1, &post, NULL, 0);
+    victim_post(comm, ULI_CALL_BARRIER);
     raise(SIGSTOP);
     return !ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
 }
 
-/* As one that is stopped in the middle of a split, between two gathers. */
+/* As one that is stopped in the middle of a split, between two gathers, when it
+ * has just begun to wait for another rank. */
 static bool stops_in_split;
+static ulyx_comm_t *posts_to; /* before it stops; or NULL */
 
 ulyx_status_t __real_uli_windows_deliver_control(
     ulyx_comm_t *comm, uli_deadline_t deadline);
@@ -64,17 +72,30 @@ ulyx_status_t __wrap_uli_windows_deliver_control(
 ulyx_status_t
 __wrap_uli_windows_deliver_control(ulyx_comm_t *comm, uli_deadline_t deadline)
 {
-    if (stops_in_split)
+    if (stops_in_split) {
+        uli_comm_tell_meeting(comm, (comm->rank + 1) % comm->nranks);
+        if (posts_to)
+            victim_post(posts_to, ULI_CALL_SPLIT);
         raise(SIGSTOP);
+    }
     return __real_uli_windows_deliver_control(comm, deadline);
 }
 
+/* The ranks of a half in the opposite order. */
+static ulyx_status_t
+split_half(ulyx_comm_t *comm, int rank, ulyx_comm_t **half_p)
+{
+    return ulyx_comm_split(
+        comm, rank % (comm->nranks / 2), -rank, NULL, half_p);
+}
+
 static int
-victim_split(ulyx_comm_t *comm, int rank)
+victim_split(const struct scene *s, ulyx_comm_t *comm, int rank)
 {
     ulyx_comm_t *half = NULL;
     stops_in_split = true;
-    ulyx_comm_split(comm, rank % 2, 0, NULL, &half);
+    posts_to = s->victim_posts ? comm : NULL;
+    split_half(comm, rank, &half);
     ulyx_comm_destroy(half);
     return !ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
 }
@@ -105,7 +126,7 @@ rank_call(const struct scene *s, int rank, ulyx_comm_t *comm, ulyx_mem_t *mem)
     char src[MOST] = {0}, dst[MOST];
     ulyx_comm_t *half = NULL;
     if (s->call == SPLIT)
-        return ulyx_comm_split(comm, rank % 2, 0, NULL, &half);
+        return split_half(comm, rank, &half);
     if (rank != s->attacher)
         return s->call == BARRIER ? ulyx_comm_barrier(comm)
                                   : ulyx_alltoall(comm, src, dst, 1, NULL);
@@ -150,7 +171,8 @@ late_body(int rank, int nranks, void *context)
         !ranks_expect(ulyx_alltoall(comm, src, dst, 1, NULL) == ULYX_SUCCESS))
         return 1;
     if (rank == s->victim)
-        return s->call == SPLIT ? victim_split(comm, rank) : victim_main(comm);
+        return s->call == SPLIT ? victim_split(s, comm, rank)
+                                : victim_main(comm);
     bool right = s->call == SPLIT || victim_await_stopped(s);
     if (rank == s->attacher)
         right &= ranks_expect(
@@ -205,13 +227,28 @@ rank_that_waits_in_attach_is_not_named(void **state)
         scene_run(&scenes[i], 4);
 }
 
-/* Rank 2 holds the split up, for the other half too, because it connects to the
- * victim. */
+/* The victim's partner holds the split up, for the other half too, because it
+ * connects to the victim. */
 static void
 rank_that_waits_in_a_split_is_not_named(void **state)
 {
     (void)state;
-    scene_run(&(struct scene){.victim = 0, .attacher = -1, .call = SPLIT}, 4);
+    for (int victim = 0; victim <= 2; victim += 2)
+        scene_run(
+            &(struct scene){.victim = victim, .attacher = -1, .call = SPLIT},
+            4);
+}
+
+/* Its partner has all posts that it needs, but not the victim's control
+ * segment: the error is of the creation, by ranks of the parent. */
+static void
+rank_is_named_by_its_number_in_the_parent(void **state)
+{
+    (void)state;
+    scene_run(
+        &(struct scene){
+            .victim = 0, .attacher = -1, .call = SPLIT, .victim_posts = true},
+        2);
 }
 
 /* ---- several nodes ------------------------------------------------------- */
@@ -248,14 +285,34 @@ rank_that_waits_in_attach_of_another_node_is_not_named(void **state)
     scene_set_nodes(0);
     unsetenv("ULYX_KEEPALIVE");
 }
+
+/* The halves are of ranks of both nodes, then of one and of both. */
+static void
+rank_that_waits_in_a_split_over_nodes_is_not_named(void **state)
+{
+    (void)state;
+    setenv("ULYX_KEEPALIVE", "1", 1);
+    for (int per_node = 2; per_node <= 3; per_node++) {
+        scene_set_nodes(per_node);
+        for (int victim = 0; victim <= 2; victim += 2)
+            scene_run(
+                &(struct scene){
+                    .victim = victim, .attacher = -1, .call = SPLIT},
+                4);
+    }
+    scene_set_nodes(0);
+    unsetenv("ULYX_KEEPALIVE");
+}
 #endif
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rank_that_waits_in_attach_is_not_named),
     cmocka_unit_test(rank_that_waits_in_a_split_is_not_named),
+    cmocka_unit_test(rank_is_named_by_its_number_in_the_parent),
 #ifdef WITH_UCX
     cmocka_unit_test(first_rank_that_passes_nothing_on_is_named),
     cmocka_unit_test(rank_that_waits_in_attach_of_another_node_is_not_named),
+    cmocka_unit_test(rank_that_waits_in_a_split_over_nodes_is_not_named),
 #endif
 };
 
