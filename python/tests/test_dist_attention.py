@@ -246,3 +246,51 @@ def test_calls_have_rows_and_documents_of_their_own():
         for mine, *found in (rank[number] for rank in ranks):
             for one, other in zip(found, wanted):
                 close(one, other[:, mine])
+
+
+LIES = [
+    np.ascontiguousarray,
+    lambda t: t.transpose(2, 0, 1, 3).copy().transpose(1, 2, 0, 3),
+    lambda t: t.transpose(1, 0, 2, 3).copy().transpose(1, 0, 2, 3),
+    lambda t: np.concatenate([t, t, t], 2)[:, :, t.shape[2]:2 * t.shape[2]],
+    lambda t: np.concatenate([t, t], 3)[..., :t.shape[3]],
+]
+
+
+@pytest.mark.parametrize("save", ["heads", "none"])
+def test_calls_take_arrays_as_they_lie(save):
+    """Otherwise than at creation, from call to call and rank to rank, and in
+    backward otherwise than in forward."""
+    q, k, v, dout = (DRAWS.standard_normal((2, 9, heads, 8))
+                     for heads in (4, 2, 2, 4))
+    wanted = plain(q, k, v, dout, "causal", None, None)
+
+    def body(comm):
+        rows = [4, 5][comm.rank]
+        by_head = LIES[1](q[:, :rows]).strides[:3]
+        layer = ulyx.DistAttention(
+            comm, [ulyx.Part(9, splits=[4, 5])], heads=4, kv_heads=2, dim_qk=8,
+            batch=2, dtype="float64", mask="causal", save=save, threads=1,
+            q_strides=[by_head], out_strides=[by_head])
+        mine = layer.plan().positions()
+
+        def lie(t, number):
+            return LIES[number % len(LIES)](t)
+        for turn in range(len(LIES)):
+            at = turn + 2 * comm.rank
+            local = [lie(t[:, mine], at + i) for i, t in enumerate((q, k, v))]
+            given = lie(np.zeros(local[0].shape), turn) if turn % 2 else None
+            out, saved = layer.forward(*local, given)
+            assert given is None or out is given
+            again = [lie(t, at + i) for i, t in enumerate(local)] \
+                if save == "none" else ()
+            grads = layer.backward(lie(dout[:, mine], at), lie(out, at + 3),
+                                   saved, *again)
+            for found, whole in zip((out, *grads), wanted):
+                close(found, whole[:, mine])
+        spread = np.concatenate([local[1]] * 2, 3)[..., ::2]
+        for bad in (spread, np.broadcast_to(local[1][:, :, :1], spread.shape)):
+            with pytest.raises(ulyx.InvalidArgumentError,
+                               match=r"^k\[0\].*adjacent"):
+                layer.forward(local[0], bad, local[2])
+    threads(2, body)

@@ -92,8 +92,19 @@ def test_strided_tensors_are_taken_as_they_lie():
         view[:] = q[:, mine]
         by_head, = plan.execute(ulyx.SEQ_TO_HEAD, [view])
         assert np.array_equal(by_head, q[:, :, heads_of(plan, 0)])
-        with pytest.raises(ulyx.InvalidArgumentError, match="made for"):
-            plan.execute(ulyx.SEQ_TO_HEAD, [view.copy()])
+        # And otherwise from call to call, with no word to the other rank.
+        if comm.rank:
+            view = view.copy()
+        again = np.zeros((by_head.shape[2], 2, 9, 8)).transpose(1, 2, 0, 3)
+        assert plan.execute(ulyx.SEQ_TO_HEAD, [view], [again])[0] is again
+        assert np.array_equal(by_head, again)
+        assert np.array_equal(
+            plan.execute(ulyx.SEQ_TO_HEAD, [q[:, mine]])[0], by_head)
+        spread = np.zeros((*view.shape[:3], 16))[..., ::2]
+        for bad in (view.transpose(0, 1, 3, 2).copy().transpose(0, 1, 3, 2),
+                    np.broadcast_to(view[:, :1], view.shape), spread):
+            with pytest.raises(ulyx.InvalidArgumentError, match="adjacent"):
+                plan.execute(ulyx.SEQ_TO_HEAD, [bad])
     threads(2, body)
 
 
@@ -134,6 +145,9 @@ def test_packed_rows_follow_documents():
                 assert np.array_equal(
                     packed[at:at + run.row_end - run.row_begin],
                     q[0, run.row_begin:run.row_end, run.head])
+            apart = np.zeros((len(packed), 6))[:, :4]
+            plan.execute(ulyx.SEQ_TO_HEAD, [q[:, plan.positions()]], [apart])
+            assert np.array_equal(apart, packed)
         with pytest.raises(ulyx.InvalidArgumentError):
             plan.update([0, 1, 2, 3, 4, 5, 96])
     threads(3, body)
@@ -190,7 +204,7 @@ def test_an_unknown_option_is_a_type_error():
      "float32, not float64"),
     (lambda p, q: p.execute(ulyx.SEQ_TO_HEAD,
                             [np.empty((1, 4, 4, 16))[..., ::2]]),
-     "not contiguous"),
+     "adjacent"),
 ])
 def test_arrays_that_do_not_fit_are_refused(call, text):
     comm, = ulyx.Communicator.local(1)

@@ -9,7 +9,7 @@ installed, else uint16 with the same bits, and uint16 inputs are taken for
 bfloat16 where the call says so.
 """
 import ctypes
-from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -90,6 +90,35 @@ class Array(NamedTuple):
                 return False
             expected *= extent
         return True
+
+    @property
+    def has_rows(self) -> bool:
+        """Of [b, s, h, ...]: the strides of the first three axes say how the
+        array lies, for the elements of a row and head are adjacent, and none is
+        repeated."""
+        if 0 in self.shape:
+            return True
+        inner = self._replace(shape=self.shape[3:], strides=self.strides[3:])
+        return inner.dense and not any(
+            extent > 1 and stride == 0
+            for extent, stride in zip(self.shape, self.strides[:3]))
+
+    def lies_by(self, strides: Sequence[int]) -> bool:
+        """Of [b, s, h, ...]: the array lies by these strides of the first three
+        axes, where three zeros mean dense."""
+        if not any(strides) or 0 in self.shape:
+            return self.dense
+        return self.has_rows and all(
+            extent == 1 or own == wanted for extent, own, wanted in
+            zip(self.shape, self.strides, strides))
+
+    def check_rows(self, name: str) -> None:
+        """Raises InvalidArgumentError unless has_rows."""
+        if not self.has_rows:
+            raise InvalidArgumentError(
+                f"{name} has the shape {self.shape} and the strides "
+                f"{self.strides}: the elements of a row and head are to be "
+                "adjacent, and none repeated")
 
 
 # ---- DLPack -----------------------------------------------------------------

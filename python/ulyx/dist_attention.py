@@ -192,17 +192,22 @@ class DistAttention(Owned):
         return [(self.batch, plan.seq_rows(part), heads, dim)
                 for part in self._axes[axis]]
 
+    def _declared(self, name: str, count: int) -> List[Tuple[int, ...]]:
+        """Strides of creation of the parts' tensors; those of a gradient are
+        its tensor's."""
+        dense: List[Tuple[int, ...]] = [(0, 0, 0)] * count
+        if name == "dout":
+            return self._strides.get(
+                "dout_strides", self._strides.get("out_strides", dense))
+        return self._strides.get(name.lstrip("d") + "_strides", dense)
+
     def _tensors(self, given: Any, name: str, axis: int, heads: int, dim: int,
-                 output: bool = False) -> Tuple[List[Any], List[int]]:
-        """One array a part: (arrays, addresses). None as an output: new ones."""
+                 moved: Dict[str, Any], output: bool = False
+                 ) -> Tuple[List[Any], List[int]]:
+        """One array a part: (arrays, addresses), with how they lie in `moved`
+        where that is not as at creation. None as an output: new ones."""
         shapes = self._shapes(axis, heads, dim)
-        strides = self._strides.get(
-            (name if name == "dout" else name.lstrip("d")) + "_strides",
-            self._strides.get("out_strides") if name == "dout" else None)
         if given is None and output:
-            if strides:
-                raise errors.InvalidArgumentError(
-                    f"{name} has strides of its own: give it")
             given = [np.empty(shape, arrays.numpy_dtype(self.dtype))
                      for shape in shapes]
         elif not isinstance(given, (list, tuple)) or \
@@ -211,24 +216,19 @@ class DistAttention(Owned):
         if len(given) != len(shapes):
             raise errors.InvalidArgumentError(
                 f"{name} has {len(given)} tensors, not {len(shapes)}")
-        addresses = []
+        parts = []
         for i, (tensor, shape) in enumerate(zip(given, shapes)):
             found = arrays.array(tensor, f"{name}[{i}]", self.dtype, output)
             if found.shape != shape:
                 raise errors.InvalidArgumentError(
                     f"{name}[{i}] has the shape {found.shape}, not {shape}")
-            if strides and any(strides[i]):
-                expected = strides[i]
-                if any(extent > 1 and have != want for extent, have, want in
-                       zip(shape, found.strides, expected)):
-                    raise errors.InvalidArgumentError(
-                        f"{name}[{i}] has the strides {found.strides}, not "
-                        f"{expected}")
-            elif not found.dense:
-                raise errors.InvalidArgumentError(
-                    f"{name}[{i}] is not contiguous")
-            addresses.append(found.address)
-        return list(given), addresses
+            parts.append(found)
+        if not all(part.lies_by(strides) for part, strides in
+                   zip(parts, self._declared(name, len(parts)))):
+            for i, part in enumerate(parts):
+                part.check_rows(f"{name}[{i}]")
+            moved[name] = [part.strides[:3] for part in parts]
+        return list(given), [part.address for part in parts]
 
     def _params(self, given: Any, name: str) -> Optional[arrays.Array]:
         if given is None:
@@ -255,14 +255,19 @@ class DistAttention(Owned):
                 sinks: Any = None, alibi_slopes: Any = None,
                 lse: Any = None, saved: Any = None, documents: Any = None,
                 documents_k: Any = None) -> Tuple[Any, Any]:
-        """(out, saved) of q, k, v: an array each, or one a part. saved is what
-        backward needs, made where it is not given. documents: of this call and
-        those after it; None: as they are."""
-        keep_q, q_at = self._tensors(q, "q", 0, self.heads, self.dim_qk)
-        keep_k, k_at = self._tensors(k, "k", 1, self.kv_heads, self.dim_qk)
-        keep_v, v_at = self._tensors(v, "v", 1, self.kv_heads, self.dim_v)
+        """(out, saved) of q, k, v: an array each, or one a part. They may lie
+        otherwise than at creation, and from call to call, if the elements of a
+        row and head are adjacent. out, made dense where it is not given, too.
+        saved is what backward needs, made where it is not given. documents: of
+        this call and those after it; None: as they are."""
+        moved: Dict[str, Any] = {}
+        keep_q, q_at = self._tensors(q, "q", 0, self.heads, self.dim_qk, moved)
+        keep_k, k_at = self._tensors(k, "k", 1, self.kv_heads, self.dim_qk,
+                                     moved)
+        keep_v, v_at = self._tensors(v, "v", 1, self.kv_heads, self.dim_v,
+                                     moved)
         made, out_at = self._tensors(out, "out", 0, self.heads, self.dim_v,
-                                     True)
+                                     moved, True)
         sinks, slopes = self._params(sinks, "sinks"), \
             self._params(alibi_slopes, "alibi_slopes")
         if saved is None:
@@ -277,7 +282,7 @@ class DistAttention(Owned):
             sinks=sinks.address if sinks else None,
             alibi_slopes=slopes.address if slopes else None,
             documents=arrays.Docs.of(documents),
-            documents_k=arrays.Docs.of(documents_k))
+            documents_k=arrays.Docs.of(documents_k), strides=moved or None)
         del keep_q, keep_k, keep_v
         return self._alone(q, made), saved
 
@@ -287,10 +292,13 @@ class DistAttention(Owned):
                  documents: Any = None, documents_k: Any = None
                  ) -> Tuple[Any, Any, Any]:
         """(dq, dk, dv); d_sink, where given, gets this rank's share of the
-        gradient of the sinks. q, k, v are needed with save="none" only.
+        gradient of the sinks. q, k, v are needed with save="none" only. dout,
+        out, q, k, v: as forward's, whatever those lay like; gradients are dense.
         documents: those of its forward, where others have come since."""
-        _, dout_at = self._tensors(dout, "dout", 0, self.heads, self.dim_v)
-        _, out_at = self._tensors(out, "out", 0, self.heads, self.dim_v)
+        moved: Dict[str, Any] = {}
+        _, dout_at = self._tensors(dout, "dout", 0, self.heads, self.dim_v,
+                                   moved)
+        _, out_at = self._tensors(out, "out", 0, self.heads, self.dim_v, moved)
         inputs: List[Optional[List[int]]] = []
         if (q is None) != (k is None) or (q is None) != (v is None):
             raise errors.InvalidArgumentError(
@@ -300,12 +308,13 @@ class DistAttention(Owned):
                 (k, "k", 1, self.kv_heads, self.dim_qk),
                 (v, "v", 1, self.kv_heads, self.dim_v)):
             inputs.append(None if given is None else self._tensors(
-                given, name, axis, heads, dim)[1])
-        dq, dq_at = self._tensors(None, "dq", 0, self.heads, self.dim_qk, True)
+                given, name, axis, heads, dim, moved)[1])
+        dq, dq_at = self._tensors(None, "dq", 0, self.heads, self.dim_qk, moved,
+                                  True)
         dk, dk_at = self._tensors(None, "dk", 1, self.kv_heads, self.dim_qk,
-                                  True)
+                                  moved, True)
         dv, dv_at = self._tensors(None, "dv", 1, self.kv_heads, self.dim_v,
-                                  True)
+                                  moved, True)
         sinks, slopes = self._params(sinks, "sinks"), \
             self._params(alibi_slopes, "alibi_slopes")
         share = self._params(d_sink, "d_sink")
@@ -317,7 +326,7 @@ class DistAttention(Owned):
             alibi_slopes=slopes.address if slopes else None,
             d_sink=share.address if share else None,
             documents=arrays.Docs.of(documents),
-            documents_k=arrays.Docs.of(documents_k))
+            documents_k=arrays.Docs.of(documents_k), strides=moved or None)
         return (self._alone(dout, dq), self._alone(dout, dk),
                 self._alone(dout, dv))
 
@@ -327,9 +336,12 @@ class DistAttention(Owned):
                           alibi_slopes: Optional[int] = None,
                           lse: Any = None, stream: Any = None,
                           documents: Optional[arrays.Docs] = None,
-                          documents_k: Optional[arrays.Docs] = None) -> None:
+                          documents_k: Optional[arrays.Docs] = None,
+                          strides: Optional[Dict[str, Any]] = None) -> None:
         """forward() on sequences of bare addresses, which only the library
-        checks."""
+        checks. strides: by the name of a tensor, (batch, row, head) in bytes of
+        each part, three zeros for dense; a tensor that is not named lies as at
+        creation."""
         handle = self.handle
         if not self._lock.acquire(False):
             self._refuse_second()
@@ -346,6 +358,8 @@ class DistAttention(Owned):
             call.saved, call.saved_bytes = saved, saved_bytes
             call.docs_q = None if documents is None else documents.pointer
             call.docs_k = None if documents_k is None else documents_k.pointer
+            if strides is not None or slots.moved[0]:
+                slots.move(0, strides)
             status = waiting(self._parent, lib.ulyx_dist_attention_forward,
                              handle, slots.forward_at, stream)
             if status:
@@ -361,9 +375,10 @@ class DistAttention(Owned):
                            alibi_slopes: Optional[int] = None,
                            d_sink: Optional[int] = None, stream: Any = None,
                            documents: Optional[arrays.Docs] = None,
-                           documents_k: Optional[arrays.Docs] = None) -> None:
+                           documents_k: Optional[arrays.Docs] = None,
+                           strides: Optional[Dict[str, Any]] = None) -> None:
         """backward() on sequences of bare addresses, which only the library
-        checks; q, k and v may be None together."""
+        checks; q, k and v may be None together. strides: as forward's."""
         handle = self.handle
         if not self._lock.acquire(False):
             self._refuse_second()
@@ -384,6 +399,8 @@ class DistAttention(Owned):
             call.saved, call.saved_bytes = saved, saved_bytes
             call.docs_q = None if documents is None else documents.pointer
             call.docs_k = None if documents_k is None else documents_k.pointer
+            if strides is not None or slots.moved[1]:
+                slots.move(1, strides)
             status = waiting(self._parent, lib.ulyx_dist_attention_backward,
                              handle, slots.backward_at, stream)
             if status:
@@ -408,3 +425,17 @@ class _Call:
                 setattr(call, name, ctypes.addressof(getattr(self, name)))
         self.forward_at = ctypes.addressof(self.forward)
         self.backward_at = ctypes.addressof(self.backward)
+        self.moved: List[Dict[str, Any]] = [{}, {}]  # fields that hold strides
+
+    def move(self, backward: int, strides: Optional[Dict[str, Any]]) -> None:
+        """Strides of the next call, in place of those of the last one."""
+        call = self.backward if backward else self.forward
+        for field in self.moved[backward]:
+            setattr(call, field, None)
+        moved = {}
+        for name, parts in (strides or {}).items():
+            flat = [stride for part in parts for stride in part]
+            moved[name + "_strides"] = (ctypes.c_int64 * len(flat))(*flat)
+        for field, held in moved.items():
+            setattr(call, field, ctypes.addressof(held))
+        self.moved[backward] = moved

@@ -348,6 +348,8 @@ class Plan(Owned, PlanQueries):
                   lib.ulyx_plan_destroy)
         self._src = (ctypes.c_void_p * len(tensors))()
         self._dst = (ctypes.c_void_p * len(tensors))()
+        self._src_strides = (ctypes.c_int64 * (3 * len(tensors)))()
+        self._dst_strides = (ctypes.c_int64 * (3 * len(tensors)))()
 
     @staticmethod
     def _describe(struct: Any, tensor: Tensor) -> None:
@@ -402,8 +404,9 @@ class Plan(Owned, PlanQueries):
                 dst: Optional[Sequence[Any]] = None, *,
                 stream: Any = None) -> List[Any]:
         """Moves all tensors; collective. src and dst: an array a tensor, laid
-        out as the plan says (dense by default). Returns dst, made where it is
-        not given."""
+        out as the plan says (dense by default); in host memory otherwise too,
+        if the elements of a row and head are adjacent. Returns dst, made where
+        it is not given."""
         count = len(self.tensors)
         if len(src) != count or (dst is not None and len(dst) != count):
             raise errors.InvalidArgumentError(
@@ -419,8 +422,11 @@ class Plan(Owned, PlanQueries):
                 self._dtype(i, direction, False))) for i in range(count)]
         targets = [self._checked(dst[i], i, direction, False)
                    for i in range(count)]
-        self.execute_addresses(direction, [s.address for s in sources],
-                               [t.address for t in targets], stream)
+        self.execute_addresses(
+            direction, [s.address for s in sources],
+            [t.address for t in targets], stream,
+            self._moved(sources, direction, True),
+            self._moved(targets, direction, False))
         return list(dst)
 
     def update_rows(self, rows: Sequence[int],
@@ -438,6 +444,23 @@ class Plan(Owned, PlanQueries):
             docs[1].pointer if docs[1] else None, None))
         self.parts = table.parts
 
+    def _moved(self, found: Sequence[arrays.Array], direction: int,
+               source: bool) -> Optional[List[Tuple[int, ...]]]:
+        """Strides of all tensors where any lies otherwise than the plan
+        says."""
+        if all(array.lies_by(self._declared(i, direction, source))
+               for i, array in enumerate(found)):
+            return None
+        return [array.strides[:3] for array in found]
+
+    def _declared(self, tensor: int, direction: int,
+                  source: bool) -> Tuple[int, ...]:
+        entry = self.tensors[tensor]
+        sequence = (direction in (SEQ_TO_HEAD, HEAD_TO_SEQ_ADJOINT)) == source
+        return tuple(entry.seq_strides if sequence else (
+            entry.partial_strides if direction == SEQ_TO_HEAD_ADJOINT and source
+            else entry.head_strides))
+
     def _checked(self, given: Any, tensor: int, direction: int,
                  source: bool) -> arrays.Array:
         name = f"{'src' if source else 'dst'}[{tensor}]"
@@ -447,32 +470,42 @@ class Plan(Owned, PlanQueries):
         if found.shape != shape:
             raise errors.InvalidArgumentError(
                 f"{name} has the shape {found.shape}, not {shape}")
-        entry = self.tensors[tensor]
-        sequence = (direction in (SEQ_TO_HEAD, HEAD_TO_SEQ_ADJOINT)) == source
-        declared = entry.seq_strides if sequence else (
-            entry.partial_strides if direction == SEQ_TO_HEAD_ADJOINT and source
-            else entry.head_strides)
-        if any(declared):
-            for axis, stride in enumerate(declared):
-                if shape[axis] > 1 and found.strides[axis] != stride:
-                    raise errors.InvalidArgumentError(
-                        f"{name} has the strides {found.strides}; the plan was "
-                        f"made for {declared}")
-        elif not found.dense:
+        if len(shape) < 4:  # packed: rows of one batch item and head
+            found = found._replace(
+                shape=(1, shape[0], 1, *shape[1:]),
+                strides=(0, found.strides[0], 0, *found.strides[1:]))
+        found.check_rows(name)
+        declared = self._declared(tensor, direction, source)
+        if self.comm.cuda and not found.lies_by(declared):
             raise errors.InvalidArgumentError(
-                f"{name} is not contiguous, as the plan expects it")
+                f"{name} has the strides {found.strides}; the plan was made for "
+                f"{declared if any(declared) else 'dense tensors'}")
         return found
 
     def execute_addresses(self, direction: int, src: Any, dst: Any,
-                          stream: Any = None) -> None:
+                          stream: Any = None, src_strides: Any = None,
+                          dst_strides: Any = None) -> None:
         """The same on sequences of bare addresses, which nothing checks but the
-        library."""
+        library. Strides: (batch, row, head) in bytes of each tensor, three zeros
+        for dense; None: as the plan was made."""
         handle = self.handle
         if not self._lock.acquire(False):
             self._refuse_second()
         try:
             self._src[:], self._dst[:] = src, dst
-            check(waiting(self._parent, lib.ulyx_reshuffle_execute, handle,
-                          direction, self._src, self._dst, stream))
+            if src_strides is None and dst_strides is None:
+                check(waiting(self._parent, lib.ulyx_reshuffle_execute, handle,
+                              direction, self._src, self._dst, stream))
+                return
+            strides = []
+            for given, held in ((src_strides, self._src_strides),
+                                (dst_strides, self._dst_strides)):
+                if given is not None:
+                    held[:] = [stride for each in given for stride in each]
+                strides.append(None if given is None else held)
+            check(waiting(
+                self._parent, lib.ulyx_reshuffle_execute_strided, handle,
+                direction, self._src, strides[0], self._dst, strides[1],
+                stream))
         finally:
             self._lock.release()

@@ -219,6 +219,75 @@ def test_views_are_not_copied():
         _tensors.empty = empty
 
 
+def test_calls_of_one_object_take_views_as_they_lie(monkeypatch):
+    rows, made = 9, []
+    from ulyx.torch import _tensors
+    placed = _tensors.placed
+    monkeypatch.setattr(_tensors, "placed",
+                        lambda *a: made.append(a) or placed(*a))
+    inputs = three(2, rows, 4, 2, seed=5)
+    names = ["bshd", "bhsd", "sbhd", "padded", "fused"]
+
+    def body(comm):
+        mine = positions(comm, rows)
+        local = [t.detach()[:, mine] for t in inputs]
+        first = None
+        for turn in range(6):
+            def lie(t, i):
+                return ORDERS[names[(turn + i + 2 * comm.rank) % 5]](t)
+            views = [lie(t, i).detach().requires_grad_()
+                     for i, t in enumerate(local)]
+            out = sp.attention(*views, comm=comm, rows=rows, causal=True)
+            out.backward(lie(torch.cos(local[0]), 3))
+            by_head = sp.reshuffle(*(lie(t, i) for i, t in enumerate(local)),
+                                   comm=comm, rows=rows)
+            back = sp.reshuffle(lie(by_head[0], turn), comm=comm, rows=rows,
+                                direction="head_to_seq", heads=[4])
+            found = [out, *(t.grad for t in views), *by_head, *back]
+            first = first or found
+            assert all(torch.equal(a, b) for a, b in zip(first, found))
+    threads(2, body)
+    assert not made
+
+
+def test_objects_of_a_capacity_take_views_as_they_lie(monkeypatch):
+    """Also those whose strides depend on the number of rows."""
+    from ulyx.torch import _tensors
+    made, empty = [], _tensors.empty
+    monkeypatch.setattr(_tensors, "empty",
+                        lambda *a: made.append(a) or empty(*a))
+
+    def transposed(local):
+        kept = [t.transpose(1, 2).contiguous().requires_grad_() for t in local]
+        return [t.transpose(1, 2) for t in kept], \
+            lambda: [t.grad.transpose(1, 2) for t in kept]
+
+    def fused(local):
+        heads = [t.shape[2] for t in local]
+        kept = torch.cat(local, 2).requires_grad_()
+        return kept.split(heads, 2), lambda: kept.grad.split(heads, 2)
+
+    def dense(local):
+        kept = [t.clone().requires_grad_() for t in local]
+        return kept, lambda: [t.grad for t in kept]
+
+    def body(comm):
+        for rows in (5, 12, 9, 16):
+            mine, found = positions(comm, rows), []
+            local = [t.detach()[:, mine]
+                     for t in three(2, rows, 4, 2, seed=rows)]
+            for lie in (dense, transposed, fused):
+                views, grads = lie(local)
+                out = sp.attention(*views, comm=comm, rows=rows, causal=True)
+                out.backward(transposed([torch.cos(local[0])])[0][0])
+                found.append([out, *grads(), *sp.reshuffle(
+                    *views, comm=comm, rows=rows)])
+            for other in found[1:]:
+                assert all(torch.equal(a, b) for a, b in zip(found[0], other))
+    threads(2, body)
+    assert not made
+
+
 def test_a_rank_with_other_rows_is_named_and_the_peers_are_told():
     def body(comm):
         rows = 4 + (comm.rank == 1)

@@ -5,7 +5,7 @@ In eager mode it is the autograd.Function below; in compiled code an operator of
 torch.library (_operators.py), for a Function that dynamo looks into there would
 lose its gradients. Both run `forward` and `backward`.
 """
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -64,14 +64,14 @@ class Entry:
             call.spec.lengths, call.docs, call.docs_k
         self.dtype = _tensors.TORCH_DTYPES[kind.dtype]
         # Where rows change, also with the documents of zigzag_docs, dense is
-        # what holds for all of them; strides that depend on rows are copied.
+        # what holds for all of them; calls say strides that depend on rows.
         self.moving = capacity is not None or kind.order == "zigzag_docs"
         self.given = [
             None if self.moving and not _tensors.of_any_rows(
                 layout, kind.batch) else layout for layout in layouts]
         strides: Any = {
-            f"{name}_strides": [(0, 0, 0) if layout is None else tuple(
-                self.dtype.itemsize * stride for stride in layout)]
+            f"{name}_strides": [(0, 0, 0) if layout is None else
+                                _tensors.in_bytes(layout, self.dtype)]
             for name, layout in zip("qkv", self.given)}
         self.dist = DistAttention(
             call.comm, self._parts(capacity), heads=kind.heads,
@@ -187,6 +187,7 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     comm, cache = call.comm, call.cache
     cache.enter()
     try:
+        moved: Optional[Dict[str, Any]] = None
         last, entry = cache.last
         if last is not call.spec:
             entry = entry_of(call, (q, k, v))
@@ -198,9 +199,10 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             if call.local != entry.local:
                 entry.check_rows(call.local)
             if call.layouts != entry.layouts:
-                q, k, v = (_tensors.placed(tensor, layout, comm)
-                           for tensor, layout in
-                           zip((q, k, v), entry.layouts))
+                moved = {}
+                q, k, v = (
+                    _tensors.told(*each, comm, moved) for each in
+                    zip("qkv", (q, k, v), call.layouts, entry.layouts))
             saved = _tensors.promised(comm, room, dist.saved_bytes) if room \
                 else entry.new_saved()
             out = entry.new_out()
@@ -213,7 +215,7 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             (out.data_ptr(),), saved.data_ptr(), dist.saved_bytes, workspace,
             dist.workspace_bytes, None if sinks is None else sinks.data_ptr(),
             None if slopes is None else slopes.data_ptr(), None, None, docs,
-            docs_k)
+            docs_k, moved)
         if docs is not None:
             entry.docs, entry.docs_k = docs, docs_k
     finally:
@@ -231,6 +233,7 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
     comm, cache = call.comm, call.cache
     cache.enter()
     try:
+        moved: Optional[Dict[str, Any]] = None
         dist, docs, docs_k = entry.dist, None, None
         try:
             if entry.docs is not call.docs or entry.docs_k is not call.docs_k \
@@ -239,10 +242,12 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
             new_q, new_k, new_v = entry.new_grads
             dq, dk, dv = new_q(), new_k(), new_v()
             dense = entry.out_dense
-            if dout.stride() != dense:
-                dout = _tensors.placed(dout, dense[:3], comm)
-            if out.stride() != dense:  # as hooks may give it back
-                out = _tensors.placed(out, dense[:3], comm)
+            if dout.stride() != dense or out.stride() != dense:
+                moved = {}  # out, too: as hooks may give it back
+                dout, out = (
+                    _tensors.told(name, tensor, _tensors.layout_of(tensor),
+                                  dense[:3], comm, moved)
+                    for name, tensor in (("dout", dout), ("out", out)))
             if saved.data_ptr() != saved_at:
                 saved = _tensors.in_place(comm, saved)
             d_sinks = None if sinks is None else torch.empty_like(sinks)
@@ -256,7 +261,8 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
             saved.data_ptr(), dist.saved_bytes, workspace, dist.workspace_bytes,
             None if sinks is None else sinks.data_ptr(),
             None if slopes is None else slopes.data_ptr(),
-            None if d_sinks is None else d_sinks.data_ptr(), None, docs, docs_k)
+            None if d_sinks is None else d_sinks.data_ptr(), None, docs, docs_k,
+            moved)
         if docs is not None:
             entry.docs, entry.docs_k = docs, docs_k
     finally:

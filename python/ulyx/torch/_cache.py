@@ -5,15 +5,14 @@ were made for, and one workspace.
 Making an object is collective, so all ranks must find or miss it together: a
 key has nothing in it that is a rank's own. Strides are a rank's own (those of
 an axis with one row are arbitrary); an object is made with those of its first
-call, and a tensor that lies otherwise in a later one is copied, which no other
-rank needs to know. Objects leave in the order of their last use, the same on
-all ranks; one that a graph still needs for backward lives on until that has
-gone.
+call, and a later one says its own, which no other rank needs to know. Objects
+leave in the order of their last use, the same on all ranks; one that a graph
+still needs for backward lives on until that has gone.
 
 Of a kind of calls there are at most two objects. The first is for the lengths
-of the first call alone, so that tensors of any strides are taken as they lie.
-The second is for all other lengths, up to a capacity: an epoch of lengths makes
-few objects. One with more room takes its place where a length is beyond that.
+of the first call alone, which take no more room than they need. The second is
+for all other lengths, up to a capacity: an epoch of lengths makes few objects.
+One with more room takes its place where a length is beyond that.
 """
 import collections
 import threading

@@ -59,13 +59,13 @@ class Entry:
         self.comm, self.kind, self.lengths = call.comm, kind, call.spec.lengths
         self.dtype = _tensors.TORCH_DTYPES[kind.dtype]
         self.moving = capacity is not None
-        # Strides that depend on rows are copied where rows change.
+        # Where rows change, calls say strides that depend on them.
         self.given = [
             None if layout is None or self.moving and not _tensors.of_any_rows(
                 layout, kind.batch) else layout for layout in layouts]
         self.to_head = kind.direction == _abi.SEQ_TO_HEAD
         self.plan = Plan(
-            call.comm, self._tensors(), [Part(
+            call.comm, self._of_plan(), [Part(
                 self.lengths.rows[0], order=kind.order,
                 splits=self.lengths.splits,
                 row_capacity=0 if capacity is None else capacity[0])],
@@ -73,13 +73,12 @@ class Entry:
             directions=(1 << kind.direction) | (1 << ADJOINT[kind.direction]))
         self._measure()
 
-    def _tensors(self) -> List[Tensor]:
+    def _of_plan(self) -> List[Tensor]:
         side = "seq_strides" if self.to_head else "head_strides"
-        size = self.dtype.itemsize
         made = []
         for (heads, dim, kv), layout in zip(self.kind.tensors, self.given):
-            strides: Any = {side: tuple(size * stride for stride in
-                                        layout or (0, 0, 0))}
+            strides: Any = {
+                side: _tensors.in_bytes(layout or (0, 0, 0), self.dtype)}
             # Gradients of a tensor of torch are of its type.
             made.append(Tensor(heads, dim, self.kind.dtype, kv=kv,
                                partial_dtype=self.kind.dtype, **strides))
@@ -121,6 +120,20 @@ class Entry:
                     f"and {self.kind.heads} heads over {self.comm.nranks} ranks "
                     f"this one has {shape}")
 
+    def take(self, given: Sequence[torch.Tensor],
+             usual: Sequence[_tensors.Strides]) -> Tuple[Any, Any]:
+        """(addresses' tensors, their strides or None where all lie as the plan
+        has them)."""
+        moved: Any = {}
+        taken = [_tensors.told(i, tensor, _tensors.layout_of(tensor), layout,
+                               self.comm, moved)
+                 for i, (tensor, layout) in enumerate(zip(given, usual))]
+        if not moved:
+            return taken, None
+        return taken, [
+            moved[i][0] if i in moved else _tensors.in_bytes(layout, self.dtype)
+            for i, layout in enumerate(usual)]
+
     def refuse(self, direction: int) -> None:
         """As Entry.refuse of attention: without tensors the library refuses
         this rank's call and tells the peers."""
@@ -152,15 +165,14 @@ def forward(call: Call, given: Sequence[torch.Tensor]
         try:
             entry.follow(call.spec.lengths)
             entry.check_shapes(given)
-            given = [_tensors.placed(tensor, layout, comm)
-                     for tensor, layout in zip(given, entry.layouts)]
+            given, strides = entry.take(given, entry.layouts)
             results = [new() for new in entry.new_results]
         except Exception:
             entry.refuse(call.direction)
             raise
         entry.plan.execute_addresses(
             call.direction, [t.data_ptr() for t in given],
-            [t.data_ptr() for t in results])
+            [t.data_ptr() for t in results], None, strides)
     finally:
         cache.leave()
     return entry, results
@@ -173,15 +185,14 @@ def backward(call: Call, entry: Entry,
     try:
         try:
             entry.follow(call.spec.lengths)
-            given = [_tensors.placed(tensor, layout, call.comm)
-                     for tensor, layout in zip(given, entry.dense)]
+            given, strides = entry.take(given, entry.dense)
             grads = [new() for new in entry.new_grads]
         except Exception:
             entry.refuse(ADJOINT[call.direction])
             raise
         entry.plan.execute_addresses(
             ADJOINT[call.direction], [t.data_ptr() for t in given],
-            [t.data_ptr() for t in grads])
+            [t.data_ptr() for t in grads], None, strides)
     finally:
         call.cache.leave()
     return grads

@@ -3,7 +3,7 @@
 windows, document tables."""
 import functools
 import weakref
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 
@@ -126,6 +126,23 @@ def block_maker(comm: Communicator, size: int) -> Callable[[], torch.Tensor]:
                                  dtype=torch.uint8)
     take = comm.pool.take
     return lambda: torch.frombuffer(take(size), dtype=torch.uint8)
+
+
+def in_bytes(strides: Strides, dtype: torch.dtype) -> Tuple[int, ...]:
+    """As the library takes them."""
+    return tuple(dtype.itemsize * stride for stride in strides)
+
+
+def told(name: Any, tensor: torch.Tensor, layout: Optional[Strides],
+         usual: Strides, comm: Communicator, moved: Dict[Any, Any]
+         ) -> torch.Tensor:
+    """The tensor itself, with its layout_of() in `moved`, in bytes, unless that
+    is the usual one; a copy that lies as usual where it has none."""
+    if layout is None:
+        return placed(tensor, usual, comm)
+    if layout != usual:
+        moved[name] = [in_bytes(layout, tensor.dtype)]
+    return tensor
 
 
 def block(comm: Communicator, size: int) -> torch.Tensor:
