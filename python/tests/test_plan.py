@@ -108,6 +108,15 @@ def test_strided_tensors_are_taken_as_they_lie():
     threads(2, body)
 
 
+def test_elements_apart_are_refused_though_rows_lie_as_declared():
+    comm, = ulyx.Communicator.local(1)
+    apart = np.zeros((1, 3, 2, 16))[..., ::2]
+    plan = ulyx.Plan(comm, [ulyx.Tensor(2, 8, "float64",
+                                        seq_strides=apart.strides[:3])], [3])
+    with pytest.raises(ulyx.InvalidArgumentError, match="adjacent"):
+        plan.execute(ulyx.SEQ_TO_HEAD, [apart])
+
+
 def test_windows_and_given_destinations_serve():
     q = whole(1, 64, 4, 64, "float32")
 
