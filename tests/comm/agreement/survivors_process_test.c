@@ -21,6 +21,9 @@
 
 enum { RANKS = 4, LIMIT_S = 60 };
 #define TIMEOUT_S 0.5
+/* Half of it is spent on a rank that is stopped: what is left has to do for the
+ * new communicator on a busy machine, too. */
+#define STOP_TIMEOUT_S 2.0
 
 struct outcome {
     ulyx_status_t shrunk, agreed;
@@ -62,11 +65,12 @@ strike_in(struct scene *s, pid_t victim)
 }
 
 static void
-rank_survive(ulyx_comm_t *comm, int rank, struct outcome *outcome)
+rank_survive(
+    ulyx_comm_t *comm, int rank, double timeout_s, struct outcome *outcome)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     ulyx_comm_t *smaller = NULL;
-    params.timeout_s = TIMEOUT_S;
+    params.timeout_s = timeout_s;
     ulyx_status_t status = ulyx_comm_shrink(comm, &params, &smaller);
     snprintf(outcome->text, sizeof(outcome->text), "%s", ulyx_last_error());
     if (status == ULYX_SUCCESS) {
@@ -86,6 +90,7 @@ survivor_body(int rank, int nranks, void *context)
 {
     struct scene *s = context;
     ulyx_comm_t *comm = NULL;
+    double timeout_s = s->stops ? STOP_TIMEOUT_S : TIMEOUT_S;
     pid_t striker = 0;
     int status;
     (void)nranks;
@@ -95,12 +100,12 @@ survivor_body(int rank, int nranks, void *context)
         !ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS) ||
         !ranks_expect(meet_barrier(s->meet, rank)))
         return 1;
-    comm->timeout_s = TIMEOUT_S; /* of agree */
+    comm->timeout_s = timeout_s; /* of agree */
     if (rank == s->victim)
         striker = strike_in(s, getpid());
     if (rank == 0)
         ulyx_comm_abort(comm);
-    rank_survive(comm, rank, &s->outcomes[rank]);
+    rank_survive(comm, rank, timeout_s, &s->outcomes[rank]);
     atomic_fetch_add(&s->ended, 1);
     ulyx_comm_destroy(comm);
     if (striker > 0)
@@ -174,7 +179,8 @@ expect_one_value(const struct scene *s)
 }
 
 static void
-processes_play(struct test_random *random, int on_node, bool stops, int *formed)
+processes_play(struct test_random *random, int on_node, bool stops, int *formed,
+    int *spoilt)
 {
     struct scene *s = ranks_shared(sizeof(*s));
     s->meet = meet_new(RANKS);
@@ -196,6 +202,7 @@ processes_play(struct test_random *random, int on_node, bool stops, int *formed)
             s->outcomes[r].text, ulyx_status_name(s->outcomes[r].agreed),
             s->outcomes[r].agree_text);
     *formed += expect_one_set(s);
+    *spoilt += s->spoilt > 0;
     expect_one_value(s);
     meet_free(s->meet);
     ranks_shared_free(s, sizeof(*s));
@@ -205,11 +212,12 @@ static void
 strike_often(uint64_t seed, int on_node)
 {
     struct test_random random = {test_seed(seed)};
-    int formed = 0;
+    int formed = 0, spoilt = 0;
     int64_t draws = test_draws(6);
     for (int64_t i = 0; i < draws; i++)
-        processes_play(&random, on_node, i % 2, &formed);
-    assert_true(2 * formed > draws);
+        processes_play(&random, on_node, i % 2, &formed, &spoilt);
+    /* A survivor that UCX ends by an assertion may leave no set to form. */
+    assert_true(2 * formed > draws - spoilt);
 }
 
 static void
