@@ -25,7 +25,9 @@ here=$(pwd)
 export UCX_MEM_EVENTS=no
 # Sizes that no machine has must come back as NULL, as without a sanitizer.
 null=allocator_may_return_null=1
-export ASAN_OPTIONS="detect_leaks=1:$null:${ASAN_OPTIONS:-}"
+# Freed memory is kept back for a while: little of it, since some tests hold
+# what a process has against what it had.
+export ASAN_OPTIONS="detect_leaks=1:quarantine_size_mb=16:$null:${ASAN_OPTIONS:-}"
 export LSAN_OPTIONS="suppressions=$here/scripts/lsan.supp:print_suppressions=0"
 export UBSAN_OPTIONS="print_stacktrace=1"
 # Ranks are forked while the test's process may have threads.

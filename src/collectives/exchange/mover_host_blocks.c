@@ -51,6 +51,13 @@ whole_lines(int64_t bytes)
     return uli_max(bytes / ULI_LINE * ULI_LINE, ULI_LINE);
 }
 
+/* bytes / part, rounded up. */
+static int64_t
+parts_of(int64_t bytes, int64_t part)
+{
+    return bytes / part + (bytes % part != 0);
+}
+
 /* Chunks of one length, so that no short message trails: over TCP the kernel
  * keeps a short last segment back while others are under way, and the call
  * waits for it (perf/PERFORMANCE.md). That is also why ULYX_NET_CHUNK and its
@@ -58,9 +65,10 @@ whole_lines(int64_t bytes)
 static int64_t
 even_chunk(int64_t stream_bytes, int64_t most)
 {
-    int64_t chunks = uli_max((stream_bytes + most - 1) / most, 1);
+    /* Without a bound, as with documents, stream_bytes is INT64_MAX. */
+    int64_t chunks = uli_max(parts_of(stream_bytes, most), 1);
     return uli_min(
-        most, uli_round_up((stream_bytes + chunks - 1) / chunks, ULI_LINE));
+        most, uli_round_up(parts_of(stream_bytes, chunks), ULI_LINE));
 }
 
 /* The most that one ring will see, by kind of peer, and how many there are. */
