@@ -389,3 +389,18 @@ ranks_shared_free(void *memory, size_t bytes)
 {
     munmap(memory, bytes);
 }
+
+void
+ranks_await_stopped(pid_t pid)
+{
+    char path[64], state = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    while (state != 'T') {
+        FILE *file = fopen(path, "r");
+        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            state = 'T'; /* it has ended, which the caller will notice */
+        if (file)
+            fclose(file);
+        usleep(1000);
+    }
+}

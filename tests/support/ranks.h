@@ -51,4 +51,7 @@ bool ranks_listed(const char *text, const char *words, int rank);
 void *ranks_shared(size_t bytes);
 void ranks_shared_free(void *memory, size_t bytes);
 
+/* Until a process, which has been sent SIGSTOP, stands still, or has ended. */
+void ranks_await_stopped(pid_t pid);
+
 #endif

@@ -326,6 +326,8 @@ attach_body(int rank, int nranks, void *context)
             ulyx_mem_alloc(4096, NULL, &mem, &address) == ULYX_SUCCESS))
         return 1;
     bool good = ranks_expect(meet_barrier(shared->meet, rank));
+    if (rank == 1)
+        ranks_await_stopped(shared->stopped);
     if (rank == 0)
         raise(SIGSTOP);
     else if (ranks_expect(

@@ -333,21 +333,6 @@ stopped_process_times_out_and_is_never_lost(void **state)
     shared_free(shared);
 }
 
-static void
-await_stopped(pid_t pid)
-{
-    char path[64], state = 0;
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    while (state != 'T') {
-        FILE *file = fopen(path, "r");
-        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-            state = 'T'; /* it has ended, which the caller will notice */
-        if (file)
-            fclose(file);
-        usleep(1000);
-    }
-}
-
 /* Attach asks all peers and takes the window back from those that had it: one
  * that is stopped lengthens neither beyond the call's deadline. */
 static int
@@ -368,7 +353,7 @@ stopped_attach_body(int rank, int nranks, void *context)
         raise(SIGSTOP);
         return !ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
     }
-    await_stopped(ranks_pid(shared->pids, VICTIM));
+    ranks_await_stopped(ranks_pid(shared->pids, VICTIM));
     bool right = ranks_expect(
         ulyx_mem_alloc(4096, NULL, &mem, &address) == ULYX_SUCCESS);
     int64_t begin = uli_clock_ns();
@@ -380,7 +365,9 @@ stopped_attach_body(int rank, int nranks, void *context)
             stderr, "rank %d: %.1f s, %s\n", rank, took_s, ulyx_last_error());
     if (atomic_fetch_add(&shared->stage, 1) == NRANKS - 2)
         kill(ranks_pid(shared->pids, VICTIM), SIGCONT);
-    return !(ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS) && right);
+    right &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
+    (void)ulyx_mem_free(mem); /* BUSY while the victim may still look */
+    return !right;
 }
 
 static void
