@@ -62,16 +62,11 @@ work_even(const struct uli_gpu_attn_args &args,
 static __device__ __forceinline__ void
 work_take(const struct uli_gpu_attn_args &args, struct forward_work *work)
 {
-    int64_t ntiles = args.state->ntiles, tile, head;
-    work->valid = 0;
-    if (call_stopped(args))
+    int64_t tile;
+    work->valid = pair_take(args, &tile, &work->head);
+    if (!work->valid)
         return;
-    int64_t n = (int64_t)ptx_atom_add_relaxed_gpu_u64(&args.state->next, 1);
-    if (n >= uli_gpu_attn_pairs(&args, ntiles))
-        return;
-    uli_gpu_attn_pair(&args, ntiles, n, &tile, &head);
     work->tile = args.tiles[tile];
-    work->head = head < 0 ? work->tile.head : head;
     work->kv = kv_head_of(args, work->head);
     work->mask = forward_mask_of(args, work->tile);
     mask_tiles(args, work->tile, args.tile_keys, &work->first, &work->end);
@@ -79,7 +74,6 @@ work_take(const struct uli_gpu_attn_args &args, struct forward_work *work)
     work->v = work_even(args, args.v, work);
     work->sink = head_param(args, args.sinks, work->head, -HUGE_VAL);
     work->slope = (float)head_param(args, args.slopes, work->head, 0);
-    work->valid = 1;
 }
 
 /* All threads: waits for the pieces that the work reads. */

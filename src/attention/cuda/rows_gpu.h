@@ -138,6 +138,24 @@ call_stopped(const struct uli_gpu_attn_args &args)
            (args.poison && ptx_ld_relaxed_sys_u64(args.poison) != 0);
 }
 
+/* One thread: takes the next (tile, head) of the call. False: there is no more
+ * to do, or the call has failed. */
+static __device__ __forceinline__ bool
+pair_take(
+    const struct uli_gpu_attn_args &args, int64_t *tile_p, int64_t *head_p)
+{
+    int64_t ntiles = args.state->ntiles;
+    if (call_stopped(args))
+        return false;
+    int64_t n = (int64_t)ptx_atom_add_relaxed_gpu_u64(&args.state->next, 1);
+    if (n >= uli_gpu_attn_pairs(&args, ntiles))
+        return false;
+    uli_gpu_attn_pair(&args, ntiles, n, tile_p, head_p);
+    if (*head_p < 0)
+        *head_p = args.tiles[*tile_p].head;
+    return true;
+}
+
 static __device__ __noinline__ bool
 piece_comes(const struct uli_gpu_attn_args &args,
     const struct uli_gpu_attn_piece &piece, int32_t which, int32_t index,

@@ -55,17 +55,11 @@ static __device__ __forceinline__ void
 sm90_item_take(
     const struct uli_gpu_attn_args &args, int64_t keys, struct sm90_item *item)
 {
-    int64_t ntiles = args.state->ntiles, at, head;
-    item->done = 1;
-    if (call_stopped(args))
+    int64_t at, head;
+    item->done = !pair_take(args, &at, &head);
+    if (item->done)
         return;
-    uint64_t n = ptx_atom_add_relaxed_gpu_u64(&args.state->next, 1);
-    if (n >= (uint64_t)uli_gpu_attn_pairs(&args, ntiles))
-        return;
-    item->done = 0;
-    uli_gpu_attn_pair(&args, ntiles, (int64_t)n, &at, &head);
     const struct uli_gpu_attn_tile &t = args.tiles[at];
-    head = head < 0 ? t.head : head;
     item->rows = t.rows;
     item->head = (int32_t)head;
     item->batch = t.batch;

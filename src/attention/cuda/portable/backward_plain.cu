@@ -272,19 +272,13 @@ tile_pairs(const backward_args &args, const struct backward_work *work,
 static __device__ __forceinline__ void
 backward_take(const struct uli_gpu_attn_args &args, struct backward_work *work)
 {
-    int64_t ntiles = args.state->ntiles, tile, head;
-    work->valid = 0;
-    if (call_stopped(args))
+    int64_t tile;
+    work->valid = pair_take(args, &tile, &work->head);
+    if (!work->valid)
         return;
-    int64_t n = (int64_t)ptx_atom_add_relaxed_gpu_u64(&args.state->next, 1);
-    if (n >= uli_gpu_attn_pairs(&args, ntiles))
-        return;
-    uli_gpu_attn_pair(&args, ntiles, n, &tile, &head);
     work->tile = args.tiles[tile];
-    work->head = head < 0 ? work->tile.head : head;
     work->mask = forward_mask_of(args, work->tile);
     mask_tiles(args, work->tile, args.tile_keys, &work->first, &work->end);
-    work->valid = 1;
 }
 
 template <typename Body>
