@@ -71,24 +71,21 @@ dist_params_read(const ulyx_dist_attention_params_t *given, int32_t nranks,
 
 /* ---- tensors of a call --------------------------------------------------- */
 
+/* Pointers and strides, an entry a part; either may be NULL. */
 static void
 dist_take(const ulyx_dist_attention_t *dist, enum uli_dist_tensor tensor,
-    int32_t axis, const void *const *pointers, struct uli_dist_call *call)
-{
-    call->given[tensor] = pointers != NULL;
-    for (int32_t i = 0; pointers && i < dist->nparts[axis]; i++)
-        call->tensors[tensor][i] = (void *)(uintptr_t)pointers[i];
-}
-
-static void
-dist_take_strides(const ulyx_dist_attention_t *dist,
-    enum uli_dist_tensor tensor, const int64_t (*strides)[3],
+    const void *const *pointers, const int64_t (*strides)[3],
     struct uli_dist_call *call)
 {
-    size_t count = (size_t)dist->nparts[uli_dist_keys(tensor)];
+    int32_t count = dist->nparts[uli_dist_keys(tensor)];
+
+    call->given[tensor] = pointers != NULL;
+    for (int32_t i = 0; pointers && i < count; i++)
+        call->tensors[tensor][i] = (void *)(uintptr_t)pointers[i];
     call->strided[tensor] = strides != NULL;
     if (strides)
-        memcpy(call->strides[tensor], strides, count * sizeof(*strides));
+        memcpy(
+            call->strides[tensor], strides, (size_t)count * sizeof(*strides));
 }
 
 /* The arrays stay the caller's, the structs may be of another version. */
@@ -120,15 +117,12 @@ dist_forward_read(const ulyx_dist_attention_t *dist,
     ULI_CHECK_POINTER(given);
     ULI_TRY(uli_struct_take(
         &uli_structs[ULI_STRUCT_DIST_ATTENTION_FORWARD], given, &own, NULL));
-    dist_take(dist, ULI_DIST_Q, 0, own.q, call_p);
-    dist_take(dist, ULI_DIST_K, 1, own.k, call_p);
-    dist_take(dist, ULI_DIST_V, 1, own.v, call_p);
-    dist_take(dist, ULI_DIST_OUT, 0, (const void *const *)own.out, call_p);
-    dist_take(dist, ULI_DIST_LSE, 0, (const void *const *)own.lse, call_p);
-    dist_take_strides(dist, ULI_DIST_Q, own.q_strides, call_p);
-    dist_take_strides(dist, ULI_DIST_K, own.k_strides, call_p);
-    dist_take_strides(dist, ULI_DIST_V, own.v_strides, call_p);
-    dist_take_strides(dist, ULI_DIST_OUT, own.out_strides, call_p);
+    dist_take(dist, ULI_DIST_Q, own.q, own.q_strides, call_p);
+    dist_take(dist, ULI_DIST_K, own.k, own.k_strides, call_p);
+    dist_take(dist, ULI_DIST_V, own.v, own.v_strides, call_p);
+    dist_take(dist, ULI_DIST_OUT, (const void *const *)own.out, own.out_strides,
+        call_p);
+    dist_take(dist, ULI_DIST_LSE, (const void *const *)own.lse, NULL, call_p);
     call_p->sinks = own.sinks;
     call_p->alibi_slopes = own.alibi_slopes;
     call_p->workspace = own.workspace;
@@ -152,23 +146,18 @@ dist_backward_read(const ulyx_dist_attention_t *dist,
     ULI_CHECK_POINTER(given);
     ULI_TRY(uli_struct_take(
         &uli_structs[ULI_STRUCT_DIST_ATTENTION_BACKWARD], given, &own, NULL));
-    dist_take(dist, ULI_DIST_Q, 0, own.q, call_p);
-    dist_take(dist, ULI_DIST_K, 1, own.k, call_p);
-    dist_take(dist, ULI_DIST_V, 1, own.v, call_p);
-    dist_take(dist, ULI_DIST_OUT, 0, own.out, call_p);
-    dist_take(dist, ULI_DIST_DOUT, 0, own.dout, call_p);
-    dist_take(dist, ULI_DIST_DQ, 0, (const void *const *)own.dq, call_p);
-    dist_take(dist, ULI_DIST_DK, 1, (const void *const *)own.dk, call_p);
-    dist_take(dist, ULI_DIST_DV, 1, (const void *const *)own.dv, call_p);
-    dist_take(dist, ULI_DIST_DLSE, 0, own.dlse, call_p);
-    dist_take_strides(dist, ULI_DIST_Q, own.q_strides, call_p);
-    dist_take_strides(dist, ULI_DIST_K, own.k_strides, call_p);
-    dist_take_strides(dist, ULI_DIST_V, own.v_strides, call_p);
-    dist_take_strides(dist, ULI_DIST_OUT, own.out_strides, call_p);
-    dist_take_strides(dist, ULI_DIST_DOUT, own.dout_strides, call_p);
-    dist_take_strides(dist, ULI_DIST_DQ, own.dq_strides, call_p);
-    dist_take_strides(dist, ULI_DIST_DK, own.dk_strides, call_p);
-    dist_take_strides(dist, ULI_DIST_DV, own.dv_strides, call_p);
+    dist_take(dist, ULI_DIST_Q, own.q, own.q_strides, call_p);
+    dist_take(dist, ULI_DIST_K, own.k, own.k_strides, call_p);
+    dist_take(dist, ULI_DIST_V, own.v, own.v_strides, call_p);
+    dist_take(dist, ULI_DIST_OUT, own.out, own.out_strides, call_p);
+    dist_take(dist, ULI_DIST_DOUT, own.dout, own.dout_strides, call_p);
+    dist_take(
+        dist, ULI_DIST_DQ, (const void *const *)own.dq, own.dq_strides, call_p);
+    dist_take(
+        dist, ULI_DIST_DK, (const void *const *)own.dk, own.dk_strides, call_p);
+    dist_take(
+        dist, ULI_DIST_DV, (const void *const *)own.dv, own.dv_strides, call_p);
+    dist_take(dist, ULI_DIST_DLSE, own.dlse, NULL, call_p);
     call_p->sinks = own.sinks;
     call_p->alibi_slopes = own.alibi_slopes;
     call_p->d_sink = own.d_sink;

@@ -256,7 +256,7 @@ connect_mapped(ulyx_plan_t *plan, int32_t p)
 }
 
 static struct uli_address
-address_is_remote(struct uli_address address, int64_t bytes)
+address_behind(struct uli_address address, int64_t bytes)
 {
     address.offset += bytes;
     return address;
@@ -281,10 +281,9 @@ connect_remote(ulyx_plan_t *plan, int32_t p)
     pair->eager_out = bounce + sizeof(struct uli_pair_flags);
     pair->slot_out_bytes = plan->bounce_slot_bytes;
     pair->slot_at_bytes = peer->slot_bytes;
-    pair->flags_at = address_is_remote(
+    pair->flags_at = address_behind(
         peer->pair_flags, me * (int64_t)sizeof(struct uli_pair_flags));
-    pair->eager_at =
-        address_is_remote(peer->pair_flags, pair_flags + me * eager);
+    pair->eager_at = address_behind(peer->pair_flags, pair_flags + me * eager);
     return ULYX_SUCCESS;
 }
 
