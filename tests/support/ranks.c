@@ -390,17 +390,19 @@ ranks_shared_free(void *memory, size_t bytes)
     munmap(memory, bytes);
 }
 
-void
+bool
 ranks_await_stopped(pid_t pid)
 {
     char path[64], state = 0;
+    uli_deadline_t deadline = uli_deadline_in(30);
+    bool there = true;
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    while (state != 'T') {
+    while (there && state != 'T' && !uli_deadline_over(deadline)) {
         FILE *file = fopen(path, "r");
-        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-            state = 'T'; /* it has ended, which the caller will notice */
+        there = file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1;
         if (file)
             fclose(file);
-        usleep(1000);
+        usleep(500);
     }
+    return there && state == 'T';
 }

@@ -51,7 +51,8 @@ bool ranks_listed(const char *text, const char *words, int rank);
 void *ranks_shared(size_t bytes);
 void ranks_shared_free(void *memory, size_t bytes);
 
-/* Until a process, which has been sent SIGSTOP, stands still, or has ended. */
-void ranks_await_stopped(pid_t pid);
+/* Waits until a process, which is not a child and stops, stands still. False:
+ * it has ended, or has not stopped within half a minute. */
+bool ranks_await_stopped(pid_t pid);
 
 #endif

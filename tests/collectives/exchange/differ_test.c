@@ -97,6 +97,18 @@ shared_free(void)
     shared = NULL;
 }
 
+typedef int run_fn(int nranks, rank_fn body, void *context, double limit_s);
+
+/* By threads or processes; 0: every rank has found what it should. */
+static int
+ranks_play(run_fn *run, int nranks, rank_fn body)
+{
+    shared_new(nranks);
+    int failed = run(nranks, body, NULL, LIMIT_S);
+    shared_free();
+    return failed;
+}
+
 static ulyx_status_t
 alltoall_call(ulyx_comm_t *comm)
 {
@@ -207,16 +219,11 @@ differing_body(int number, int nranks, void *context)
 }
 
 static void
-scenarios_run(bool processes)
+scenarios_run(run_fn *run)
 {
     for (int i = 0; i < SCENARIOS; i++) {
         now = &scenarios[i];
-        shared_new(now->nranks);
-        int failed = processes ? ranks_run_processes(
-                                     now->nranks, differing_body, NULL, LIMIT_S)
-                               : ranks_run_threads(now->nranks, differing_body,
-                                     NULL, LIMIT_S);
-        shared_free();
+        int failed = ranks_play(run, now->nranks, differing_body);
         if (failed)
             print_message("scenario \"%s\"\n", now->name);
         assert_int_equal(failed, 0);
@@ -227,14 +234,14 @@ static void
 threads_in_different_calls_are_found_out(void **state)
 {
     (void)state;
-    scenarios_run(false);
+    scenarios_run(ranks_run_threads);
 }
 
 static void
 processes_in_different_calls_are_found_out(void **state)
 {
     (void)state;
-    scenarios_run(true);
+    scenarios_run(ranks_run_processes);
 }
 
 static void
@@ -252,10 +259,7 @@ calls_of_groups_are_found_out(void **state)
             creates |= now->acts[r] == PLAN_CREATE || now->acts[r] == SPLIT;
         if (creates)
             continue;
-        shared_new(now->nranks);
-        int failed =
-            ranks_run_threads(now->nranks, differing_body, NULL, LIMIT_S);
-        shared_free();
+        int failed = ranks_play(ranks_run_threads, now->nranks, differing_body);
         if (failed)
             print_message("scenario \"%s\"\n", now->name);
         assert_int_equal(failed, 0);
@@ -339,9 +343,7 @@ static void
 shrink_goes_on_after_it(void **state)
 {
     (void)state;
-    shared_new(3);
-    assert_int_equal(ranks_run_processes(3, shrink_body, NULL, LIMIT_S), 0);
-    shared_free();
+    assert_int_equal(ranks_play(ranks_run_processes, 3, shrink_body), 0);
 }
 
 /* ---- no alarm ------------------------------------------------------------ */
@@ -370,9 +372,7 @@ static void
 slow_ranks_are_no_alarm(void **state)
 {
     (void)state;
-    shared_new(4);
-    assert_int_equal(ranks_run_processes(4, slow_body, NULL, LIMIT_S), 0);
-    shared_free();
+    assert_int_equal(ranks_play(ranks_run_processes, 4, slow_body), 0);
 }
 
 /* One is away for good while two others wait for each other and for it: all
@@ -402,9 +402,7 @@ static void
 stopped_rank_is_the_deadline_s(void **state)
 {
     (void)state;
-    shared_new(3);
-    assert_int_equal(ranks_run_processes(3, stopped_body, NULL, LIMIT_S), 0);
-    shared_free();
+    assert_int_equal(ranks_play(ranks_run_processes, 3, stopped_body), 0);
 }
 
 /* Two threads a rank, a plan each; on even ranks that of plan B comes late, on
@@ -453,9 +451,7 @@ two_threads_with_two_plans_are_no_alarm(void **state)
 {
     (void)state;
     concurrent = true;
-    shared_new(2);
-    int failed = ranks_run_processes(2, two_threads_body, NULL, LIMIT_S);
-    shared_free();
+    int failed = ranks_play(ranks_run_processes, 2, two_threads_body);
     concurrent = false;
     assert_int_equal(failed, 0);
 }
@@ -489,10 +485,7 @@ static void
 second_thread_that_has_called_is_no_alarm(void **state)
 {
     (void)state;
-    shared_new(2);
-    assert_int_equal(
-        ranks_run_threads(2, known_threads_body, NULL, LIMIT_S), 0);
-    shared_free();
+    assert_int_equal(ranks_play(ranks_run_threads, 2, known_threads_body), 0);
 }
 
 /* The flag turns it off: by the deadline, then. */
@@ -514,9 +507,7 @@ flag_turns_it_off(void **state)
 {
     (void)state;
     concurrent = true;
-    shared_new(2);
-    int failed = ranks_run_threads(2, flag_body, NULL, LIMIT_S);
-    shared_free();
+    int failed = ranks_play(ranks_run_threads, 2, flag_body);
     concurrent = false;
     assert_int_equal(failed, 0);
 }
@@ -556,9 +547,7 @@ static void
 operation_that_is_polled_is_no_wait(void **state)
 {
     (void)state;
-    shared_new(2);
-    assert_int_equal(ranks_run_processes(2, polled_body, NULL, LIMIT_S), 0);
-    shared_free();
+    assert_int_equal(ranks_play(ranks_run_processes, 2, polled_body), 0);
 }
 
 /* In a group rank 0 has plan A and a barrier queued; rank 1 has only the
@@ -593,9 +582,7 @@ static void
 calls_that_are_queued_are_no_alarm(void **state)
 {
     (void)state;
-    shared_new(2);
-    assert_int_equal(ranks_run_threads(2, queued_body, NULL, LIMIT_S), 0);
-    shared_free();
+    assert_int_equal(ranks_play(ranks_run_threads, 2, queued_body), 0);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -12,11 +12,11 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "comm/meet.h"
 #include "soak/scene.h"
+#include "support/command.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
@@ -69,15 +69,6 @@ dump_file_set(const char *name)
     setenv("ULYX_DUMP_FILE", path, 1);
 }
 
-static double
-children_cpu_s(void)
-{
-    struct rusage use;
-    getrusage(RUSAGE_CHILDREN, &use);
-    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-           (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
-}
-
 /* The report of all files of the folder; returns its exit code. */
 static int
 report_run(const char *options)
@@ -85,15 +76,7 @@ report_run(const char *options)
     char command[512];
     snprintf(command, sizeof(command), "exec '%s' report %s %s/*.json 2>&1",
         ULYX_INFO, options, shared->folder);
-    double before = children_cpu_s();
-    FILE *pipe = popen(command, "r");
-    if (!pipe)
-        return -1;
-    size_t bytes = fread(shared->said, 1, TEXT - 1, pipe);
-    shared->said[bytes] = 0;
-    int code = pclose(pipe);
-    shared->cpu_s = children_cpu_s() - before;
-    return WIFEXITED(code) ? WEXITSTATUS(code) : -1;
+    return command_run(command, shared->said, TEXT, &shared->cpu_s);
 }
 
 /* Where the words are in the report; prints it where they are not. */
@@ -118,15 +101,12 @@ file_is_there(const char *name)
 static int
 files_count(const char *words)
 {
-    char command[256], text[32] = "";
+    char command[256], text[32];
+    double cpu_s;
     snprintf(command, sizeof(command), "ls -A '%s' | grep -c -e '%s'",
         shared->folder, words);
-    FILE *pipe = popen(command, "r");
-    if (!pipe)
-        return -1;
-    bool got = fgets(text, sizeof(text), pipe) != NULL;
-    pclose(pipe);
-    return got ? atoi(text) : -1;
+    (void)command_run(command, text, sizeof(text), &cpu_s); /* 1: none */
+    return text[0] ? atoi(text) : -1;
 }
 
 static bool

@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "comm/meet.h"
 #include "soak/scene.h"
+#include "support/command.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
@@ -49,15 +49,6 @@ shared_free(struct shared *shared)
     ranks_shared_free(shared, sizeof(*shared));
 }
 
-static double
-children_cpu_s(void)
-{
-    struct rusage use;
-    getrusage(RUSAGE_CHILDREN, &use);
-    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-           (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
-}
-
 /* The command's output, until it has these words. */
 static bool
 info_says(struct shared *shared, const char *words)
@@ -67,14 +58,7 @@ info_says(struct shared *shared, const char *words)
     snprintf(command, sizeof(command), "exec '%s' ranks --name %s 2>&1",
         ULYX_INFO, shared->name);
     for (;;) {
-        double before = children_cpu_s();
-        FILE *pipe = popen(command, "r");
-        if (!pipe)
-            return false;
-        size_t bytes = fread(shared->said, 1, TEXT - 1, pipe);
-        shared->said[bytes] = 0;
-        int code = pclose(pipe);
-        shared->cpu_s = children_cpu_s() - before;
+        int code = command_run(command, shared->said, TEXT, &shared->cpu_s);
         if (strstr(shared->said, words))
             return code == 0;
         if (uli_deadline_over(deadline))
@@ -327,7 +311,7 @@ attach_body(int rank, int nranks, void *context)
         return 1;
     bool good = ranks_expect(meet_barrier(shared->meet, rank));
     if (rank == 1)
-        ranks_await_stopped(shared->stopped);
+        good &= ranks_expect(ranks_await_stopped(shared->stopped));
     if (rank == 0)
         raise(SIGSTOP);
     else if (ranks_expect(

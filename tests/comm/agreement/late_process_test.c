@@ -100,24 +100,6 @@ victim_split(const struct scene *s, ulyx_comm_t *comm, int rank)
     return !ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
 }
 
-static bool
-victim_await_stopped(const struct scene *s)
-{
-    char path[64], state = 0;
-    uli_deadline_t deadline = uli_deadline_in(CREATE_S);
-    snprintf(path, sizeof(path), "/proc/%d/stat",
-        (int)ranks_pid(s->pids, s->victim));
-    while (state != 'T' && !uli_deadline_over(deadline)) {
-        FILE *file = fopen(path, "r");
-        if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-            state = 0;
-        if (file)
-            fclose(file);
-        usleep(500);
-    }
-    return ranks_expect(state == 'T');
-}
-
 /* ---- the others ---------------------------------------------------------- */
 
 static ulyx_status_t
@@ -173,7 +155,8 @@ late_body(int rank, int nranks, void *context)
     if (rank == s->victim)
         return s->call == SPLIT ? victim_split(s, comm, rank)
                                 : victim_main(comm);
-    bool right = s->call == SPLIT || victim_await_stopped(s);
+    bool right = s->call == SPLIT || ranks_expect(ranks_await_stopped(
+                                         ranks_pid(s->pids, s->victim)));
     if (rank == s->attacher)
         right &= ranks_expect(
             ulyx_mem_alloc(4096, NULL, &mem, &address) == ULYX_SUCCESS);

@@ -285,23 +285,6 @@ watch_killed(struct shared *shared, ulyx_comm_t *comm, ulyx_mem_t *mem)
     return watch_quarantine(shared, comm, mem, true);
 }
 
-/* Not our child: the victim's state is seen in /proc. */
-static bool
-await_stopped(const struct shared *shared)
-{
-    char path[64], text[64] = "";
-    size_t bytes = 0;
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)shared->pids[VICTIM]);
-    for (int i = 0; i < 10000 && !strstr(text, ") T"); i++) {
-        FILE *file = fopen(path, "r");
-        bytes = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-        if (file)
-            fclose(file);
-        usleep(500);
-    }
-    return ranks_expect(bytes > 0 && strstr(text, ") T"));
-}
-
 static int
 stop_scene(int rank, struct shared *shared,
     bool (*watch)(struct shared *shared, ulyx_comm_t *comm, ulyx_mem_t *mem))
@@ -322,7 +305,7 @@ stop_scene(int rank, struct shared *shared,
         ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
         return !ok;
     }
-    ok &= await_stopped(shared);
+    ok &= ranks_expect(ranks_await_stopped(shared->pids[VICTIM]));
     return !(watch(shared, comm, mem) && ok);
 }
 
@@ -393,7 +376,7 @@ arena_body(int rank, int nranks, void *context)
     bool ok = ranks_expect(meet_barrier(shared->meet, rank));
     if (rank == VICTIM)
         raise(SIGSTOP); /* for good */
-    ok &= await_stopped(shared);
+    ok &= ranks_expect(ranks_await_stopped(shared->pids[VICTIM]));
     int64_t begun_ns = uli_clock_ns();
     uli_deadline_t outer, inner;
     ok &= ranks_expect(uli_comm_call_begin(comm, 1, &outer) < INT64_MAX);

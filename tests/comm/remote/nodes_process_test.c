@@ -353,8 +353,9 @@ stopped_attach_body(int rank, int nranks, void *context)
         raise(SIGSTOP);
         return !ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
     }
-    ranks_await_stopped(ranks_pid(shared->pids, VICTIM));
-    bool right = ranks_expect(
+    bool right =
+        ranks_expect(ranks_await_stopped(ranks_pid(shared->pids, VICTIM)));
+    right &= ranks_expect(
         ulyx_mem_alloc(4096, NULL, &mem, &address) == ULYX_SUCCESS);
     int64_t begin = uli_clock_ns();
     right &= ranks_expect(ulyx_mem_attach(comm, mem) != ULYX_SUCCESS);
