@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "base/random.h"
+#include "base/system/clock.h"
+#include "base/system/random.h"
 #include "base/settings.h"
 
 enum { JOB_BYTES = 16 };

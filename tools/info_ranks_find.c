@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 
 static char
 process_state(pid_t pid)

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/file.h"
+#include "base/system/file.h"
 #include "info.h"
 #include "ulyx/ulyx.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include "base/handle.h"
 #include "base/status.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "collectives/exchange/request.h"
 #include "ulyx/comm.h"
 

@@ -4,7 +4,7 @@
  */
 #include "api/params.h"
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/status.h"
 #include "comm/comm.h"
 

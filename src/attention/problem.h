@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/mask.h"
 #include "base/size.h"
 #include "ulyx/attention.h"

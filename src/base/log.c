@@ -20,7 +20,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/log_sink.h"
 #include "base/settings.h"
 

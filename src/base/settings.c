@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include "base/file.h"
+#include "base/system/file.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "base/status.h"

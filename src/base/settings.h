@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "base/port.h"
+#include "base/system/port.h"
 #include "base/schedules.h"
 #include "ulyx/types.h"
 

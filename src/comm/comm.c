@@ -13,7 +13,7 @@
 #include <string.h>
 #include "base/handle.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "base/system/random.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "bootstrap/bootstrap.h"

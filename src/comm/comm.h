@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/list.h"
 #include "base/settings.h"
 #include "base/status.h"

@@ -6,7 +6,7 @@
 
 #include <string.h>
 #include <unistd.h>
-#include "base/random.h"
+#include "base/system/random.h"
 #include "base/status.h"
 #include "topology/node.h"
 #include "transport/transport.h"

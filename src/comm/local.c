@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/random.h"
+#include "base/system/random.h"
 #include "comm/comm.h"
 #include "comm/create.h"
 #include "comm/device/gpu.h"

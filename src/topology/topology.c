@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/file.h"
+#include "base/system/file.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "topology/node.h"

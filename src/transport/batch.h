@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/settings.h"
 #include "base/status.h"
 #include "transport/net.h"

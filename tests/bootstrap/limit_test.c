@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/random.h"
+#include "base/system/random.h"
 #include "bootstrap/meeting.h"
 #include "bootstrap/meet/unique_id.h"
 #include "support/ranks.h"

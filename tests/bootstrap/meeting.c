@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/random.h"
+#include "base/system/random.h"
 #include "base/status.h"
 #include "support/test.h"
 

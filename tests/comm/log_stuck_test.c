@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "comm/meet.h"
 #include "support/ranks.h"
 #include "support/test.h"

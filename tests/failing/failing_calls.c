@@ -21,7 +21,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "bootstrap/meet/root.h"
 #include "failing/failing.h"
 #include "failing/scene.h"

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 
 enum { ROWS = 64, HEADS = 4, KV_HEADS = 2, DIM = 8, BYTES = 1 << 17 };
 enum { WORKSPACE = 1 << 21, SAVED = 1 << 18, COUNT = 96 };

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/random.h"
+#include "base/system/random.h"
 #include "support/test.h"
 
 /* Published values of splitmix64 for seed 1234567. */

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "exchange.h"
 
 struct self {

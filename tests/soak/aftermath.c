@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "support/ranks.h"
 
 void

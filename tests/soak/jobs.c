@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/status.h"
 #include "bootstrap/meet/root.h"
 

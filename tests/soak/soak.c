@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "comm/comm.h"
 #include "collectives/plan/plan.h"
 #include "soak/aftermath.h"

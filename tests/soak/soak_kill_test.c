@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "soak/aftermath.h"
 #include "soak/jobs.h"
 #include "soak/scene.h"

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "collectives/plan/plan.h"
 #include "soak/aftermath.h"
 #include "soak/jobs.h"

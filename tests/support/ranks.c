@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "support/hosts.h"
 
 #define STACK_SIGNAL (SIGRTMIN + 5)

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/list.h"
 #include "support/random.h"
 #include "support/select_wrap.h"

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 
 /* ---- hooks --------------------------------------------------------------- */
 

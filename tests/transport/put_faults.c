@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "support/random.h"
 #include "transport/ends.h"
 #include "transport/put_conformance.h"

@@ -4,7 +4,7 @@
  * here, its use; and a row of the plan's where it is the plan's too.
  */
 #include "attention/dist_attention/dist_attention.h"
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "collectives/plan/plan_fields.h"
 
 #define FIELD(member, own)                                                     \

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "ulyx/types.h"
 
 /* value[bytes] is text, read at rank 0 and written at the others. Collective

@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "ulyx/types.h"
 
 struct uli_pmix;

@@ -7,7 +7,7 @@
 
 #include <sodium.h>
 #include <string.h>
-#include "base/random.h"
+#include "base/system/random.h"
 #include "base/status.h"
 
 static const unsigned char magic[8] = {'u', 'l', 'y', 'x', 'm', 'e', 'e', 't'};

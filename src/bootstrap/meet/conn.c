@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/log.h"
-#include "base/random.h"
+#include "base/system/random.h"
 #include "base/status.h"
 
 enum { READ_BYTES = 16384, DRAIN_MS = 1000 };

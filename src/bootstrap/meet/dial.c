@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/log.h"
-#include "base/random.h"
+#include "base/system/random.h"
 #include "base/size.h"
 #include "base/status.h"
 

@@ -7,7 +7,7 @@
 #define ULI_BOOTSTRAP_MEET_DIAL_H
 
 #include <stdbool.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/meet/auth.h"
 #include "bootstrap/meet/socket.h"

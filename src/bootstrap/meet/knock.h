@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 
 enum { ULI_KNOCK_BYTES_MAX = 32 };
 

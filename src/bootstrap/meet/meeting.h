@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "bootstrap/meet/frame.h"
 #include "ulyx/types.h"
 

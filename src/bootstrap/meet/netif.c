@@ -11,14 +11,14 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/interface.h"
+#include "base/system/interface.h"
 #include "base/log.h"
 #include "base/status.h"
 
 enum { NETIF_MAX = 256 };
 
-/* A tier is a reach (base/interface.h); of interfaces that the list names the
- * first, unless it is link-local. */
+/* A tier is a reach (base/system/interface.h); of interfaces that the list
+ * names the first, unless it is link-local. */
 enum { TIER_NEVER = ULI_REACH_NONE };
 
 /* ---- the list ------------------------------------------------------------ */

@@ -4,9 +4,9 @@
  * NCCL's grammar: comma separated prefixes of interface names ("eth,ib"); "="
  * first makes the names exact ("=eth0"), "^" first excludes ("^docker,lo"),
  * "^=" excludes exact names. Without it: InfiniBand's interfaces first, then
- * all others; addresses of less reach (base/interface.h: bridges of containers,
- * link-local ones, which mean another host on each host, loopback) only where
- * there is nothing better.
+ * all others; addresses of less reach (base/system/interface.h: bridges of
+ * containers, link-local ones, which mean another host on each host, loopback)
+ * only where there is nothing better.
  */
 #ifndef ULI_BOOTSTRAP_MEET_NETIF_H
 #define ULI_BOOTSTRAP_MEET_NETIF_H

@@ -22,7 +22,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "base/status.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "bootstrap/meet/conn.h"
 
 enum { EVENT_BATCH = 64, POLL_SLICE_MS = 60000 };

@@ -8,7 +8,7 @@
 #define ULI_BOOTSTRAP_MEET_ROOT_H
 
 #include <stdbool.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "bootstrap/meet/auth.h"
 #include "bootstrap/meet/socket.h"
 #include "ulyx/types.h"

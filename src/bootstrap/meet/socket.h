@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
-#include "base/clock.h"
-#include "base/port.h"
+#include "base/system/clock.h"
+#include "base/system/port.h"
 #include "ulyx/types.h"
 
 enum {

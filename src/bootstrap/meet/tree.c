@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/log.h"
-#include "base/random.h"
+#include "base/system/random.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "bootstrap/meet/knock.h"

@@ -19,7 +19,7 @@
 #include <unistd.h>
 #include "base/list.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "base/system/random.h"
 #include "base/settings.h"
 #include "base/status.h"
 #include "bootstrap/bootstrap.h"

@@ -5,7 +5,7 @@
 #include "collectives/device/calls_gpu.h"
 
 #include <stdatomic.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/status.h"
 
 enum { PAUSE_NS = 20000 };

@@ -12,9 +12,9 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/list.h"
-#include "base/semaphore.h"
+#include "base/system/semaphore.h"
 #include "comm/comm.h"
 
 struct ulyx_request {

@@ -12,7 +12,7 @@
 
 #include <pthread.h>
 #include <string.h>
-#include "base/thread.h"
+#include "base/system/thread.h"
 
 #define SLICE_NS 50000
 

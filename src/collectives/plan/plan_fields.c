@@ -4,7 +4,7 @@
  */
 #include "collectives/plan/plan_fields.h"
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "collectives/layout/layout.h"
 #include "collectives/plan/plan.h"
 

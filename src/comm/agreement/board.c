@@ -7,7 +7,7 @@
 #include "comm/agreement/board.h"
 
 #include <sched.h>
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "comm/comm.h"
 
 void

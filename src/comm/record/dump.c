@@ -16,10 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/file.h"
+#include "base/system/file.h"
 #include "base/log.h"
-#include "base/semaphore.h"
-#include "base/thread.h"
+#include "base/system/semaphore.h"
+#include "base/system/thread.h"
 #include "comm/service/service.h"
 
 #define SETTLE_NS INT64_C(250000000)

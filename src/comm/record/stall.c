@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/log.h"
 
 enum { DESCRIBED = 3 };

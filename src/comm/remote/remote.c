@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "base/size.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "comm/place.h"
 #include "comm/remote/remote_internal.h"
 #include "comm/service/service.h"

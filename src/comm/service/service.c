@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/random.h"
+#include "base/system/random.h"
 #include "comm/service/service_internal.h"
 
 struct uli_service uli_service = {

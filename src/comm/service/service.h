@@ -8,7 +8,7 @@
 #ifndef ULI_COMM_SERVICE_SERVICE_H
 #define ULI_COMM_SERVICE_SERVICE_H
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "comm/comm.h"
 
 /* The random name of this process and its socket's name. Starts the service

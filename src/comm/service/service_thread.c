@@ -27,7 +27,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 #include "base/log.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "comm/messages/batch.h"
 #include "comm/record/dump.h"
 #include "comm/service/service_internal.h"

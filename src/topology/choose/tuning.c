@@ -10,7 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/file.h"
+#include "base/system/file.h"
 #include "base/status.h"
 
 enum { FILE_MAX_BYTES = 4 << 20 };

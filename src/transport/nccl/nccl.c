@@ -23,7 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "device/cuda_context.h"
 #include "transport/nccl/library.h"
 #include "transport/transport.h"

@@ -14,7 +14,7 @@
 #include <time.h>
 #include "base/size.h"
 #include "base/status.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "topology/bind.h"
 #include "transport/staged/staged.h"
 

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/interface.h"
+#include "base/system/interface.h"
 #include "base/log.h"
 #include "topology/nic.h"
 #include "transport/ucx/net.h"

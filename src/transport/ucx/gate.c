@@ -28,7 +28,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "transport/ucx/net.h"

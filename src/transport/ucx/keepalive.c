@@ -35,7 +35,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/log.h"
 #include "transport/ucx/net.h"
 

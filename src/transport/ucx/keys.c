@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "transport/ucx/net.h"

@@ -18,9 +18,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "base/system/random.h"
 #include "base/status.h"
 
 enum {

@@ -21,7 +21,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/log.h"
 #include "transport/ucx/net.h"
 

@@ -27,7 +27,7 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "transport/ucx/net.h"

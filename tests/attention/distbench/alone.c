@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "attention/distbench/bench.h"
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/dtype.h"
 
 enum { Q, K, V, OUT, DOUT, DQ, DK, DV, LSE, COUNT };

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 #include "attention/distbench/bench.h"
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "support/median.h"
 #include "support/ranks.h"
 

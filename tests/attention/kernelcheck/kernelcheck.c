@@ -12,7 +12,7 @@
 #include "attention/kernelcheck/bench/bench_card.h"
 #include "attention/kernelcheck/kc.h"
 #include "attention/kernels/kernels.h"
-#include "base/clock.h"
+#include "base/system/clock.h"
 
 static const struct {
     const char *name;

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/clock.h"
-#include "base/thread.h"
+#include "base/system/clock.h"
+#include "base/system/thread.h"
 #include "comm/meet.h"
 #include "soak/scene.h"
 #include "support/random.h"

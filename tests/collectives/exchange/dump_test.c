@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "comm/meet.h"
 #include "soak/scene.h"
 #include "support/command.h"

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "comm/meet.h"
 #include "soak/scene.h"
 #include "support/command.h"

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "collectives/kernels/copy.h"
 #include "support/median.h"
 

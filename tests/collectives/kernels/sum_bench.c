@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/dtype.h"
 #include "collectives/kernels/copy.h"
 #include "support/median.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/status.h"
 #include "comm/device/gpu.h"
 #include "emulate.h"

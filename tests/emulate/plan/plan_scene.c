@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #ifdef ULI_EMULATE
 #include "emulate/driver/driver.h"
 #endif

@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "transport/ends.h"
 #include "transport/ucx/net.h"
 

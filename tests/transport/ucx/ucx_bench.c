@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "transport/ends.h"
 
 enum { DEPTH = 16, WINDOW = 16 << 20, PASS_BYTES = 256 << 20, ROUNDS = 2000 };

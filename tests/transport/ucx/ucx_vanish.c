@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "transport/ends.h"
 
 enum { WINDOW = 4 << 20, DEPTH = 16 };

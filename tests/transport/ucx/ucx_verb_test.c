@@ -10,7 +10,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "support/random.h"
 #include "transport/ends.h"
 #include "transport/ucx/net.h"

@@ -14,7 +14,7 @@
 #include "attention/kernelcheck/bench/bench.h"
 #include "attention/kernelcheck/kc.h"
 #include "attention/pool.h"
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "base/dtype.h"
 #include "support/median.h"
 

@@ -17,7 +17,7 @@
 #include "attention/element.h"
 #include "attention/kernelcheck/bench/bench_card.h"
 #include "attention/kernels/kernels.h"
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "support/median.h"
 
 static const struct kc_card_row all[] = {

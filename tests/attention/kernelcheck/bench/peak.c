@@ -10,7 +10,7 @@
 #include <time.h>
 #include "attention/kernelcheck/bench/peak_loops.h"
 #include "attention/pool.h"
-#include "base/clock.h"
+#include "base/system/clock.h"
 
 /* A few milliseconds: the CPU-time clock of some machines is coarse. */
 #define ROUNDS 1000000

@@ -3,7 +3,7 @@
  * Bytes from the kernel's generator, which blocks only before it was seeded
  * once after boot.
  */
-#include "base/random.h"
+#include "base/system/random.h"
 
 #include <errno.h>
 #include <sys/random.h>

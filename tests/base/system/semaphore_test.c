@@ -4,8 +4,8 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
-#include "base/clock.h"
-#include "base/semaphore.h"
+#include "base/system/clock.h"
+#include "base/system/semaphore.h"
 #include "support/test.h"
 
 enum { THREADS = 4, ROUNDS = 20000 };

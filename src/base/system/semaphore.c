@@ -6,13 +6,13 @@
  * futex is the word's half with the posts, which a thread sleeps on while it
  * is 0.
  */
-#include "base/semaphore.h"
+#include "base/system/semaphore.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/system/clock.h"
 
 #define WAITER (UINT64_C(1) << 32)
 

@@ -3,8 +3,8 @@
  * Threads of the library: small stacks, and no signal of the program's is ever
  * handled on one.
  */
-#ifndef ULI_BASE_THREAD_H
-#define ULI_BASE_THREAD_H
+#ifndef ULI_BASE_SYSTEM_THREAD_H
+#define ULI_BASE_SYSTEM_THREAD_H
 
 #include <pthread.h>
 #include "ulyx/types.h"

@@ -2,8 +2,8 @@
  *
  * Monotonic time and deadlines, in nanoseconds.
  */
-#ifndef ULI_BASE_CLOCK_H
-#define ULI_BASE_CLOCK_H
+#ifndef ULI_BASE_SYSTEM_CLOCK_H
+#define ULI_BASE_SYSTEM_CLOCK_H
 
 #include <stdbool.h>
 #include <stdint.h>

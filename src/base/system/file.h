@@ -4,8 +4,8 @@
  * pipe that nobody writes, a device without end. So only regular files are
  * read, never waiting, and up to a size, and only such are replaced.
  */
-#ifndef ULI_BASE_FILE_H
-#define ULI_BASE_FILE_H
+#ifndef ULI_BASE_SYSTEM_FILE_H
+#define ULI_BASE_SYSTEM_FILE_H
 
 #include <stddef.h>
 #include "ulyx/types.h"

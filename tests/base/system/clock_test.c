@@ -2,7 +2,7 @@
  *
  * Deadlines: the ends of the range, rounding, and waiting for one.
  */
-#include "base/clock.h"
+#include "base/system/clock.h"
 
 #include <math.h>
 #include <poll.h>

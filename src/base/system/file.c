@@ -4,7 +4,7 @@
  * what the kernel calls regular but has no end (/proc/kmsg) says EAGAIN. The
  * size is checked as the bytes come, since such files have none.
  */
-#include "base/file.h"
+#include "base/system/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,11 +2,11 @@
  *
  * See port.h.
  */
-#include "base/port.h"
+#include "base/system/port.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/random.h"
+#include "base/system/random.h"
 #include "base/status.h"
 
 /* A decimal number from 1 to 65535, and where it ends. */

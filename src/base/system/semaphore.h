@@ -4,8 +4,8 @@
  * those of the C library do only in newer ones. Post takes no lock and may be
  * the poster's last touch of the memory: whoever has waited may free it.
  */
-#ifndef ULI_BASE_SEMAPHORE_H
-#define ULI_BASE_SEMAPHORE_H
+#ifndef ULI_BASE_SYSTEM_SEMAPHORE_H
+#define ULI_BASE_SYSTEM_SEMAPHORE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

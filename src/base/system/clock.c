@@ -2,7 +2,7 @@
  *
  * Monotonic time and deadlines.
  */
-#include "base/clock.h"
+#include "base/system/clock.h"
 
 #include <math.h>
 #include <time.h>

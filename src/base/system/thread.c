@@ -2,7 +2,7 @@
  *
  * See thread.h. A thread inherits the signal mask of its maker.
  */
-#include "base/thread.h"
+#include "base/system/thread.h"
 
 #include <signal.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * Ports that the library may listen at where the port is its own choice, for
  * sites whose firewalls open a range.
  */
-#ifndef ULI_BASE_PORT_H
-#define ULI_BASE_PORT_H
+#ifndef ULI_BASE_SYSTEM_PORT_H
+#define ULI_BASE_SYSTEM_PORT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * How far an address of a network interface reaches: by the interface's name
  * and by the address itself, without a look at routes.
  */
-#ifndef ULI_BASE_INTERFACE_H
-#define ULI_BASE_INTERFACE_H
+#ifndef ULI_BASE_SYSTEM_INTERFACE_H
+#define ULI_BASE_SYSTEM_INTERFACE_H
 
 #include <stdbool.h>
 #include <sys/socket.h>

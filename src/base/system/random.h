@@ -2,8 +2,8 @@
  *
  * Unguessable bytes for secrets and names, from the kernel.
  */
-#ifndef ULI_BASE_RANDOM_H
-#define ULI_BASE_RANDOM_H
+#ifndef ULI_BASE_SYSTEM_RANDOM_H
+#define ULI_BASE_SYSTEM_RANDOM_H
 
 #include <stddef.h>
 #include "ulyx/types.h"

@@ -2,7 +2,7 @@
  *
  * Reach of interfaces' addresses (interface.h).
  */
-#include "base/interface.h"
+#include "base/system/interface.h"
 
 #include <netinet/in.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
  *
  * Files that are none, or never end: refused by name, at once.
  */
-#include "base/file.h"
+#include "base/system/file.h"
 
 #include <errno.h>
 #include <stdio.h>

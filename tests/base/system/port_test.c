@@ -3,7 +3,7 @@
  * Ranges of ports: what is read and what is refused, and that a search gives
  * each port of the range once.
  */
-#include "base/port.h"
+#include "base/system/port.h"
 
 #include <string.h>
 #include "support/test.h"
