@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each rule of the layer and style checks fails on a tree that breaks just it,
-and a tree that breaks none passes."""
+"""Each rule of the checks of layers, style, declarations and links fails on a
+tree that breaks just it, and a tree that breaks none passes."""
 import os
 import subprocess
 import sys
@@ -69,12 +69,20 @@ CASES = [
     ("style", "src/a.c", "int a = __LINE__;\n", None),
     ("style", "tests/a.c", "    exit(1);\n", None),
     ("style", "src/a.c", "/* " + "TO" + "DO */\n", "unfinished"),
+    ("links", "docs/a.md", "# A b, `c`\n[a](#a-b-c) `src/*.exports`\n", None),
+    ("links", "docs/a.md", "[a](../src/ulyx.exports)\n", None),
+    ("links", "docs/a.md", "[a](https://a.org/b.md#c)\n", None),
+    ("links", "docs/a.md", "```\n[a](b.md) `src/b.c`\n```\n", None),
+    ("links", "docs/a.md", "[a](b.md)\n", "link to b.md"),
+    ("links", "docs/a.md", "[a](a.md#b)\n", "no section #b"),
+    ("links", "docs/a/b.md", "see `src/b.c`\n", "`src/b.c`"),
+    ("links", "a.md", "see `docs/b/`\n", "`docs/b/`"),
 ]
 
 
 def run(script, path, text):
     with tempfile.TemporaryDirectory() as root:
-        os.makedirs(os.path.join(root, os.path.dirname(path)))
+        os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
         os.makedirs(os.path.join(root, "src"), exist_ok=True)
         with open(os.path.join(root, "src/ulyx.exports"), "w") as file:
             file.write("ulyx_f\n")
