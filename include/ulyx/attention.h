@@ -12,18 +12,17 @@
  *   lse_i = ln(sum over visible j and the sink of exp(score)), natural log
  *
  * i and j count rows within a document (without documents: within a batch
- * item); off and the mask are those of ulyx_mask_kind_t. cap(x) is
- * softcap * tanh(x / softcap), or x. A row that sees no key: out 0, zero
- * gradients, lse -inf, or the sink where there is one. A row outside every
- * document is such a row, adds nothing to d_sink, and its dout, delta and dlse
- * are not looked at.
+ * item); off and the mask are those of ulyx_mask_kind_t. cap(x) is softcap *
+ * tanh(x / softcap), or x. A row that sees no key has out 0, zero gradients,
+ * and lse -inf, or the sink where there is one. A row outside every document is
+ * such a row; it adds nothing to d_sink, and its dout, delta and dlse are not
+ * read.
  *
- * Bits: a row of out, lse and dq depends on the row's data, the sizes, the
- * mask and the kernel only; never on batch, heads, threads, strides, pieces,
- * segments or the documents beside its own. dk and dv likewise where all
- * queries of the kv head are in the call. Rows outside a row's document and
- * bytes outside the tensors never influence it. On the host every pass is
- * deterministic.
+ * Bits: a row of out, lse and dq depends on the row's data, the sizes, the mask
+ * and the kernel only; never on batch, heads, threads, strides, pieces,
+ * segments or other documents. dk and dv likewise where all queries of the kv
+ * head are in the call. Rows outside a row's document and bytes outside the
+ * tensors never influence it. On the host every pass is deterministic.
  *
  * Threads: any number of calls may run at once, each with its own workspace.
  *
@@ -31,8 +30,8 @@
  * stream and may be captured into a graph. Tensors, workspace, sinks, slopes
  * and max_logit are memory of the thread's current device; kv_map, head_ids,
  * segments, pieces and, unless docs_memory says otherwise, documents lie on the
- * host and are taken when the call returns. Flags of inputs are words that the
- * device reaches; outputs have none. No fp64; at most 256 pieces a tensor.
+ * host and are read before the call returns. Flags of inputs are words that the
+ * device can read; outputs have none. No fp64; at most 256 pieces a tensor.
  */
 #ifndef ULYX_ATTENTION_H
 #define ULYX_ATTENTION_H
@@ -43,7 +42,7 @@
 extern "C" {
 #endif
 
-/* Some rows of a tensor that lie elsewhere than the rest. Row r of batch item
+/* Rows of a tensor that lie in a place of their own. Row r of batch item
  * i, head n lies at base + i * batch_stride + (r - row_begin) * row_stride +
  * n * head_stride; three zero strides take the tensor's. */
 typedef struct {
@@ -99,9 +98,9 @@ typedef struct {
     double scale;   /* of q.k; 0 = 1 / sqrt(dim_qk), never negative */
     double softcap; /* 0 = none, else positive */
     double dropout; /* 0: dropout does not exist */
-    /* WINDOW: keys before and after the own one, inclusive; ULYX_UNBOUNDED
-     * lifts a side. Other masks do not look at them: a causal window of n keys
-     * is WINDOW (n - 1, 0). */
+    /* WINDOW: keys before and after the own one, inclusive; ULYX_UNBOUNDED: no
+     * limit on that side. Ignored by other masks. A causal window of n keys is
+     * WINDOW (n - 1, 0). */
     int64_t window_left, window_right;
     int64_t diagonal;      /* added to off */
     const int64_t *kv_map; /* [heads_q], NULL: n * heads_kv / heads_q */
@@ -202,8 +201,8 @@ typedef struct {
     /* NULL, or [heads_global]: this call's part of the sinks' gradient, zero
      * for heads that it does not hold. */
     void *d_sink;
-    /* ACCUMULATE: dk and dv (F32 or F64) go on from what they hold: calls over
-     * a kv head's query heads in ascending order give the bits of one call. */
+    /* ACCUMULATE: dk and dv (F32 or F64) are added to. Calls over a kv head's
+     * query heads in ascending order give the bits of one call. */
     uint64_t flags;
 } ulyx_attention_backward_t;
 #define ULYX_ATTENTION_BACKWARD_INIT                                           \
@@ -239,7 +238,8 @@ ULYX_API ulyx_status_t ulyx_attention_workspace(const ulyx_attention_t *problem,
  *   TIMEOUT: a flag did not come; outputs are then undefined.
  * On a device UNSUPPORTED also names a build, driver or device without kernels,
  * INTERNAL a launch that failed. A late flag, and documents in device memory
- * that are no table (out and lse are then kept), are told by exec->cause. */
+ * that are no valid table (out and lse are then kept), are reported by
+ * exec->cause. */
 ULYX_API ulyx_status_t ulyx_attention_forward(const ulyx_attention_t *problem,
     const ulyx_attention_forward_t *tensors, const ulyx_attention_exec_t *exec,
     void *workspace, int64_t workspace_bytes, void *stream);
@@ -251,15 +251,15 @@ ULYX_API ulyx_status_t ulyx_attention_backward(const ulyx_attention_t *problem,
     const ulyx_attention_backward_t *tensors, const ulyx_attention_exec_t *exec,
     void *workspace, int64_t workspace_bytes, void *stream);
 
-/* What exec->cause says: SUCCESS for 0, else the status of the first call that
- * went wrong on the device, its words in ulyx_last_error(): TIMEOUT (a flag),
- * INVALID_ARGUMENT (documents). The caller copies the word from the device, and
- * may set it to 0 again when no call is in flight. */
+/* Reads exec->cause: SUCCESS for 0, otherwise the status of the first call that
+ * went wrong on the device, with its text in ulyx_last_error(): TIMEOUT (a
+ * flag), INVALID_ARGUMENT (documents). The caller copies the word from the
+ * device, and may set it to 0 again when no call is in flight. */
 ULYX_API ulyx_status_t ulyx_attention_status(uint64_t cause);
 
-/* The names of the kernels that this machine runs for memory of the kind,
- * fastest first: what exec->kernel takes. A kernel may refuse a problem all the
- * same; ulyx_attention_describe says which takes it and why others do not.
+/* The names of the kernels that this machine runs for a kind of memory, fastest
+ * first; exec->kernel takes such a name. A kernel may still refuse a problem;
+ * ulyx_attention_describe says which one takes it, and why faster ones do not.
  * names_p: the first names_max of them; NULL with names_max 0 only asks for the
  *   count. The texts are the library's and stay.
  * *count_p: of all, also where names_max is less; 0 for a device without

@@ -10,15 +10,15 @@
  * On device memory (a communicator of ULYX_MEMORY_CUDA) a call is enqueued on
  * the stream and returns; it may be captured, and replays keep its sizes and
  * pointers. src and dst are device memory of the communicator's device, in
- * windows or not: what lies in windows of all ranks concerned is moved once,
- * the rest passes through memory of the library. The first call on a
- * communicator blocks until all ranks have made theirs, may not be captured,
- * and is called inside a group where one thread has several ranks. An error
- * that ranks find on the device (ERR_MISMATCH, ERR_PEER_REFUSED) comes back
- * once, from the next call, which is enqueued all the same; a rank that does
- * not come within the communicator's timeout fails it, see
- * ulyx_comm_get_async_error. ERR_UNSUPPORTED: memory of some pair of ranks
- * cannot be mapped (the reason is named), or there are more than 72 ranks.
+ * windows or not: data in windows of all ranks concerned is moved once, other
+ * data passes through memory of the library. The first call on a communicator
+ * blocks until all ranks have made theirs, may not be captured, and is called
+ * inside a group where one thread has several ranks. An error that ranks find
+ * on the device (ERR_MISMATCH, ERR_PEER_REFUSED) is returned once, by the next
+ * call, which is enqueued all the same. A rank that does not come within the
+ * communicator's timeout fails the communicator: see ulyx_comm_get_async_error.
+ * ERR_UNSUPPORTED: memory of some pair of ranks cannot be mapped (the reason is
+ * named), or there are more than 72 ranks.
  */
 #ifndef ULYX_COLLECTIVE_H
 #define ULYX_COLLECTIVE_H

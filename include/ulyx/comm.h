@@ -12,27 +12,29 @@
  * but for abort, the queries and ulyx_mem_attach/detach, which any thread may
  * call at any time until destroy begins. Different handles are independent.
  *
- * Mistakes with handles of communicators, plans, windows and distributed
- * attention: what was destroyed, or is of another kind, is refused with
- * ERR_INVALID_ARGUMENT, and destroying what another thread is in a call on with
- * ERR_BUSY. That is no promise: the memory of what was destroyed may serve the
- * next object of its kind, which the old pointer then names.
+ * Mistakes with handles (of communicators, plans, windows, distributed
+ * attention): a handle that was destroyed, or that is of another kind, is
+ * refused with ERR_INVALID_ARGUMENT; destroying a handle while another thread
+ * is in a call on it is refused with ERR_BUSY. The first is no promise: the
+ * memory of a destroyed object may serve the next object of its kind, and the
+ * old pointer then names that object.
  *
  * Deadlines: every wait of every call is bounded. timeout_s of a communicator
- * (default: ULYX_TIMEOUT, default 600 s, at most one day) holds for all its
- * calls that are not given another.
+ * (default: ULYX_TIMEOUT, default 600 s, at most one day) holds for every call
+ * that is not given a timeout of its own.
  *
- * After ERR_MISMATCH or ERR_PEER_REFUSED a communicator is as before the
- * call; arguments that one rank alone gets wrong end the call on all ranks.
- * After ERR_TIMEOUT, ERR_RANK_LOST or ERR_ABORTED it has failed: every
- * later call returns the same status at once; only abort, shrink, agree,
- * destroy and the queries remain. So it has by the ERR_MISMATCH of ranks that
- * wait for each other in different calls (two plans, a plan and a barrier):
- * ulyx_comm_get_async_error tells. All ranks get it about a second after they
- * stand still, naming two of the calls, where one thread a rank makes all calls
- * of the communicator, on host memory; else such ranks end by their deadline.
- * In a child forked while a communicator exists every call returns ERR_FORKED
- * and the parent is unharmed.
+ * After ERR_MISMATCH or ERR_PEER_REFUSED a communicator is as before the call;
+ * arguments that one rank alone gets wrong end the call on all ranks. After
+ * ERR_TIMEOUT, ERR_RANK_LOST or ERR_ABORTED it has failed: every later call
+ * returns the same status at once; only abort, shrink, agree, destroy and the
+ * queries remain. A communicator has also failed after the ERR_MISMATCH of
+ * ranks that wait for each other in different calls (two plans, or a plan and a
+ * barrier); ulyx_comm_get_async_error tells the two kinds of ERR_MISMATCH
+ * apart. All ranks get this error about a second after they stand still, and
+ * its text has two of the calls. It needs host memory, and one thread per rank
+ * that makes all calls of the communicator; otherwise such ranks wait until
+ * their deadline. In a child forked while a communicator exists every call
+ * returns ERR_FORKED and the parent is unharmed.
  *
  * Order: the collective calls on one communicator (create, split, shrink,
  * agree, plan create, execute of one plan, reductions, barrier) come in the
@@ -48,17 +50,18 @@ extern "C" {
 #endif
 
 /* Where ranks meet: the root's addresses and a 128-bit secret. Plain bytes:
- * copy it to the other ranks by any means, and keep it from others: who has
- * it can join. */
+ * copy the id to the other ranks by any means, and keep it secret: whoever has
+ * the id can join. */
 #define ULYX_UNIQUE_ID_BYTES 256
 typedef struct {
     unsigned char bytes[ULYX_UNIQUE_ID_BYTES];
 } ulyx_unique_id_t;
 
-/* Gathers `bytes` bytes from every rank into all[nranks][bytes] in rank
- * order, on all ranks; the caller's, for instance MPI_Allgather. Called from
- * the thread that creates, splits or shrinks only, a few times a creation.
- * Returns 0 on success; anything else fails the creation. */
+/* A function of the caller's, for instance around MPI_Allgather: gathers
+ * `bytes` bytes from every rank into all[nranks][bytes], in rank order, on all
+ * ranks. It is called a few times per creation, only from the thread that
+ * creates, splits or shrinks. Returns 0 on success; anything else fails the
+ * creation. */
 typedef int (*ulyx_allgather_fn)(
     void *context, const void *mine, void *all, size_t bytes);
 
@@ -77,29 +80,31 @@ typedef struct {
     {                                                                          \
         sizeof(ulyx_comm_params_t), 0, 0, -1, 0, 0                             \
     }
-/* A second thread will make calls on the communicator. Needed where it has not
- * by the time that the first waits for a rank that waits for the second's call:
- * they would be taken for ranks in different calls. */
+/* A second thread will make calls on the communicator. Needed where the first
+ * thread may stand in a call that ends only after the second thread has made
+ * its first call: without the flag the ranks would be taken for ranks in
+ * different calls. */
 #define ULYX_COMM_CONCURRENT UINT64_C(1)
 
 /* Opens a meeting point in this process and describes it. A helper thread
  * serves one communicator, and waits for its ranks until the deadline
- * (ULYX_TIMEOUT from now). An id serves once: who uses it for another
- * communicator is told so at once (ERR_INVALID_ARGUMENT), in this process
- * always, in others until that deadline while this process lives, where the
- * port was free to choose and at most 7 later ids of this process have served.
- * The interface is chosen by ULYX_SOCKET_IFNAME and ULYX_SOCKET_FAMILY, the
- * port is free unless ULYX_PORT is set.
+ * (ULYX_TIMEOUT from now). An id serves one communicator. A second use is
+ * refused at once (ERR_INVALID_ARGUMENT): in this process always; in other
+ * processes while this process lives, until the deadline, provided that
+ * ULYX_PORT is not set and at most 7 later ids of this process have served. The
+ * interface is chosen by ULYX_SOCKET_IFNAME and ULYX_SOCKET_FAMILY, the port is
+ * free unless ULYX_PORT is set.
  * returns: SUCCESS; ERR_INVALID_ARGUMENT; ERR_SYSTEM when no interface fits
  * or no port can be had (the text has them); ERR_NO_MEMORY; ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_unique_id_create(ulyx_unique_id_t *id_p);
 
 /* Ends an id that this process made: its thread and its port are given back
- * before this returns, or within a second. Needed by nobody who waits for the
- * deadline; any thread may call it, once an id, at any time. Ranks that have
- * joined and are still meeting get ERR_ABORTED; those that come later find
+ * before this returns, or within a second. Optional: an id ends by itself at
+ * its deadline. Any thread may call this at any time, once per id. Ranks that
+ * have joined and are still meeting get ERR_ABORTED; those that come later find
  * nobody there until their own deadline, in this process they get
- * ERR_INVALID_ARGUMENT at once. A communicator that was made is not touched.
+ * ERR_INVALID_ARGUMENT at once. A communicator that was already made is not
+ * affected.
  * returns: SUCCESS, also where the id has served or its deadline is over;
  * ERR_INVALID_ARGUMENT (NULL, damaged, destroyed before, not made by this
  * process, or one that ended by itself before 1024 others of it did);
@@ -153,15 +158,16 @@ typedef struct {
     }
 
 /* Says whether, and as which rank, a launcher has started this process, by the
- * table that ulyx_comm_create_from_env goes by: whoever starts ranks unless
- * they have been started asks here, and not the variables. Looks at variables
- * and setting files only; not collective, any thread.
+ * table that ulyx_comm_create_from_env uses. Programs that start ranks
+ * themselves, unless a launcher has, call this instead of reading the
+ * launchers' variables. Looks at variables and setting files only; not
+ * collective, any thread.
  * returns: SUCCESS, also where there is no launcher; ERR_INVALID_ARGUMENT (a
- * launcher's values are no rank and number of ranks, or a rank above 0 and no
- * number; or of two launchers one says that this process is alone and the other
- * that there are several, where each would run the whole job: the text says
- * what to set or unset; or launch_p is NULL or its size wrong; or a setting
- * is); ERR_NO_MEMORY; ERR_FORKED. */
+ * launcher's values are not a rank and a number of ranks; a rank above 0
+ * without a number of ranks; two launchers of which one says that this process
+ * is alone and the other that there are several ranks, so that each process
+ * would run the whole job: the text says what to set or unset; launch_p is NULL
+ * or its size is wrong; a setting is wrong); ERR_NO_MEMORY; ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_launch_query(ulyx_launch_t *launch_p);
 
 /* As ulyx_comm_create, with rank, size and meeting point from the launcher's
@@ -193,14 +199,14 @@ ULYX_API ulyx_status_t ulyx_comm_split(ulyx_comm_t *comm, int32_t color,
 /* Collective over the ranks of a failed (or healthy) communicator that still
  * live: forms a new one of them, in old rank order, with fresh windows.
  * timeout_s is one deadline for all of it. Ranks known to be dead are not
- * waited for; ranks that do not call within half of it are left out for good:
- * their calls, however late, give ERR_RANK_LOST. All others get the same: the
- * new communicator of the same ranks, or an error. Where a rank dies meanwhile
- * they start over without it. comm remains to be destroyed. A hung rank is left
- * out whatever it does, as long as one rank of its node runs. A node of which
- * no process runs, and none is known to have ended, cannot be: its ranks might
- * have gone on. Then the call ends with ERR_TIMEOUT naming them, and may be
- * made again.
+ * waited for. Ranks that do not call within half of timeout_s are left out for
+ * good: their calls, however late, give ERR_RANK_LOST. All others get the same:
+ * the new communicator of the same ranks, or an error. Where a rank dies
+ * meanwhile they start over without it. comm remains to be destroyed. A rank
+ * that hangs is left out as long as one rank of its node runs. A node on which
+ * no process answers and none is known to have ended cannot be left out,
+ * because its ranks might have gone on without the others. The call then ends
+ * with ERR_TIMEOUT, which names these ranks, and may be made again.
  * returns: as create; ERR_RANK_LOST if this rank itself was left out;
  * ERR_MISMATCH on all when some called agree. */
 ULYX_API ulyx_status_t ulyx_comm_shrink(
@@ -216,16 +222,16 @@ enum {
 
 /* Collective over the ranks of a failed (or healthy) communicator that still
  * live: *value_p <- the value of all ranks' `mine`, the same on each of them,
- * whoever dies meanwhile; *nranks_p (may be NULL) <- of how many ranks. How far
- * all have come, for instance, before they go on after a failure.
- * Waits for nobody that is dead; a rank that does not come within half of the
- * communicator's timeout_s is left out, of shrink too, as there. The
- * communicator is as before the call, whatever it returns.
- * returns: SUCCESS; ERR_RANK_LOST: this rank was left out; ERR_TIMEOUT: as
- * shrink's; called again it gives what was decided, by the value first given;
- * ERR_INVALID_ARGUMENT, and ERR_PEER_REFUSED on the others; ERR_MISMATCH on all
- * (another how, or shrink there); ERR_NO_MEMORY; ERR_UNSUPPORTED (more than
- * 32768 ranks); ERR_FORKED. */
+ * whoever dies meanwhile; *nranks_p (may be NULL) <- of how many ranks. For
+ * instance: how far all ranks have come, before they go on after a failure.
+ * Does not wait for dead ranks. A rank that does not call within half of the
+ * communicator's timeout_s is left out, of a later shrink too. The communicator
+ * is as before the call, whatever it returns.
+ * returns: SUCCESS; ERR_RANK_LOST: this rank was left out; ERR_TIMEOUT: as of
+ * shrink; a second call gives what was decided, from the value that the first
+ * call gave; ERR_INVALID_ARGUMENT, and ERR_PEER_REFUSED on the others;
+ * ERR_MISMATCH on all (another how, or shrink there); ERR_NO_MEMORY;
+ * ERR_UNSUPPORTED (more than 32768 ranks); ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_comm_agree(ulyx_comm_t *comm, uint64_t mine,
     ulyx_agree_t how, uint64_t *value_p, int32_t *nranks_p);
 
@@ -241,9 +247,10 @@ ULYX_API ulyx_status_t ulyx_comm_barrier(ulyx_comm_t *comm);
 ULYX_API ulyx_status_t ulyx_comm_abort(ulyx_comm_t *comm);
 
 /* Releases the handle. Local, not collective; NULL is fine. Plans of the
- * communicator must be destroyed and windows detached before.
- * Peers need not have destroyed theirs, but none may still be in a call with
- * this rank: it would end with ERR_RANK_LOST. A barrier before makes sure.
+ * communicator must be destroyed and windows detached before. Peers need not
+ * have destroyed their handles, but no peer may still be in a call with this
+ * rank: that call would end with ERR_RANK_LOST. A barrier before destroy makes
+ * sure.
  * returns: SUCCESS; ERR_BUSY when a plan, window or operation is left, or a
  * call is queued in a group or in flight in another thread (the text names it;
  * the handle stays valid); ERR_INVALID_ARGUMENT (destroyed before). On a failed
@@ -273,14 +280,14 @@ ULYX_API ulyx_status_t ulyx_comm_get_memory(
     const ulyx_comm_t *comm, int64_t *bytes_p);
 
 /* Gives back host memory that the library keeps for later and does not need at
- * present: rings beyond what the plans that there are share, and arenas of
+ * present: rings beyond those that the existing plans share, and arenas in
  * which nothing is in use, which the peers are asked to unmap. Local: not
  * collective, in no order with other calls, never queued in a group; calls of
- * plans may be in flight, on any thread. What a peer may still touch stays: of
- * a plan that was destroyed here but not yet there, for instance; so trim once
- * more after a barrier. Rings of alltoall and memory of devices stay too. Slow
- * (a round trip to each rank for each arena): for when many plans have gone,
- * not for every step.
+ * plans may be in flight on any thread. Memory that a peer may still touch
+ * stays, for instance that of a plan which the peer has not destroyed yet; so
+ * trim again after a barrier. Rings of alltoall and memory of devices stay too.
+ * Slow (one round trip per rank and arena): for the moment after many plans
+ * were destroyed, not for every step.
  * returns: SUCCESS; ERR_TIMEOUT naming a rank that did not let go,
  * ERR_RANK_LOST (both fail the communicator); the communicator's own failure;
  * ERR_INVALID_ARGUMENT; ERR_FORKED. */

@@ -18,9 +18,9 @@
  * parts' order. With s_p the part's rows on this rank
  *   q_p [b, s_p, heads, dim_qk]     out_p [b, s_p, heads, dim_v]
  *   k_p [b, s_p, kv_heads, dim_qk]  v_p   [b, s_p, kv_heads, dim_v]
- * dense or by the strides of creation, where gradients have their tensor's; or
- * by those that a call brings, of each tensor its own. Strides of dimensions
- * with one entry or none are not looked at.
+ * dense, or by the strides of creation (gradients then have the strides of
+ * their tensor), or by the strides that a call brings, for each tensor its own.
+ * Strides of dimensions with at most one entry are ignored.
  *
  * Gradients are exact adjoints with factor one: nothing is averaged. Scale
  * the loss as on one rank: a mean over all tokens divides by their global
@@ -28,13 +28,13 @@
  * over ranks is the gradient), like those of any replicated parameter.
  *
  * Head groups. The heads may go through exchange and attention in several
- * contiguous groups: with a ceiling of the workspace, as many as it takes; else
- * as many as asked for. While a group is attended, the next one's exchange
- * proceeds. The queries of a KV head are cut apart only where a ceiling forces
- * it: k and v then travel once a piece, and dk and dv are carried in fp32
- * (fp64) from piece to piece in the order of heads. A ceiling below what one
- * query head on each rank needs (HEADS) or one balanced among all (BALANCED) is
- * refused with the bytes needed.
+ * contiguous groups: with a ceiling of the workspace, as many as it takes;
+ * otherwise head_groups. While a group is attended, the exchange of the next
+ * group proceeds. The queries of a KV head are cut apart only where a ceiling
+ * forces it: k and v then travel once per piece, and dk and dv are carried in
+ * fp32 (fp64) from piece to piece in the order of heads. A ceiling below what
+ * one query head on each rank (HEADS), or one query head balanced among all
+ * ranks (BALANCED), needs is refused with the bytes needed.
  *
  * Bits: out, lse and dq do not depend on the number of ranks, on the split,
  * on head groups or on the save mode; dk and dv likewise where all queries of
@@ -143,19 +143,19 @@ ULYX_API ulyx_status_t ulyx_dist_attention_create(ulyx_comm_t *comm,
  * ERR_INVALID_ARGUMENT (destroyed before). */
 ULYX_API ulyx_status_t ulyx_dist_attention_destroy(ulyx_dist_attention_t *dist);
 
-/* Other documents from the next call on, within max_docs; local, no
- * communication; the same on all ranks, in whatever form their arrays have.
- * NULL: each batch item is one. backward needs the documents of its forward:
- * where calls of several batches interleave, give each call its own. stream is
- * NULL.
+/* Sets the documents from the next call on, at most max_docs. Local, no
+ * communication; all ranks must give the same documents, in any form of the
+ * arrays. NULL: each batch item is one document. backward needs the documents
+ * of its forward: where calls of several batches interleave, give the documents
+ * in each call. stream is NULL.
  * returns: as ulyx_plan_update; on error the old tables stay. */
 ULYX_API ulyx_status_t ulyx_dist_attention_update(ulyx_dist_attention_t *dist,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k, void *stream);
 
-/* Other rows from the next call on, of parts that have a row_capacity, so that
- * one object serves all lengths: as ulyx_plan_update_rows. Dense tensors are
- * dense for the new rows; the workspace has room for the most. Documents as
- * for update.
+/* Sets the rows from the next call on, of parts that have a row_capacity, so
+ * that one object serves all lengths: as ulyx_plan_update_rows. Dense tensors
+ * are dense for the new rows; the workspace has room for the capacity.
+ * Documents as for ulyx_dist_attention_update.
  * returns: as ulyx_plan_update_rows. */
 ULYX_API ulyx_status_t ulyx_dist_attention_update_rows(
     ulyx_dist_attention_t *dist, const int64_t *rows,
@@ -182,18 +182,20 @@ typedef struct {
                   * with FORWARD_ONLY */
     int64_t saved_bytes;
     double timeout_s; /* 0 = that of creation */
-    /* Documents of this call and those after it, as by update; NULL: as they
-     * are. One document a batch item is written as a table of so many. docs_k
-     * NULL with docs_q: as docs_q. The arrays are read when the call runs. */
+    /* Documents of this call and the calls after it, as by
+     * ulyx_dist_attention_update; NULL: unchanged. (One document per batch item
+     * must be given as a table.) docs_k NULL with docs_q: as docs_q. The arrays
+     * are read when the call runs. */
     const ulyx_docs_t *docs_q, *docs_k;
-    /* Rows of this call and those after it, as by update_rows, and with the
-     * documents above; NULL: as they are. */
+    /* Rows of this call and the calls after it, as by
+     * ulyx_dist_attention_update_rows, with the documents above; NULL:
+     * unchanged. */
     const int64_t *rows;
     const int64_t *const *splits;
-    /* Strides of this call's tensors on this rank, an entry a part, as those of
-     * creation; three zeros: dense for the present rows; NULL: as at creation.
-     * They hold for this call alone and need room for its rows only; other
-     * ranks need not know. The arrays are read when the call is made. */
+    /* Strides of this call's tensors on this rank, one entry per part; three
+     * zeros: dense for the present rows; NULL: as at creation. They hold for
+     * this call alone, need room for its rows only, and may differ between
+     * ranks. The arrays are read when the call is made. */
     const int64_t (*q_strides)[3];
     const int64_t (*k_strides)[3];
     const int64_t (*v_strides)[3];
@@ -219,15 +221,16 @@ typedef struct {
     const void *saved; /* forward's; unchanged */
     int64_t saved_bytes;
     double timeout_s;
-    /* NULL, or with ULYX_DIST_ATTENTION_LSE: the gradient of forward's lse, of
-     * its type and layout; of replicated queries summed over ranks or equal, as
-     * dout is. */
+    /* NULL, or with ULYX_DIST_ATTENTION_LSE: the gradient of forward's lse,
+     * with its type and layout; for replicated queries summed over ranks or
+     * equal, as dout is. */
     const void *const *dlse;
     const ulyx_docs_t *docs_q, *docs_k; /* as forward's, of its documents */
     const int64_t *rows;                /* and rows */
     const int64_t *const *splits;
-    /* As forward's: of this call's tensors, whatever forward's lay like. NULL:
-     * as at creation, of gradients as their tensor there. */
+    /* Strides of this call's tensors, as in forward; they need not be
+     * forward's. NULL: as at creation; for a gradient, those of its tensor at
+     * creation. */
     const int64_t (*q_strides)[3];
     const int64_t (*k_strides)[3];
     const int64_t (*v_strides)[3];
@@ -243,15 +246,15 @@ typedef struct {
             0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0            \
     }
 
-/* Collective; inside a group they queue, and run on a thread a communicator.
- * Outputs, workspace and what forward saves share no byte with anything else
+/* Collective; inside a group the calls queue, and run on one thread per
+ * communicator. Outputs, workspace and saved share no byte with anything else
  * of the call; tensors may be interleaved by their strides.
  * returns: as ulyx_reshuffle_execute and ulyx_attention_forward; also
- * ERR_INVALID_ARGUMENT when saved is not of this object with the documents of
- * the call, or these are refused: the old ones stay then; ERR_MISMATCH naming
- * a rank that has other documents. A rank that refuses or fails tells its
- * peers, which return ERR_PEER_REFUSED naming it; outputs are then undefined
- * and the communicator stays usable. */
+ * ERR_INVALID_ARGUMENT when saved was not written by this object with the
+ * documents of the call, or when the documents are refused (the old ones then
+ * stay); ERR_MISMATCH naming a rank that has other documents. A rank that
+ * refuses or fails tells its peers, which return ERR_PEER_REFUSED naming it;
+ * outputs are then undefined and the communicator stays usable. */
 ULYX_API ulyx_status_t ulyx_dist_attention_forward(ulyx_dist_attention_t *dist,
     const ulyx_dist_attention_forward_t *call, void *stream);
 ULYX_API ulyx_status_t ulyx_dist_attention_backward(ulyx_dist_attention_t *dist,
@@ -259,14 +262,14 @@ ULYX_API ulyx_status_t ulyx_dist_attention_backward(ulyx_dist_attention_t *dist,
 
 /* ---- queries: local, as those of plans ----------------------------------- */
 
-/* Bytes on this rank: workspace of the larger pass, saved parts, and what the
- * library itself holds. They depend on shapes and maxima only. Any pointer may
- * be NULL. */
+/* Bytes on this rank: the workspace of the pass that needs more, saved, and
+ * what the library itself holds. They depend on shapes and maxima only. Any
+ * pointer may be NULL. */
 ULYX_API ulyx_status_t ulyx_dist_attention_get_bytes(
     const ulyx_dist_attention_t *dist, int64_t *workspace_p, int64_t *saved_p,
     int64_t *held_p);
 
-/* Bytes of saved with the present rows: what calls ask for. */
+/* Bytes of saved with the present rows: the least that a call accepts. */
 ULYX_API ulyx_status_t ulyx_dist_attention_get_saved_bytes(
     const ulyx_dist_attention_t *dist, int64_t *bytes_p);
 
@@ -288,10 +291,10 @@ ULYX_API ulyx_status_t ulyx_dist_attention_get_saved(
 /* Without a communicator: what ulyx_dist_attention_get_bytes and _get_saved say
  * on `rank` of nranks, where every rank creates with these parameters;
  * max_workspace_bytes is the smallest of all ranks. A function of params,
- * nranks and rank alone, so workspace_p, and max_workspace_bytes other than 0,
- * take explicit threads and a kernel by name, for sizes then depend on them.
- * Create with the same params needs the same. Local, for any thread; nothing is
- * kept.
+ * nranks and rank alone: workspace_p, and a max_workspace_bytes other than 0,
+ * need explicit threads and a kernel by name, since the sizes depend on them.
+ * Creation with the same params needs the same bytes. Local, for any thread;
+ * nothing is kept.
  * returns: SUCCESS; INVALID_ARGUMENT (nranks, rank, a field of params, threads
  * or kernel missing, a ceiling too low, capacity as in _get_saved);
  * UNSUPPORTED (as create; a kernel that this CPU lacks); OVERFLOW;
@@ -305,9 +308,9 @@ ULYX_API ulyx_status_t ulyx_dist_attention_measure_saved(
     int64_t capacity, size_t tensor_size, ulyx_saved_tensor_t *tensors_p,
     int64_t *count_p);
 
-/* Of the last call on this rank, in seconds. An exchange counts from its start
- * to its end; exposed is the part of it that the caller had to wait for, so
- * 1 - exposed_s / exchange_s was hidden behind attention. */
+/* Times of the last call on this rank, in seconds. An exchange counts from its
+ * start to its end; exposed_s is the part for which the caller had to wait, so
+ * the share 1 - exposed_s / exchange_s was hidden behind attention. */
 typedef struct {
     size_t size;
     double total_s, attention_s, exchange_s, exposed_s;

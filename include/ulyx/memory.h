@@ -9,9 +9,9 @@
  *
  * Life: alloc or register, attach (to any number of communicators), use,
  * detach, free. After a timeout or a lost rank the windows attached to the
- * failed communicator are quarantined - a stopped rank that wakes goes on
- * storing into them: detach and free return ERR_BUSY until each missing rank
- * has acknowledged the abort or is proved dead, also after destroy.
+ * failed communicator are in quarantine, because a stopped rank that wakes may
+ * go on storing into them: detach and free return ERR_BUSY until each missing
+ * rank has acknowledged the abort or is proved dead, also after destroy.
  *
  * Threads: any thread may call; calls on one window are serialised by the
  * library.
@@ -37,7 +37,7 @@ typedef struct {
         sizeof(ulyx_mem_params_t), 0, -1, 0                                    \
     }
 
-/* Ask for huge pages; without them ordinary pages are taken. */
+/* Ask for huge pages; where there are none, ordinary pages are used. */
 #define ULYX_MEM_HUGEPAGES UINT64_C(1)
 
 /* Allocates a window of `bytes` bytes (> 0), zeroed, page aligned, reserved
@@ -53,11 +53,12 @@ ULYX_API ulyx_status_t ulyx_mem_alloc(int64_t bytes,
 
 /* Makes the caller's memory [address, address + bytes) a window where that is
  * possible: GPU allocations, and host memory in communicators whose ranks are
- * all threads of this process. Host memory cannot be mapped by other
- * processes: there it stays ordinary memory (ulyx_mem_attach says so). GPU
- * memory may be that of cudaMalloc, or virtual-memory allocations made to be
- * exported, several side by side too; device may stay -1. Memory that is freed
- * and made anew at the same address is registered anew.
+ * all threads of this process. Other processes cannot map registered host
+ * memory: ulyx_mem_attach refuses it, and it remains ordinary memory, which
+ * plans accept too. GPU memory may be that of cudaMalloc, or virtual-memory
+ * allocations made to be exported, also several side by side; device may stay
+ * -1. Memory that is freed and allocated again at the same address must be
+ * registered again.
  * ownership: the memory stays the caller's and must outlive the window.
  * returns: as alloc. */
 ULYX_API ulyx_status_t ulyx_mem_register(void *address, int64_t bytes,
@@ -74,7 +75,8 @@ ULYX_API ulyx_status_t ulyx_mem_register(void *address, int64_t bytes,
  * ERR_RANK_LOST; ERR_ABORTED. */
 ULYX_API ulyx_status_t ulyx_mem_attach(ulyx_comm_t *comm, ulyx_mem_t *mem);
 
-/* The reverse. No operation that uses the window may be in flight anywhere.
+/* Takes the window back from all ranks of comm. No operation that uses the
+ * window may be in flight on any rank.
  * returns: SUCCESS; ERR_INVALID_ARGUMENT (not attached); ERR_BUSY
  * (quarantined: the text names the ranks that are awaited). */
 ULYX_API ulyx_status_t ulyx_mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Allocators of GPU and of host memory whose every allocation is in a window of
- * the communicators that were given to the pool; of GPU memory with the C
- * signatures that PyTorch's CUDAPluggableAllocator calls: a framework's own
- * caching allocator over it gives tensors that plans reach without
+ * Two allocators, of GPU memory and of host memory, whose allocations lie in
+ * windows of the communicators attached to the pool. That of GPU memory has the
+ * C signatures that PyTorch's CUDAPluggableAllocator calls: a framework's
+ * caching allocator on top of it gives tensors that plans reach without
  * registration.
  *
- * The signatures have no place for a handle, so there is one pool a process.
- * An allocation is made known to all ranks before it is returned; that waits
- * for the service threads of the peers, not for their callers, so ranks need
- * not allocate in step. Ranks of one device or several, threads or processes.
+ * The signatures have no place for a handle, so there is one pool per process.
+ * An allocation is known to all ranks before it is returned. That waits for the
+ * service threads of the peers, not for their callers, so ranks need not
+ * allocate at the same time. Ranks of one device or several, threads or
+ * processes.
  *
  * Threads: any thread may call.
  */
@@ -23,30 +24,31 @@
 extern "C" {
 #endif
 
-/* From now on the pool's allocations on the communicator's device, or of host
- * memory where it moves that, are windows of it, those that live included. Not
- * collective.
- * returns: SUCCESS; ERR_INVALID_ARGUMENT (it is there already);
- * ERR_UNSUPPORTED (device memory is not mapped between the ranks: the text has
- * the reason); as ulyx_mem_attach. On error the communicator is not there. */
+/* From now on the pool's allocations on the communicator's device (of host
+ * memory, for a communicator of host memory) are windows of the communicator,
+ * including those that exist already. Not collective.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (attached already); ERR_UNSUPPORTED
+ * (device memory is not mapped between the ranks: the text has the reason); as
+ * ulyx_mem_attach. On error the communicator is not attached. */
 ULYX_API ulyx_status_t ulyx_pool_attach(ulyx_comm_t *comm);
 
-/* The reverse, before the communicator is destroyed. A failed communicator may
- * be destroyed without it: its windows are then in quarantine.
- * returns: SUCCESS; ERR_INVALID_ARGUMENT (it is not there); ERR_BUSY
+/* Ends it; call it before the communicator is destroyed. A failed communicator
+ * may be destroyed without: its windows are then in quarantine.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (not attached); ERR_BUSY
  * (quarantined: call again). */
 ULYX_API ulyx_status_t ulyx_pool_detach(ulyx_comm_t *comm);
 
-/* Memory of a CUDA device (an ordinal), zeroed, in whole granules of the
- * device (2 MiB): meant for the segments of a caching allocator. stream is not
- * used. NULL on failure, with ulyx_last_error(). Where only making it known
- * fails, because a communicator has, the memory is returned all the same, and
- * the communicator does not know it. */
+/* Memory of a CUDA device (an ordinal), zeroed, in whole granules of the device
+ * (2 MiB): meant for the segments of a caching allocator. stream is not used.
+ * NULL on failure, with ulyx_last_error(). Where a communicator has failed, and
+ * so only making the allocation known to its ranks fails, the memory is
+ * returned all the same; it is then no window of that communicator. */
 ULYX_API void *ulyx_pool_malloc(size_t bytes, int device, void *stream);
 
-/* Gives it back: waits for the stream, takes the window back everywhere, frees.
- * bytes is not used; NULL is fine. Memory that a rank of a failed communicator
- * may still store into is kept, and freed by a later call of the pool. */
+/* Waits for the stream, takes the window back from all ranks, and frees the
+ * memory. bytes is not used; NULL is fine. Memory that a rank of a failed
+ * communicator may still store into is kept, and freed by a later call of the
+ * pool. */
 ULYX_API void ulyx_pool_free(
     void *address, size_t bytes, int device, void *stream);
 
@@ -57,12 +59,12 @@ ULYX_API void ulyx_pool_free(
  * a fork. */
 ULYX_API void *ulyx_pool_malloc_host(size_t bytes);
 
-/* Gives it back; NULL is fine. What a rank of a failed communicator may still
- * store into is given out by no later call. */
+/* Frees it; NULL is fine. Memory into which a rank of a failed communicator may
+ * still store is not handed out again. */
 ULYX_API void ulyx_pool_free_host(void *address);
 
-/* Allocations that live, and of them those that await the end of a quarantine;
- * either pointer may be NULL. */
+/* The number of allocations, and how many of them await the end of a
+ * quarantine; either pointer may be NULL. */
 ULYX_API ulyx_status_t ulyx_pool_get_counts(
     int64_t *allocations_p, int64_t *quarantined_p);
 

@@ -3,12 +3,13 @@
  * The exchange: sequence-sharded [b, s_r, h, d] <=> head-sharded [b, S, h_r,
  * d].
  *
- * A plan describes one exchange of 1 to 8 tensors over a communicator and is
- * made once; it never changes but for the contents of its document tables.
- * Executing it moves the tensors, pointers in, pointers out, without packing
- * by the caller and without padding. Four directions exist: to heads, to
- * sequences, and the adjoint (transpose) of each, which training needs. The
- * adjoint has factor one: nothing is averaged.
+ * A plan describes one exchange of 1 to 8 tensors over a communicator. It is
+ * made once; only the contents of its document tables and, within capacities,
+ * its rows can change. Execute takes pointers to the sources and destinations
+ * and moves the tensors, without packing by the caller and without padding.
+ * There are four directions: to heads, to sequences, and the adjoint
+ * (transpose) of each, which training needs. Adjoints have factor one: nothing
+ * is averaged.
  *
  * Words: P ranks; part = a run of rows of a token axis, sharded over the
  * ranks or replicated; s_r = rows of a part on rank r; sequence side = the
@@ -98,16 +99,16 @@ enum {
  * each takes its heads from its own copy; default: the copies are summed. */
 #define ULYX_TENSOR_GRAD_EQUAL UINT64_C(2)
 
-/* Strides are {batch, row, head} in bytes; three zeros mean dense:
- * [b, s_r, heads, dim] on the sequence side, [b, S, h_r, dim] on the head
- * side with S the axis's rows and h_r the rank's heads (PACKED: [n_r, dim],
- * only the row stride counts). The elements of a row and head are adjacent.
- * The head side's pointer is the axis's first row, whichever part the tensor
- * names. Strides may differ between ranks and may not be negative; elements
- * of one tensor must not overlap. A call may bring others
- * (ulyx_reshuffle_execute_strided). The stride of a dimension that has one
- * entry or none on this rank (with document tables: at most) is not looked at,
- * nor is any stride of a tensor without elements. */
+/* Strides are {batch, row, head} in bytes; three zeros mean dense: [b, s_r,
+ * heads, dim] on the sequence side, [b, S, h_r, dim] on the head side with S
+ * the axis's rows and h_r the rank's heads (PACKED: [n_r, dim], only the row
+ * stride counts). The elements of a row and head are adjacent. The head side's
+ * pointer is the axis's first row, whichever part the tensor names. Strides may
+ * differ between ranks and may not be negative; elements of one tensor must not
+ * overlap. A call may bring others (ulyx_reshuffle_execute_strided). The stride
+ * of a dimension that has at most one entry on this rank (with document tables:
+ * for any table) is ignored, and so are all strides of a tensor without
+ * elements. */
 typedef struct {
     int32_t part;          /* index into the plan's parts */
     int32_t dtype;         /* ULYX_DTYPE_... */
@@ -149,8 +150,8 @@ enum {
 
 /* The library's progress thread copies for started exchanges. */
 #define ULYX_PLAN_PROGRESS_THREAD UINT64_C(1)
-/* CUDA, on all ranks: copy engines move the bytes, not multiprocessors. Do not
- * launch a captured call on a communicator that has failed. */
+/* CUDA; on all ranks or none: copy engines move the bytes, not multiprocessors.
+ * A captured call must not be launched on a communicator that has failed. */
 #define ULYX_PLAN_COPY_ENGINE UINT64_C(2)
 
 typedef struct {
@@ -213,10 +214,10 @@ typedef struct {
  * compared: strides, memory classes, deadline.
  * ownership: *plan_p is the caller's; params and what it points to are copied.
  * returns: SUCCESS; ERR_INVALID_ARGUMENT (the text names field and value;
- * also when a peer's arguments are refused: then ERR_PEER_REFUSED naming the
- * rank); ERR_MISMATCH (field, ranks and both values); ERR_OVERFLOW;
- * ERR_UNSUPPORTED (for instance a sum of DTYPE_BYTES); ERR_NO_MEMORY, here or
- * at the rank named; ERR_TIMEOUT; ERR_RANK_LOST; ERR_ABORTED; ERR_FORKED. */
+ * ERR_PEER_REFUSED on the other ranks, naming the rank); ERR_MISMATCH (field,
+ * ranks and both values); ERR_OVERFLOW; ERR_UNSUPPORTED (for instance a sum of
+ * DTYPE_BYTES); ERR_NO_MEMORY, here or at the rank named; ERR_TIMEOUT;
+ * ERR_RANK_LOST; ERR_ABORTED; ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_plan_create(
     ulyx_comm_t *comm, const ulyx_plan_params_t *params, ulyx_plan_t **plan_p);
 
@@ -224,25 +225,26 @@ ULYX_API ulyx_status_t ulyx_plan_create(
  * ranks must give the same, which the next execute checks by hash. Segments,
  * extents and, with ZIGZAG_DOCS, s_r change: ask again, or allocate once for
  * max_rows, max_kv_rows and max_local_rows. NULL = one document a batch item.
- * Host arrays; stream is NULL on the host. CUDA: in stream order; replays of
- * calls captured before obey it, so their tensors need room for the maxima.
+ * Host arrays; stream is NULL on the host. CUDA: in stream order. Replays of
+ * calls that were captured before use the new tables, so their tensors need
+ * room for the maxima.
  * returns: SUCCESS, also where BALANCED is HEADS for this many ranks and
  * nothing depends on the table; ERR_INVALID_ARGUMENT (bad table);
- * ERR_UNSUPPORTED (neither BALANCED nor ZIGZAG_DOCS, or max_docs was 0);
- * ERR_BUSY (an operation is in flight); ERR_NO_MEMORY
- * never: ERR_INVALID_ARGUMENT when the table exceeds a maximum of creation,
- * with the value needed. On error the old table stays. */
+ * ERR_UNSUPPORTED (neither BALANCED nor ZIGZAG_DOCS, or max_docs was 0); also
+ * when the table exceeds a maximum of creation: the text has the value needed);
+ * ERR_BUSY (an operation is in flight). On error the old table stays. */
 ULYX_API ulyx_status_t ulyx_plan_update(ulyx_plan_t *plan,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k, void *stream);
 
-/* Other rows from the next call on, so that one plan serves all lengths; local,
- * no communication; the same on all ranks, which the next execute checks. rows:
- * an entry a part, at most its row_capacity; that of a part without one is its
- * own. splits: NULL where creation gave no part any; else an entry a part, [P]
- * where creation gave the part splits, else NULL. Documents as for
- * ulyx_plan_update, but where the layout does not depend on them they are not
- * looked at. Dense tensors (three zero strides) are dense for the new rows;
- * given strides stay, and need room for the capacity from creation on. Heads,
+/* Sets the numbers of rows from the next call on, so that one plan serves all
+ * lengths. Local, no communication; all ranks must give the same, which the
+ * next execute checks. rows: one entry per part, at most its row_capacity; of a
+ * part without a capacity, its rows at creation. splits: NULL where creation
+ * gave no part splits; otherwise one entry per part, [P] where creation gave
+ * that part splits and NULL where it did not. Documents as for
+ * ulyx_plan_update; they are ignored where the layout does not depend on them.
+ * Dense tensors (three zero strides) are dense for the new rows; strides that
+ * were given stay, and must have room for the capacity from creation on. Heads,
  * order and algorithm stay those of the capacity. Host memory only; stream is
  * NULL.
  * returns: as ulyx_plan_update; ERR_UNSUPPORTED (no part has a capacity). On
@@ -256,42 +258,43 @@ ULYX_API ulyx_status_t ulyx_plan_update_rows(ulyx_plan_t *plan,
  * (destroyed before, or the plan of a distributed attention). */
 ULYX_API ulyx_status_t ulyx_plan_destroy(ulyx_plan_t *plan);
 
-/* Moves all tensors: src[ntensors] and dst[ntensors] in the plan's order.
- * On return (CUDA: in stream order) dst is whole and src may be overwritten.
- * From the call on dst is the library's. A tensor without elements on a side
- * may have a NULL pointer there. stream: NULL on the host.
- * CUDA: returns once the call is in the stream, which may be captured; ranks
- * of a process that share a device need streams of their own. All tensors lie
- * in attached windows, but by "nccl" and "staged". How it ends is told later: a
- * timeout or lost rank by the communicator's async error, ERR_PEER_REFUSED and
- * ERR_MISMATCH of an earlier call, once, by the next execute, which is enqueued
- * all the same. returns: SUCCESS; ERR_INVALID_ARGUMENT (NULL, misaligned for
- * its dtype, overlapping, or outside the windows that the plan declared: peers
- * are told and the communicator stays usable); ERR_PEER_REFUSED naming the
- * rank, also one that has destroyed its plan; ERR_MISMATCH (direction or
- * document table); ERR_UNSUPPORTED (a direction not in params.directions);
- * ERR_BUSY (an operation of this plan is in flight, another thread executes it,
- * or another stream captures it); ERR_TIMEOUT; ERR_RANK_LOST; ERR_ABORTED;
- * ERR_FORKED. A call refused for its arguments leaves dst untouched; one that
- * fails in flight leaves dst undefined, inside the tensors only. */
+/* Moves all tensors: src[ntensors] and dst[ntensors] in the plan's order. On
+ * return (CUDA: in stream order) dst is whole and src may be overwritten. From
+ * the call on, until it ends, dst belongs to the library. A tensor without
+ * elements on a side may have a NULL pointer there. stream: NULL on the host.
+ * CUDA: returns once the call is in the stream, which may be captured; ranks of
+ * a process that share a device need streams of their own. All tensors lie in
+ * attached windows, except with "nccl" and "staged". The outcome is reported
+ * later: a timeout or lost rank by ulyx_comm_get_async_error; ERR_PEER_REFUSED
+ * and ERR_MISMATCH of a call once, by the next execute, which is enqueued all
+ * the same. returns: SUCCESS; ERR_INVALID_ARGUMENT (NULL, misaligned for its
+ * dtype, overlapping, or outside the windows that the plan declared: peers are
+ * told and the communicator stays usable); ERR_PEER_REFUSED naming the rank,
+ * also one that has destroyed its plan; ERR_MISMATCH (direction or document
+ * table); ERR_UNSUPPORTED (a direction not in params.directions); ERR_BUSY (an
+ * operation of this plan is in flight, another thread executes it, or another
+ * stream captures it); ERR_TIMEOUT; ERR_RANK_LOST; ERR_ABORTED; ERR_FORKED. A
+ * call refused for its arguments leaves dst untouched; one that fails in flight
+ * leaves dst undefined, inside the tensors only. */
 ULYX_API ulyx_status_t ulyx_reshuffle_execute(ulyx_plan_t *plan,
     ulyx_direction_t direction, const void *const src[], void *const dst[],
     void *stream);
 
 /* The same with this call's own strides on this rank, for tensors that lie
  * otherwise than at creation, such as views whose strides change from call to
- * call. An entry a tensor, in the plan's order, as those of ulyx_tensor_t:
- * three zeros are dense for the present rows; NULL in place of an array: as at
- * creation. They hold for this call alone, need room for the present rows only,
- * and may differ between ranks: nothing is compared, nobody else need call this
- * function. Which bytes travel how stays as creation has chosen it. Where the
- * strides are not those of the last call in the same direction, this rank and
- * those that reach its memory make tables again, in place. The arrays are read
- * during the call, in a group when they are given.
- * returns: as execute; ERR_INVALID_ARGUMENT (negative strides, elements of a
- * tensor that overlap, bytes that do not fit 63 bits; peers are told, as of
- * other arguments); ERR_UNSUPPORTED (CUDA: strides that are not those of
- * creation; peers are told). */
+ * call. One entry per tensor, in the plan's order, as in ulyx_tensor_t: three
+ * zeros mean dense for the present rows; NULL in place of an array means the
+ * strides of creation. The strides hold for this call alone, need room for the
+ * present rows only, and may differ between ranks: nothing is compared, and the
+ * other ranks may call plain execute. How the bytes travel stays as creation
+ * has chosen it. Where the strides differ from those of the last call in the
+ * same direction, this rank and the ranks that access its memory rebuild their
+ * tables, in place. The arrays are read during the call, in a group when they
+ * are given.
+ * returns: as execute; ERR_INVALID_ARGUMENT (negative strides, overlapping
+ * elements of a tensor, sizes beyond 63 bits; the peers get ERR_PEER_REFUSED,
+ * as for other arguments); ERR_UNSUPPORTED (CUDA: strides other than those of
+ * creation; the peers get ERR_PEER_REFUSED). */
 ULYX_API ulyx_status_t ulyx_reshuffle_execute_strided(ulyx_plan_t *plan,
     ulyx_direction_t direction, const void *const src[],
     const int64_t (*src_strides)[3], void *const dst[],
@@ -319,10 +322,10 @@ ULYX_API ulyx_status_t ulyx_request_test(ulyx_request_t *request);
 /* Waits and returns how it ended. Drives all requests of its thread. */
 ULYX_API ulyx_status_t ulyx_request_wait(ulyx_request_t *request);
 
-/* ---- queries: local, never block; all return SUCCESS or
- * ERR_INVALID_ARGUMENT (index out of range, NULL, capacity too small: then
- * *count_p, where there is one, still has the count). An array of NULL with
- * capacity 0 asks for the count alone and succeeds. ----------------------- */
+/* ---- queries: local, never block; all return SUCCESS or ERR_INVALID_ARGUMENT
+ * (index out of range, NULL, capacity too small: *count_p, where there is one,
+ * has the count all the same). A NULL array with capacity 0 asks for the count
+ * alone, and succeeds. ----------------------- */
 
 /* s_r of a part on a rank. */
 ULYX_API ulyx_status_t ulyx_plan_get_seq_rows(
@@ -372,7 +375,7 @@ ULYX_API ulyx_status_t ulyx_plan_get_extent(const ulyx_plan_t *plan,
     int32_t tensor, ulyx_direction_t direction, ulyx_side_t side,
     int64_t *bytes_p);
 
-/* The same with the most rows and documents that updates can bring. */
+/* The same for the largest rows and documents that updates may bring. */
 ULYX_API ulyx_status_t ulyx_plan_get_max_extent(const ulyx_plan_t *plan,
     int32_t tensor, ulyx_direction_t direction, ulyx_side_t side,
     int64_t *bytes_p);
