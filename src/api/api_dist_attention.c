@@ -36,7 +36,7 @@ read_strides(struct uli_dist_params *params)
     }
 }
 
-/* What has been taken from the caller's arrays is not looked at there again. */
+/* Values copied from the caller's arrays are not read there again. */
 static void
 forget_arrays(ulyx_dist_attention_params_t *p)
 {

@@ -2,9 +2,9 @@
  *
  * The public calls that make, run and end plans.
  *
- * Parameters are read into the library's own structs here. What is wrong with
- * them becomes the rank's outcome: it still takes part in the agreement (or
- * posts a refusal), so that its peers learn of it instead of waiting.
+ * Parameters are read into the library's own structs here. An error in them
+ * becomes the rank's outcome: the rank still takes part in the agreement (or
+ * posts a refusal), so that its peers learn of the error instead of waiting.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -320,7 +320,7 @@ ulyx_reshuffle_start_strided(ulyx_plan_t *plan, ulyx_direction_t direction,
     return ULYX_SUCCESS;
 }
 
-/* It is a part of its plan, the first one. */
+/* The request is the first member of its plan. */
 static ulyx_status_t
 check_request(const ulyx_request_t *request)
 {

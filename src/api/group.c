@@ -156,7 +156,7 @@ worker_main(void *context)
     return NULL;
 }
 
-/* What calls are queued for is a communicator. */
+/* Calls are queued per communicator. */
 static ulyx_comm_t *
 key_comm(const void *key)
 {

@@ -19,8 +19,8 @@
 /* True between start and end on this thread: queue instead of running. */
 bool uli_group_active(void);
 
-/* What was found wrong with a call before it ran, with its text: of a queued
- * call it belongs to another thread. */
+/* The error that was found in a call before it ran, with its text. A queued
+ * call runs on another thread, whose last error is not the caller's. */
 struct uli_outcome {
     ulyx_status_t status;
     char text[256];

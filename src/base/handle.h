@@ -29,7 +29,7 @@ enum uli_handle_kind {
 /* Zeros of so many bytes, the same for all of a kind, that live; NULL: no
  * memory. */
 void *uli_handle_new(enum uli_handle_kind kind, size_t bytes);
-/* It lives no longer. NULL is fine. */
+/* Marks the handle as destroyed. NULL is fine. */
 void uli_handle_free(void *object);
 
 /* A call begins: until leave nobody can close the object.

@@ -74,7 +74,7 @@ struct uli_late_view {
     int32_t nranks, rank; /* rank: the one that looks */
     /* Does this rank wait for it? */
     bool (*missing)(void *context, int32_t rank);
-    /* Whom it waits for in turn; -1: nobody, or not known. */
+    /* The rank for which `rank` waits in turn; -1: none, or not known. */
     int32_t (*awaits)(void *context, int32_t rank);
     /* A bit of the rank's own, which only uli_late_find uses. */
     bool *(*mark)(void *context, int32_t rank);
@@ -83,8 +83,9 @@ struct uli_late_view {
 /* The rank that p waits for in the end; -1: they wait in a circle, or for the
  * rank that looks. */
 int32_t uli_late_origin(const struct uli_late_view *view, int32_t p);
-/* Those that missing ranks wait for in the end; where all wait in circles, the
- * missing ranks. Names somebody if a rank is missing. */
+/* The ranks for which the missing ranks wait in the end; where all wait in
+ * circles, the missing ranks themselves. Names at least one rank if any is
+ * missing. */
 struct uli_late uli_late_find(
     const struct uli_late_view *view, enum uli_late_phase phase);
 

@@ -319,7 +319,7 @@ uli_log_admit(struct uli_log_limit *limit, int64_t *left_out_p)
 {
     int64_t now = uli_clock_ns();
     int64_t since = atomic_load(&limit->since_ns);
-    /* Who opens the second also closes the last one. */
+    /* The thread that begins an interval also ends the last one. */
     if ((since == 0 || now - since > LIMIT_NS) &&
         atomic_compare_exchange_strong(&limit->since_ns, &since, now))
         atomic_store(&limit->lines, 0);

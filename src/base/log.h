@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Log lines in NCCL's shape, "host:pid:tid [rank] ULYX INFO text", so that the
- * scrapers people have keep working. Levels by volume: WARN a few a process,
- * INFO a few an object, TRACE a few an operation.
+ * scrapers people have keep working. Levels by volume: WARN a few per process,
+ * INFO a few per object, TRACE a few per operation.
  * ULYX_DEBUG=VERSION|WARN|INFO|TRACE, ULYX_DEBUG_SUBSYS=INIT,NET or ^NET,
  * ULYX_DEBUG_FILE with %h (host) and %p (pid).
  *
- * A line never waits for who reads it: it is dropped, and counted in the next
- * line that finds room. What others can cause, by connecting again and again,
- * is limited at its place (ULI_WARN_LIMITED).
+ * A line never waits for its reader: where there is no room the line is
+ * dropped, and counted in the next line that finds room. Lines that strangers
+ * can cause, by connecting again and again, are limited where they are written
+ * (ULI_WARN_LIMITED).
  */
 #ifndef ULI_BASE_LOG_H
 #define ULI_BASE_LOG_H

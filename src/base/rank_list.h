@@ -16,10 +16,10 @@ typedef bool (*uli_rank_chosen_fn)(const void *context, int32_t rank);
 void uli_rank_ranges(int32_t nranks, uli_rank_chosen_fn chosen,
     const void *context, char *text_p, size_t bytes);
 
-/* The same after "rank " or "ranks ". */
+/* As above, after "rank " or "ranks ". */
 void uli_rank_list_text(int32_t nranks, uli_rank_chosen_fn chosen,
     const void *context, char *text_p, size_t bytes);
-/* The same where those chosen are some of `count`. */
+/* As above, where the chosen ranks are some of `count`. */
 void uli_rank_list_text_of(int32_t count, int32_t nranks,
     uli_rank_chosen_fn chosen, const void *context, char *text_p, size_t bytes);
 

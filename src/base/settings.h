@@ -197,7 +197,7 @@ const struct uli_setting_row *uli_settings_rows(size_t *count_p);
  * (then *settings_p is untouched). */
 ulyx_status_t uli_settings_load(struct uli_settings *settings_p);
 
-/* The same with other files, NULL for none: for tests. */
+/* As above with other files (NULL: none), for tests. */
 ulyx_status_t uli_settings_load_files(const char *system_file,
     const char *user_file, struct uli_settings *settings_p);
 

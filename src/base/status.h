@@ -13,7 +13,7 @@
 ulyx_status_t uli_error(ulyx_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same for a failed system call: ": <strerror(errno)>" is appended.
+/* As uli_error, for a failed system call: ": <strerror(errno)>" is appended.
  * returns ULYX_ERR_NO_MEMORY for ENOMEM, else ULYX_ERR_SYSTEM. */
 ulyx_status_t uli_error_errno(const char *format, ...)
     __attribute__((format(printf, 1, 2)));

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* length grows by what there was no room for, too: length >= bytes says that
- * the text was cut. What fits is always terminated. */
+/* length also counts what did not fit: length >= bytes means that the text was
+ * cut. The text is always terminated. */
 struct uli_text {
     char *at;
     size_t bytes, length;

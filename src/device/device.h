@@ -94,8 +94,9 @@ struct uli_device_ops {
     ulyx_status_t (*timer_create)(int32_t device, void **event_p);
     ulyx_status_t (*timer_elapsed)(
         int32_t device, void *from, void *to, double *seconds_p);
-    /* What this thread enqueues on the stream until end is not done but kept
-     * as a graph that can be launched; end frees it again when it fails. */
+    /* What this thread enqueues on the stream until end is not executed but
+     * recorded as a graph that can be launched; end frees the graph when it
+     * fails. */
     ulyx_status_t (*graph_begin)(int32_t device, void *stream);
     ulyx_status_t (*graph_end)(int32_t device, void *stream, void **graph_p);
     ulyx_status_t (*graph_launch)(int32_t device, void *graph, void *stream);

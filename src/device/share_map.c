@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See share.h. Memory of other processes, taken in. What a peer says of its
- * memory is checked for what would lead this process astray; that the memory
- * is as large as said is checked by the driver, which maps no more than there
- * is. The handles are released as soon as they are mapped: a mapping holds its
- * memory by itself.
+ * See share.h. Maps memory of other processes. A peer's description of its
+ * memory is checked for whatever could mislead this process; the driver checks
+ * that the memory is as large as described, because it maps no more than
+ * exists. The handles are released as soon as they are mapped: a mapping holds
+ * its memory by itself.
  */
 #include <inttypes.h>
 #include <stdbool.h>

@@ -99,7 +99,7 @@ find_device(const struct uli_topology *t,
     return nic;
 }
 
-/* Of the cores near the device those that the rank has. The list of the
+/* The cores near the device that the rank may use. The list of the
  * machine's cores may be long, so it is looked through once. */
 static void
 add_near(struct uli_binding *binding, const struct uli_topology *t,

@@ -52,8 +52,8 @@ void uli_bind_thread(const struct uli_binding *binding, pthread_t thread);
 void uli_bind_memory(
     const struct uli_binding *binding, void *address, int64_t bytes);
 
-/* The same for what a driver allocates in the calling thread between begin and
- * end, which gives back the thread's own policy. */
+/* As above, for what a driver allocates in the calling thread between begin and
+ * end; end restores the thread's own policy. */
 struct uli_bind_scope {
     bool active;
     int mode;

@@ -121,7 +121,7 @@ get_affinity(size_t *bytes_p)
     return NULL;
 }
 
-/* Of the process's groups; read once, for calls ask often. */
+/* The quota of the process's groups; read once, because calls ask often. */
 static pthread_once_t quota_once = PTHREAD_ONCE_INIT;
 static int32_t quota_cores;
 static uint64_t quota_group;

@@ -34,7 +34,7 @@ ulyx_status_t uli_node_pid_namespace(uint64_t *inode_p);
  * call), at least 1. */
 int32_t uli_node_cores(void);
 
-/* Of these groups alone; INT32_MAX without a quota. */
+/* The quota of these groups alone; INT32_MAX without one. */
 int32_t uli_node_quota(void);
 
 /* The system's numbers of those cores, ascending: writes at most capacity and

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See node_cgroup.h. A limit holds for a group and all below it, so every group
- * from ours up to the root counts. What cannot be read limits nothing.
+ * from ours up to the root counts. A limit that cannot be read does not count.
  */
 #include "topology/node_cgroup.h"
 

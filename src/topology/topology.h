@@ -5,10 +5,10 @@
  *
  *     machine > package > NUMA node > PCI root > PCI switch > GPU or NIC
  *
- * (any level may be missing) and a list of links says what NVLink joins
- * beside it. The distance of two things is the kind of their lowest common
- * ancestor. What the system did not say stays unknown and is never taken for
- * 0: a device whose NUMA node is unknown hangs from the machine itself.
+ * (any level may be missing) and a list of links says what NVLink joins beside
+ * it. The distance of two things is the kind of their lowest common ancestor.
+ * What the system does not say stays unknown and is never taken for 0: a device
+ * whose NUMA node is unknown hangs from the machine itself.
  *
  * The graph comes from hwloc (this machine, or a file in its XML of version
  * 2) or from NCCL's topology XML. It never changes once made, so all queries
@@ -85,8 +85,9 @@ struct uli_topology;
 ulyx_status_t uli_topology_load(
     const struct uli_settings *settings, struct uli_topology **topology_p);
 
-/* The same without NVLink, kept by the process: one load for all communicators,
- * one more for each other topo_file. NULL without memory. Not to be freed.
+/* As above without NVLink, kept by the process: loaded once for all
+ * communicators, and once more for each other topo_file. NULL without memory.
+ * Not to be freed.
  */
 const struct uli_topology *uli_topology_shared(
     const struct uli_settings *settings);

@@ -3,10 +3,10 @@
  * Fields of parameter structs, as tables: a field is one row, which says where
  * it is, what it may be and whether all ranks must give the same. Reading,
  * checking and comparing go by the rows. Checks that relate several fields are
- * functions of whoever owns the table.
+ * functions of the table's owner.
  *
  * A table maps a public struct (`given`) to one of the library's (`own`), which
- * may be the same. What a field is follows from its C type, so a row cannot
+ * may be the same. A field's kind follows from its C type, so a row cannot
  * disagree with the header.
  */
 #ifndef ULI_BASE_PARAMS_FIELDS_H
@@ -83,9 +83,10 @@ struct uli_fields {
 #define ULI_AT_LEAST(least) (least), INT64_MAX
 #define ULI_ANY             INT64_MIN, INT64_MAX
 
-/* Copies every given field to its place. Of arrays it checks count, pointer
- * and size of an element, for the rest see check. Pointers stay the caller's.
- * returns SUCCESS; ERR_INVALID_ARGUMENT, ERR_UNSUPPORTED (an array). */
+/* Copies every given field to its place. For arrays it checks the count, the
+ * pointer and the size of an element; `check` does the rest. Pointers stay the
+ * caller's. returns SUCCESS; ERR_INVALID_ARGUMENT, ERR_UNSUPPORTED (an array).
+ */
 ulyx_status_t uli_fields_read(
     const struct uli_fields *fields, const void *given, void *own_p);
 

@@ -4,15 +4,15 @@
  *
  * A struct begins with its own size, or stands in an array beside which the
  * caller gives the size of an element. The least size is that of the first
- * release and never changes. A caller's struct that ends earlier than ours is
- * an older one: the fields that it lacks have the values of the INIT macro. One
- * that ends later is a newer one, and is taken where all that we do not know is
- * zero. What the library fills in is cut, or ended with zeros, likewise.
+ * release and never changes. A caller's struct that is shorter than ours is
+ * older: the fields that it lacks have the values of the INIT macro. A longer
+ * struct is newer, and is accepted if all bytes beyond ours are zero. Structs
+ * that the library fills in are cut, or padded with zeros, by the same rule.
  *
- * A field added to a public struct changes nothing here. It comes last, and its
- * value in the INIT macro means "as before". Structs end without padding
- * (fields come in whole words of 8 bytes), for older programs leave it
- * undefined, and a field that a later version put there would be read from it.
+ * A field added to a public struct changes nothing here. The field comes last,
+ * and its value in the INIT macro means "as before". Structs end without
+ * padding (fields come in whole words of 8 bytes): older programs leave padding
+ * undefined, and a later version would read a new field from it.
  */
 #ifndef ULI_BASE_PARAMS_STRUCTS_H
 #define ULI_BASE_PARAMS_STRUCTS_H
@@ -84,7 +84,7 @@ enum { ULI_ELEMENT_BYTES = 160 };
  * ERR_UNSUPPORTED (non-zero bytes that this version does not know). */
 ulyx_status_t uli_struct_take(const struct uli_struct *kind, const void *given,
     void *own_p, const char *name);
-/* The same, and the defaults where there is none. */
+/* As above, and the defaults where given is NULL. */
 ulyx_status_t uli_struct_take_or_default(
     const struct uli_struct *kind, const void *given, void *own_p);
 

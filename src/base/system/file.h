@@ -21,12 +21,12 @@
 ulyx_status_t uli_file_read(const char *path, size_t max_bytes, char **text_p,
     size_t *bytes_p, char why_p[ULI_FILE_WHY]);
 
-/* Makes the file that path names one of these bytes: who opens it finds the old
- * one or all of the new one. It is written beside it under another name, which
- * goes again after an error, and renamed. Waits as long as the file system
- * does. Logs nothing and sets no last error.
- * returns SUCCESS; else ERR_SYSTEM, and why_p says what is wrong, without the
- * name: also where path names anything but a regular file. */
+/* Replaces the file at path by these bytes: whoever opens it finds the old file
+ * or the whole new one. The new file is written beside it under another name,
+ * which is removed after an error, and then renamed. Waits as long as the file
+ * system does. Logs nothing and sets no last error. returns SUCCESS; else
+ * ERR_SYSTEM, and why_p says what is wrong, without the name: path names
+ * something that is not a regular file, for instance. */
 ulyx_status_t uli_file_replace(
     const char *path, const char *text, size_t bytes, char why_p[ULI_FILE_WHY]);
 

@@ -17,9 +17,9 @@ struct uli_port_range {
 /* "29600-29699", one port "29600", or "" for any. False: none of these. */
 bool uli_port_range_parse(const char *text, struct uli_port_range *range_p);
 
-/* The ports of a range, each once, from a random one on: the ranks of a host,
- * which all look at the same time, seldom meet. Of the range of any port: 0
- * once. */
+/* The ports of a range, each once, beginning at a random one, so that ranks of
+ * a host that look at the same time seldom try the same port. For the range
+ * "any port": 0, once. */
 struct uli_port_search {
     struct uli_port_range range;
     uint32_t start, tried;

@@ -14,8 +14,9 @@
 ulyx_status_t uli_thread_start(const char *what, void *(*main)(void *context),
     void *context, pthread_t *thread_p);
 
-/* Who makes the calls of the calling thread: the address of something of its
- * own, or of the thread that it acts for, which waits for it meanwhile. */
+/* Identifies the thread whose calls these are: an address that belongs to the
+ * calling thread, or to the thread for which it acts and which meanwhile waits
+ * for it. */
 const void *uli_thread_caller(void);
 void uli_thread_act_for(const void *caller);
 

@@ -32,7 +32,7 @@ ulyx_status_t uli_bootstrap_open_file(
 ulyx_status_t uli_bootstrap_open_master(
     const struct uli_env_meeting *env, struct uli_bootstrap **bootstrap_p);
 
-/* The same with an environment that is given: for tests, and open_env's body.
+/* As above with a given environment: for tests, and the body of open_env.
  * `meeting` as above. */
 ulyx_status_t uli_bootstrap_open_from(const struct uli_settings *settings,
     const struct uli_env *env, uint32_t meeting, uli_deadline_t deadline,

@@ -125,8 +125,8 @@ oldest_s(const char *name)
     return draft ? DRAFT_OLDEST_S : 0;
 }
 
-/* What killed jobs of this user have left. Ages are by the clock of the file
- * system, which dates the file that was just written. */
+/* Removes what killed jobs of this user have left. Ages are taken by the clock
+ * of the file system, which dated the file that was just written. */
 static void
 file_sweep(const char *folder, const char *path)
 {

@@ -56,8 +56,8 @@ static const struct row rows[] = {
         .local_rank = "FLUX_TASK_LOCAL_ID",
         .nodes = "FLUX_JOB_NNODES",
         .job = {"FLUX_JOB_ID"}},
-    /* HPE's launcher. It sets its ranks itself and sizes as PMI does, but has
-     * no store that PMI-1 could reach. */
+    /* HPE's launcher. It sets ranks by variables of its own and sizes as PMI
+     * does, but has no store that PMI-1 could reach. */
     {.name = "PALS",
         .rank = "PALS_RANKID",
         .sizes = {"PMI_SIZE"},

@@ -46,8 +46,8 @@ struct uli_launch {
 ulyx_status_t uli_launcher_query(const struct uli_settings *settings,
     const struct uli_env *env, struct uli_launch *launch_p);
 
-/* The same; that no row applies is ERR_INVALID_ARGUMENT too, and the text lists
- * what was looked for. */
+/* As above; where no row applies: ERR_INVALID_ARGUMENT, and the text lists the
+ * variables that were looked for. */
 ulyx_status_t uli_launcher_find(const struct uli_settings *settings,
     const struct uli_env *env, struct uli_launch *launch_p);
 

@@ -165,7 +165,7 @@ struct request {
     pthread_mutex_t lock;
     pthread_cond_t answered;
     int refs; /* the waiter's and the answer's */
-    /* What was asked, as PMIx may read it until it answers. */
+    /* The request, which PMIx may read until it answers. */
     pmix_proc_t root;
     char key[64];
     pmix_info_t collect;

@@ -9,31 +9,31 @@
  *     rank -> root   answer     the rank's share; its proof
  *     root -> rank   outcome    yes or no; the root's proof
  *
- * A secret that a person chose must not be guessed from what is seen here. Were
- * the proofs hashes of secret and nonces, whoever proves first would give the
- * other end all that it needs to try guesses at home: a root that is none if
- * the rank is first, any stranger who knocks if the root is. Stretching the
- * secret makes guesses dearer, not impossible, and costs every rank its time.
- * So the ends agree on a key instead, in the manner of CPace (an exchange of
- * Diffie and Hellman over ristretto255 whose base point is made of the secret):
+ * Nobody may guess a secret that a person chose from what is seen here. If the
+ * proofs were hashes of secret and nonces, the end that proves first would give
+ * the other end all that it needs to try guesses offline: a false root if the
+ * rank is first, any stranger that connects if the root is. Stretching the
+ * secret makes guesses more expensive, not impossible, and costs time at every
+ * rank. So the ends agree on a key instead, in the manner of CPace (an exchange
+ * of Diffie and Hellman over ristretto255 whose base point is made of the
+ * secret):
  *
  *     G = map to the group of H(secret, version, both nonces)
  *     share = x G, x random; key = H(x times the other's share, shares, nonces)
  *     proof = H(key, "rank" or "root")
  *
- * A share is a uniform element whatever the secret is. Who does not know G had
- * to choose one before it sent its share, and the proof that it then gets tells
- * whether that one guess was right and nothing of any other: one guess a
- * connection, never one offline, whichever end is false. It costs an end two
- * multiplications, 0.16 ms, so 4,096 ranks cost the root 0.7 s of its thread.
- * Secrets must still be long enough for the guesses that connections allow
- * (ULI_SECRET_LEAST).
+ * A share is a uniform element whatever the secret is. An end that does not
+ * know G had to choose one before it sent its share, and the proof that it then
+ * receives tells whether that one guess was right, and nothing about any other
+ * guess: one guess per connection, none offline, whichever end is false. It
+ * costs an end two multiplications, 0.16 ms, so 4,096 ranks cost the root 0.7 s
+ * of its thread. Secrets must still be long enough for the guesses that
+ * connections allow (ULI_SECRET_LEAST).
  *
  * Magic and version are the first bytes each way, and hello and the first 32
  * bytes of the challenge have been alike in all versions: another version is
  * told apart from a stranger. What follows is neither encrypted nor signed: the
- * network is trusted not to alter a stream, the secret keeps out who has no
- * business there.
+ * network is trusted not to alter a stream; the secret keeps strangers out.
  */
 #ifndef ULI_BOOTSTRAP_MEET_AUTH_H
 #define ULI_BOOTSTRAP_MEET_AUTH_H
@@ -91,7 +91,7 @@ ulyx_status_t uli_auth_share(
 bool uli_auth_agree(
     struct uli_auth *auth, enum uli_auth_end me, const unsigned char *share);
 
-/* What `end` sends to prove itself, and whether that is what came: compared
+/* The proof that `end` sends, and whether a received proof equals it: compared
  * in constant time. */
 void uli_auth_proof(
     const struct uli_auth *auth, enum uli_auth_end end, unsigned char *proof_p);

@@ -67,7 +67,7 @@ enum uli_frame_result uli_frame_reader_feed(struct uli_frame_reader *reader,
 void uli_frame_reader_next(struct uli_frame_reader *reader);
 void uli_frame_reader_free(struct uli_frame_reader *reader);
 
-/* What a rank says of itself when it joins. */
+/* A rank's own description, sent when it joins. */
 struct uli_join {
     int32_t rank, nranks;
     char name[80]; /* host:pid */

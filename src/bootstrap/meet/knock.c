@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One poll over the listener, the stop and those who have not spoken, who stand
- * in order of arrival. Who has spoken is heard before more are let in, and the
- * rank that is awaited speaks as it connects, so a crowd of silent ones cannot
- * push it out before its word has come.
+ * One poll over the listener, the stop, and the connections that have sent
+ * nothing yet, in order of arrival. A connection that has sent something is
+ * served before more are accepted, and the awaited rank sends as it connects;
+ * so a crowd of silent connections cannot displace it before its message has
+ * come.
  */
 #include "bootstrap/meet/knock.h"
 

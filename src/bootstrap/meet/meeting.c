@@ -160,8 +160,8 @@ uli_meeting_late(struct uli_meeting *meeting)
     return meeting->late;
 }
 
-/* Those that have not joined; where all have, those that have not given their
- * record of the running gather. */
+/* The ranks that have not joined; where all have, the ranks that have not given
+ * their record of the running gather. */
 static struct uli_late
 meeting_missing(const struct uli_meeting *meeting)
 {

@@ -32,7 +32,7 @@ ulyx_status_t uli_netif_choose(const struct uli_netif *netifs, int count,
     const char *list, const char *family,
     struct uli_socket_address *addresses_p, int *count_p);
 
-/* The same for this machine. */
+/* As above, for this machine. */
 ulyx_status_t uli_netif_choose_here(const char *list, const char *family,
     struct uli_socket_address *addresses_p, int *count_p);
 

@@ -146,7 +146,7 @@ spread_failure(struct uli_root *root)
     atomic_fetch_sub(&root->unsent, 1);
 }
 
-/* Who is inside is told; who is not finds nobody. */
+/* Ranks that have joined are told; ranks that come later find nobody. */
 static void
 act_on_cancel(struct uli_root *root)
 {

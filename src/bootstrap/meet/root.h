@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The root of a meeting: a thread of its own that listens, lets in who proves
- * the secret, and serves gathers until all ranks have left. It blocks all
- * signals, holds no lock while it works, and never waits for one peer.
+ * The root of a meeting: a thread of its own that listens, lets in whoever
+ * proves the secret, and serves gathers until all ranks have left. The thread
+ * blocks all signals, holds no lock while it works, and never waits for a
+ * single peer.
  */
 #ifndef ULI_BOOTSTRAP_MEET_ROOT_H
 #define ULI_BOOTSTRAP_MEET_ROOT_H
@@ -40,7 +41,7 @@ ulyx_status_t uli_root_start(
 void uli_root_release(struct uli_root *root, double wait_s);
 /* Ends the meeting now, then as release. */
 void uli_root_stop(struct uli_root *root, double wait_s);
-/* The same, but ranks that are inside are told ERR_ABORTED before. */
+/* As above, after telling ranks that have joined ERR_ABORTED. */
 void uli_root_cancel(struct uli_root *root, double wait_s);
 
 /* How far the meeting is; each state may follow the ones before it. Any

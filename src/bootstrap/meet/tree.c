@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tree; see tree.h. It is built by the first gather: a gather of
- * addresses over the star, a connection to each parent that shows the parent's
- * token, and a gather of outcomes. If one rank cannot, all stay with the star.
+ * The tree; see tree.h. The first gather builds the tree: a gather of addresses
+ * over the star, a connection to each parent that shows the parent's token, and
+ * a gather of outcomes. If one rank cannot connect, all stay with the star.
  *
  * Trouble in a gather (a stream that breaks, a deadline, the star's root
  * speaking) ends in a gather of the same records over the star: the root
- * answers with the failure that it knows, the same on all ranks. Should all
- * ranks come to it, it is the gather, and the star serves from then on.
+ * answers with the failure that it knows, the same on all ranks. If all ranks
+ * come to that gather, it counts, and the star serves from then on.
  */
 #include "bootstrap/meet/netif.h"
 #include "bootstrap/meet/tree.h"
@@ -29,9 +29,9 @@
 
 /* On one machine a tree moves as many bytes as the star and gains nothing:
  * three gathers of 1 KiB take 0.4, 0.8 and 2.9 s at 256, 512 and 1024 ranks on
- * 2 cores by either. It pays where hosts share the sending: the star's root
- * sends P tables of P records, 150 MB at 384 ranks and 17 GB at 4096, a rank of
- * the tree 8 tables, 34 MB. */
+ * 2 cores by either. A tree pays where hosts share the sending: the star's root
+ * sends P tables of P records, 150 MB at 384 ranks and 17 GB at 4096; a rank of
+ * the tree sends 8 tables, 34 MB. */
 static _Atomic int32_t least_ranks = 384;
 
 #define BUILD_S   20.0 /* for the connections */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ids that are served from here. A root's thread needs no owner; what is kept
- * of an id that the caller made is its root's handle, so that the process that
- * made it can end it, and knows at once that it has served. It is kept until it
- * is destroyed, or until REMEMBERED_MAX others have ended after it.
+ * Ids that are served from here. A root's thread needs no owner. Of an id that
+ * the caller made, the root's handle is kept, so that the process that made the
+ * id can end it, and knows at once that it has served. The handle is kept until
+ * the id is destroyed, or until REMEMBERED_MAX other ids have ended after it.
  *
- * The root of such an id stays at its port once its ranks have met, to tell
- * those who take the id for another communicator, or once their meeting has
- * failed, to tell late ranks why. That costs a thread and a few
- * descriptors each, so the last STAYING_MAX do, and none at a port that
- * ULYX_PORT gives, where the next id's root will listen.
+ * The root of such an id stays at its port after its ranks have met, to answer
+ * those that use the id for another communicator, or after their meeting has
+ * failed, to tell late ranks why. Each costs a thread and a few descriptors, so
+ * only the last STAYING_MAX roots stay, and none at a port that ULYX_PORT
+ * gives, where the root of the next id will listen.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -245,7 +245,7 @@ uli_unique_id_destroy(const ulyx_unique_id_t *id)
     return ULYX_SUCCESS;
 }
 
-/* What this process knows of an id without asking its root. */
+/* What this process knows about an id without asking its root. */
 static ulyx_status_t
 check_made(const struct uli_endpoint *place)
 {

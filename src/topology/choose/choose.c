@@ -83,9 +83,9 @@ evaluate_all(const struct uli_planner *planner, const struct uli_demand *x,
     }
 }
 
-/* Of a schedule that goes in chunks. The direction with the longest streams is
- * cut into so many parts, as far as the limits let; the others go by chunks of
- * the same size. */
+/* For a schedule that goes in chunks: the direction with the longest streams is
+ * cut into so many parts, within the limits; the other directions go by chunks
+ * of the same size. */
 static void
 estimate_cut(const struct uli_planner *planner, const struct uli_demand *x,
     int32_t parts, struct uli_estimate *e)
@@ -141,7 +141,7 @@ uli_can_choose(const struct uli_demand *demand, enum uli_algo algo, char *why_p,
     return !schedule->applicable || schedule->applicable(demand, why_p, bytes);
 }
 
-/* Those that the exchange can go by. */
+/* The schedules by which the exchange can go. */
 static uint32_t
 demand_possible(const struct uli_demand *x)
 {
@@ -161,7 +161,7 @@ with_trait(enum uli_schedule_trait trait)
     return set;
 }
 
-/* Of a trait that one schedule has. */
+/* The schedule that has a trait which only one has. */
 static enum uli_algo
 the_one(enum uli_schedule_trait trait)
 {
@@ -171,7 +171,7 @@ the_one(enum uli_schedule_trait trait)
     return (enum uli_algo)algo;
 }
 
-/* Those of a set, by the model. */
+/* The cost of each schedule of a set, by the model. */
 static ulyx_status_t
 estimate_set(const struct uli_planner *planner, const struct uli_demand *x,
     uint32_t set, struct uli_estimate all_p[ULI_ALGOS])

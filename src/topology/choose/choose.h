@@ -48,7 +48,7 @@ struct uli_estimate {
     struct uli_prediction predictions[ULYX_DIRECTIONS];
 };
 
-/* What was chosen and, where the model has done so, the best of the others. */
+/* The choice and, where the model made it, the best of the other schedules. */
 struct uli_choice {
     enum uli_algo algo;
     struct uli_estimate best, other;

@@ -99,7 +99,7 @@ parse_range(const char *text, struct uli_range *range_p)
 
 /* ---- lines --------------------------------------------------------------- */
 
-/* Of "key=value" the value, and key ends there; NULL without. */
+/* The value of "key=value", and cuts key off before it; NULL without one. */
 static char *
 word_split(char *word)
 {

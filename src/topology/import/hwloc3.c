@@ -55,7 +55,7 @@ text_write(FILE *out, const char *text, size_t length)
 /* A set of version 3 (1 storage, 2 memory, 4 GPU, 8 coprocessor, 16 network,
  * 32 OpenFabrics, 64 DMA) as the one kind of version 2 (0 block, 1 GPU, 2
  * network, 3 OpenFabrics, 4 DMA, 5 coprocessor), by the rank of hwloc's own
- * export. What is no such set stays, for the screen to refuse. */
+ * export. Anything else stays, for the screen to refuse. */
 static const char *
 osdev_type_of(const char *text, const char *name)
 {
@@ -71,7 +71,8 @@ osdev_type_of(const char *text, const char *name)
     kinds = strtoull(text, &end, 10);
     if (errno || *end || text[strspn(text, "0123456789")] || kinds > 127)
         return text;
-    /* Of NVIDIA's and AMD's management libraries: both kinds, a GPU to 2. */
+    /* Devices of NVIDIA's and AMD's management libraries have two kinds in
+     * version 3; in version 2 they are GPUs. */
     if ((kinds & 4) && name &&
         (strncmp(name, "nvml", 4) == 0 || strncmp(name, "rsmi", 4) == 0))
         return "1";

@@ -18,7 +18,7 @@
 
 enum { DEPTH_MAX = 280, SET_TEXT_MAX = 11 * (ULI_GRAPH_CORES_MAX / 32 / 8) };
 
-/* What may stand in what. */
+/* Which elements may contain which. */
 enum group {
     NOTHING,
     FILE_ROOT,
@@ -84,9 +84,9 @@ word_length(const char *text)
 }
 
 /* "0x0000000f,,0xffffffff": words between commas, of which hwloc leaves those
- * that are zero empty, but never the first or the last. It counts the words
- * before it reads them, and counts wrong where these two are empty. Not
- * infinite ("0xf...f"), not huge. */
+ * that are zero empty, but never the first or the last. hwloc counts the words
+ * before it reads them, and counts wrong where the first or the last is empty.
+ * Not infinite ("0xf...f"), not huge. */
 static bool
 is_set(const char *text)
 {
@@ -165,7 +165,7 @@ ends_with(const char *text, const char *end)
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
 }
 
-/* Of any element: an object's sets, a CPU kind's, an initiator's. */
+/* The sets of any element: of an object, a CPU kind, an initiator. */
 static void
 check_sets(struct screen *s, const char **attributes)
 {
@@ -201,7 +201,7 @@ check_bridge(struct screen *s, const char **attributes)
             s, "a bridge that is neither 0-1 nor 1-1: ", type ? type : "");
 }
 
-/* Of a PU the cpuset, of a NUMA node the nodeset is its own bit. */
+/* The cpuset of a PU and the nodeset of a NUMA node are its own bit. */
 static void
 check_index(struct screen *s, const char **attributes, bool is_pu)
 {

@@ -2,15 +2,15 @@
  *
  * What an exchange has to move, as counts: how many tokens each rank holds, and
  * how many bytes of a token lie at each rank on the head side. What passes
- * between two ranks is a product, one factor of each:
+ * between two ranks is a product with one factor from each rank:
  *
  *     SEQ_TO_HEAD          i to j   rows_i    reads_j
  *     SEQ_TO_HEAD_ADJOINT  j to i   rows_i    partials_j
  *     HEAD_TO_SEQ          j to i   rows_i    gives_j
  *     HEAD_TO_SEQ_ADJOINT  i to j   rows_i    gives_j
  *
- * reads are all heads that j has; partials the same in the type in which they
- * are to be summed; gives those of which j is the lowest holder. Kept as
+ * reads: all heads that j has; partials: the same heads in the type in which
+ * they are summed; gives: the heads of which j is the lowest holder. Kept as
  * counts, not as a matrix of pairs, so that 4,096 ranks cost no more than 4,096
  * entries.
  *
@@ -92,9 +92,9 @@ uli_holding_all(const struct uli_holding *holding, int32_t r)
     return holding->own[r] + holding->shared[r];
 }
 
-/* What comes to a node for rank r to keep or hand on, and the part of what `to`
- * shares that `from`, of the same node, hands it; `holding` is a direction's
- * `to`. */
+/* The bytes that arrive at a node for rank r to keep or hand on; and the part
+ * of these that `from` hands to `to` of the same node. `holding` is a
+ * direction's `to`. */
 int64_t uli_demand_carried(const struct uli_demand *demand,
     const struct uli_holding *holding, int32_t r);
 int64_t uli_demand_handed(const struct uli_demand *demand,

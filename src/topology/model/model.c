@@ -71,8 +71,8 @@ uli_model_message_time(const struct uli_model_link *link, double bytes)
     return from + part * (to - from);
 }
 
-/* Of two things that go on side by side: between the larger and the sum, near
- * the larger unless they are alike. */
+/* The time of two things that run side by side: between the larger and the sum,
+ * near the larger unless they are alike. */
 static double
 flows_together(double a, double b)
 {

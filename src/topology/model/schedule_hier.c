@@ -140,8 +140,8 @@ is_rail_peer(const struct uli_demand *x, int32_t from, int32_t to)
     return x->place[to] % here == x->place[from];
 }
 
-/* What rank `from` hands to `to` of its node: to's own share, and what `to`
- * sends to other nodes. */
+/* The bytes that rank `from` hands to `to` of its node: to's own share, and
+ * what `to` sends to other nodes. */
 static int64_t
 gathered_bytes(const struct uli_goal_writer *w, int32_t from, int32_t to)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The hierarchical schedule's numbers, which the model and plans share. A
- * stream is what passes between a node and a rank of another. It goes in chunks
- * of uli_hier_chunk_bytes, which is what plans execute too.
+ * stream is what passes between a node and a rank of another node. A stream
+ * goes in chunks of uli_hier_chunk_bytes; plans use the same function.
  */
 #ifndef ULI_TOPOLOGY_MODEL_SCHEDULE_HIER_H
 #define ULI_TOPOLOGY_MODEL_SCHEDULE_HIER_H

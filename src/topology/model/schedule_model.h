@@ -12,15 +12,16 @@
 
 /* ---- flows (schedule.c) -------------------------------------------------- */
 
-/* Of a node or of all: what its ranks send to each other and what the node
- * sends elsewhere, what they take (reads) and what of it comes from elsewhere
- * (weight), and how many of them do either. */
+/* Of one node or of all nodes: the bytes that its ranks send to each other, and
+ * that the node sends to others; the bytes that they receive (reads), and how
+ * many of these come from other nodes (weight); and how many ranks do either.
+ */
 struct uli_load {
     double sends, carries, reads, weight, shared;
     double senders, readers;
 };
 
-/* Of the ranks that have one place in their nodes. */
+/* The same of the ranks that have one place in their nodes. */
 struct uli_rail_load {
     double weight, ranks;
 };
@@ -96,10 +97,10 @@ void uli_goal_close_phase(struct uli_goal_writer *w);
 
 /* ---- a schedule ---------------------------------------------------------- */
 
-/* What the choice has to know of it (choose.h). Of the whole table, one row is
- * PLAIN and one is SAFE. */
+/* What the choice must know about the schedule (choose.h). In the whole table
+ * one row is PLAIN and one is SAFE. */
 enum uli_schedule_trait {
-    /* What ranks of one node go by, where all schedules are one. */
+    /* The schedule within one node, where all schedules are alike. */
     ULI_SCHEDULE_PLAIN = 1,
     /* Loads a network least of which nothing is known: taken where links mean
      * nothing, and where another one's gain hangs on assumptions. */
