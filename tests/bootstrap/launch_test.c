@@ -126,6 +126,15 @@ communicators_and_mpi_come_in_any_order(void **state)
         run_mpi(orders[i], "");
 }
 
+/* Rank 0 waits for the other in a fence of PMIx, which the other leaves, at the
+ * end of MPI_Finalize, before it comes to that fence. */
+static void
+ranks_that_left_mpi_late_are_waited_for(void **state)
+{
+    (void)state;
+    run_mpi("iFc", "");
+}
+
 static void
 meeting_by_an_id_leaves_pmix_alone(void **state)
 {
@@ -203,6 +212,7 @@ no_launcher_is_named(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(open_mpi_ranks_meet_through_pmix, set_up),
     cmocka_unit_test_setup(communicators_and_mpi_come_in_any_order, set_up),
+    cmocka_unit_test_setup(ranks_that_left_mpi_late_are_waited_for, set_up),
     cmocka_unit_test_setup(meeting_by_an_id_leaves_pmix_alone, set_up),
     cmocka_unit_test_setup(hydra_ranks_meet_through_pmi1, set_up),
     cmocka_unit_test_setup(ranks_started_by_hand_meet_on_one_node, set_up),

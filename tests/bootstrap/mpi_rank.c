@@ -3,14 +3,34 @@
  * mpi_rank ORDER: one rank of a job under mpirun that uses MPI and ulyx. ORDER
  * is a word of steps, of which each is taken in turn: c makes a communicator
  * from the environment and waits for all in it, i is MPI_Init and a sum, f is
- * MPI_Finalize, n says that PMIx is not in this process. "ok" is printed at the
- * end.
+ * MPI_Finalize, F the same with the ranks but the first leaving PMIx late, n
+ * says that PMIx is not in this process. "ok" is printed at the end.
  */
 #include <dlfcn.h>
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <ulyx/ulyx.h>
+
+/* MPI's call of PMIx's function comes here first. */
+int PMIx_Finalize(const void *options, size_t count)
+    __attribute__((visibility("default")));
+
+static bool leaves_late;
+
+int
+PMIx_Finalize(const void *options, size_t count)
+{
+    int (*real)(const void *, size_t);
+    void *library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = library ? dlsym(library, "PMIx_Finalize") : NULL;
+    memcpy(&real, &symbol, sizeof(real));
+    if (leaves_late)
+        usleep(300000);
+    return real ? real(options, count) : -1;
+}
 
 static ulyx_status_t
 ranks_meet(void)
@@ -35,6 +55,17 @@ init_and_sum(void)
     return sum != size;
 }
 
+static int
+leave_in_turn(void)
+{
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    leaves_late = rank > 0;
+    int failed = MPI_Finalize() != MPI_SUCCESS;
+    leaves_late = false;
+    return failed;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -42,6 +73,7 @@ main(int argc, char **argv)
     for (; *order; order++) {
         int failed = *order == 'c'   ? ranks_meet() != ULYX_SUCCESS
                      : *order == 'i' ? init_and_sum()
+                     : *order == 'F' ? leave_in_turn()
                      : *order == 'f'
                          ? MPI_Finalize() != MPI_SUCCESS
                          : dlopen("libpmix.so.2", RTLD_NOW | RTLD_NOLOAD) != 0;

@@ -25,6 +25,11 @@
 
 #define LIBRARY "libpmix.so.2"
 
+/* Of PMIx 4; older servers say SUCCESS. */
+#ifndef PMIX_ERR_PARTIAL_SUCCESS
+#define PMIX_ERR_PARTIAL_SUCCESS (-52)
+#endif
+
 struct uli_pmix {
     void *library;
     pmix_proc_t self;
@@ -254,27 +259,26 @@ pmix_publish(struct uli_pmix *pmix, const char *key, char *text)
     return ULYX_SUCCESS;
 }
 
-/* The end of a request that was made with `result`: its answer, or why there
- * is none. */
+/* Waits for the answer to a request that was made with *result_p, which becomes
+ * the answer's; only a missing one is an error here. */
 static ulyx_status_t
-pmix_finish(const struct uli_pmix *pmix, struct request *request,
-    pmix_status_t result, const char *what, uli_deadline_t deadline)
+pmix_await(struct request *request, const char *what, uli_deadline_t deadline,
+    pmix_status_t *result_p)
 {
-    if (result != PMIX_SUCCESS) {
+    if (*result_p != PMIX_SUCCESS) {
         request_unref(request); /* no answer will come */
-        return pmix_failed(pmix, what, result);
+        return ULYX_SUCCESS;
     }
     if (!wait_answer(request, deadline))
         return uli_error(
             ULYX_ERR_TIMEOUT, "PMIx: %s: no answer before the deadline", what);
-    if (request->result != PMIX_SUCCESS)
-        return pmix_failed(pmix, what, request->result);
+    *result_p = request->result;
     return ULYX_SUCCESS;
 }
 
-/* All ranks: what was committed before it can be read after it. */
 static ulyx_status_t
-pmix_fence(struct uli_pmix *pmix, uli_deadline_t deadline)
+pmix_fence_once(
+    struct uli_pmix *pmix, uli_deadline_t deadline, pmix_status_t *result_p)
 {
     struct request *request = new_request();
     if (!request)
@@ -282,12 +286,30 @@ pmix_fence(struct uli_pmix *pmix, uli_deadline_t deadline)
     strcpy(request->collect.key, PMIX_COLLECT_DATA);
     request->collect.value.type = PMIX_BOOL;
     request->collect.value.data.flag = true;
-    pmix_status_t result =
+    *result_p =
         pmix->fence_nb(NULL, 0, &request->collect, 1, take_fence, request);
     ulyx_status_t status =
-        pmix_finish(pmix, request, result, "waiting for all ranks", deadline);
+        pmix_await(request, "waiting for all ranks", deadline, result_p);
     request_unref(request);
     return status;
+}
+
+/* All ranks: what was committed before it can be read after it. Where a rank's
+ * connection ends, PMIx's server counts it out of the fences that others are
+ * in, even if MPI_Finalize ended it and the rank is back soon. Such a fence
+ * ends in PARTIAL_SUCCESS for all who are in it, and they go into the next. */
+static ulyx_status_t
+pmix_fence(struct uli_pmix *pmix, uli_deadline_t deadline)
+{
+    pmix_status_t result;
+    bool again;
+    do {
+        ULI_TRY(pmix_fence_once(pmix, deadline, &result));
+        again = result == PMIX_ERR_PARTIAL_SUCCESS;
+    } while (again && !uli_deadline_over(deadline));
+    return result == PMIX_SUCCESS
+               ? ULYX_SUCCESS
+               : pmix_failed(pmix, "waiting for all ranks", result);
 }
 
 static ulyx_status_t
@@ -302,8 +324,10 @@ pmix_fetch(struct uli_pmix *pmix, const char *key, char *value_p, size_t bytes,
     snprintf(request->key, sizeof(request->key), "%s", key);
     pmix_status_t result = pmix->get_nb(
         &request->root, request->key, NULL, 0, take_answer, request);
-    ulyx_status_t status = pmix_finish(
-        pmix, request, result, "reading the meeting point", deadline);
+    const char *what = "reading the meeting point";
+    ulyx_status_t status = pmix_await(request, what, deadline, &result);
+    if (!status && result != PMIX_SUCCESS)
+        status = pmix_failed(pmix, what, result);
     if (!status)
         snprintf(value_p, bytes, "%s", request->text);
     request_unref(request);
