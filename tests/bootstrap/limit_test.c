@@ -61,6 +61,19 @@ soft_limit_is_raised_for_strangers(void **state)
     assert_true(fds[KNOCKS - 1] >= 0);
 }
 
+/* Leaves so many numbers free, whatever gaps there are between those in use. */
+static void
+leave_files(int spare)
+{
+    int taken[2 * RANKS], last = 0;
+    for (int i = 0; i < spare; i++)
+        last = taken[i] = dup(0);
+    for (int i = 0; i < spare; i++)
+        close(taken[i]);
+    struct rlimit limit = {(rlim_t)last + 1, (rlim_t)last + 1};
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /* A root in a child that may open `spare` connections. */
 static pid_t
 fork_root(int spare, struct uli_endpoint *place_p)
@@ -83,11 +96,7 @@ fork_root(int spare, struct uli_endpoint *place_p)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (uli_root_start(&params, &root))
             _exit(1);
-        /* The lowest free number, then so many more. */
-        int next = dup(0);
-        close(next);
-        struct rlimit limit = {(rlim_t)(next + spare), (rlim_t)(next + spare)};
-        setrlimit(RLIMIT_NOFILE, &limit);
+        leave_files(spare);
         for (;;)
             pause();
     }
