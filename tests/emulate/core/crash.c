@@ -15,6 +15,7 @@ static const int signals[] = {SIGSEGV, SIGBUS};
 enum { SIGNALS = sizeof signals / sizeof signals[0] };
 static struct sigaction before[SIGNALS];
 static unsigned char handler_stack[STACK_BYTES];
+static stack_t stack_before;
 
 static void
 crash_report(const siginfo_t *info)
@@ -50,12 +51,19 @@ signal_handle(int number, siginfo_t *info, void *context)
     }
 }
 
-/* On the scheduler's thread. */
+/* On the scheduler's thread, which may have a stack of a sanitizer's for this:
+ * it wants to find it at the end. */
 void
 emu_crash_stack(void)
 {
     stack_t stack = {.ss_sp = handler_stack, .ss_size = sizeof handler_stack};
-    sigaltstack(&stack, NULL);
+    sigaltstack(&stack, &stack_before);
+}
+
+void
+emu_crash_stack_back(void)
+{
+    sigaltstack(&stack_before, NULL);
 }
 
 void

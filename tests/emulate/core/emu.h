@@ -254,6 +254,7 @@ void emu_progress(void);
 /* ---- core/crash.c ---- */
 void emu_crash_open(void);
 void emu_crash_stack(void);
+void emu_crash_stack_back(void);
 void emu_crash_close(void);
 
 /* ---- core/block.c, core/stall.c ---- */

@@ -308,7 +308,7 @@ emu_scheduler(void *unused)
     while (1) {
         bool idle = !emu.launch_count && !emu.op_count;
         if ((idle || atomic_load(&emu.incoming)) && !grids_collect())
-            return NULL;
+            break;
         if (emu.failed)
             emu_abort_all();
         emu_admit_blocks();
@@ -317,4 +317,6 @@ emu_scheduler(void *unused)
         if (!device_turn() && emu.launch_count)
             threads_stalled();
     }
+    emu_crash_stack_back();
+    return NULL;
 }
