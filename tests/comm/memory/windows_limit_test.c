@@ -14,6 +14,12 @@
 #include "support/ranks.h"
 #include "support/test.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
 /* ---- limits -------------------------------------------------------------- */
 
 /* Takes every descriptor but `spare`; the limit is set low before. */
@@ -149,13 +155,11 @@ static void
 a_peer_without_room_is_named(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    test_skip("a sanitizer's own memory does not fit the limit");
-#else
+    if (SANITIZED)
+        test_skip("a sanitizer's own memory does not fit the limit");
     struct shared *shared = shared_new(RANKS);
     assert_int_equal(ranks_run_processes(RANKS, space_body, shared, 40), 0);
     shared_free(shared);
-#endif
 }
 
 /* Signals that interrupt every call, a thousand a second. */
