@@ -44,9 +44,12 @@ target_compile_options(ulyx_flags INTERFACE
 if(ULYX_WERROR)
   ulyx_host_options(-Werror)
 endif()
+# A target with the property ULYX_PLAIN is linked with the sanitizers, but its
+# own accesses are not looked at.
 if(ULYX_SANITIZE)
-  ulyx_host_options(-fsanitize=${ULYX_SANITIZE} -fno-omit-frame-pointer
-    -fno-sanitize-recover=all)
+  set(plain $<BOOL:$<TARGET_PROPERTY:ULYX_PLAIN>>)
+  ulyx_host_options($<$<NOT:${plain}>:-fsanitize=${ULYX_SANITIZE}>
+    -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(ulyx_flags INTERFACE -fsanitize=${ULYX_SANITIZE})
 endif()
 if(ULYX_FUZZ)
@@ -128,6 +131,15 @@ function(ulyx_discover_cases name timeout labels serial)
     "ulyx_add_cases(\"${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name}\"\n"
     "  \"${list_file}\" ${timeout} \"${labels}\" ${serial})\n")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${include_file})
+endfunction()
+
+# Tests that a build with a sanitizer lacks, with the reason, for sanitize.sh:
+# ulyx_leave_out(REASON name...)
+function(ulyx_leave_out reason)
+  foreach(name IN LISTS ARGN)
+    set_property(GLOBAL APPEND_STRING PROPERTY ULYX_LEFT_OUT
+      "${name}: ${reason}\n")
+  endforeach()
 endfunction()
 
 # A test program again, as one test, over nodes that are made up of so many
