@@ -43,11 +43,16 @@ meeting_gather(struct meeting *m, size_t bytes)
     unsigned char *all = realloc(m->all, n * each + 1);
     bool ok = counts && outcomes && all;
 
-    m->all = all != NULL ? all : m->all;
-    ok = ok &&
-         uli_agree_gather(m->processes, ULI_CALL_BARRIER, ULYX_SUCCESS, m->mine,
-             (int64_t)each, (int64_t)each, m->all, counts, outcomes,
-             uli_deadline_in(m->processes->timeout_s)) == ULYX_SUCCESS;
+    m->all = all ? all : m->all;
+    const struct uli_gather gather = {.call = ULI_CALL_BARRIER,
+        .mine = m->mine,
+        .bytes = (int64_t)each,
+        .max_bytes = (int64_t)each,
+        .all_p = m->all,
+        .bytes_p = counts,
+        .status_p = outcomes,
+        .deadline = uli_deadline_in(m->processes->timeout_s)};
+    ok = ok && uli_agree_gather(m->processes, &gather) == ULYX_SUCCESS;
     free(counts);
     free(outcomes);
     return ok;
@@ -136,9 +141,9 @@ perf_run_connect(struct perf_run *run)
     if (o->cuda)
         params.memory_kind = ULYX_MEMORY_CUDA;
     run->comms = calloc((size_t)each, sizeof(*run->comms));
-    if (run->comms == NULL)
+    if (!run->comms)
         return PERF_INTERNAL;
-    if (run->launch.launcher == NULL) {
+    if (!run->launch.launcher) {
         run->nranks = each;
         status = ulyx_comm_create_local(each, &params, run->comms);
         return status == ULYX_SUCCESS ? PERF_OK : run_fail(run, status);

@@ -39,11 +39,16 @@ gather_main(void *context)
     int64_t *bytes = calloc(nranks, sizeof(*bytes));
     ulyx_status_t *outcomes = calloc(nranks, sizeof(*outcomes));
 
-    if (bytes != NULL && outcomes != NULL)
-        g->ok =
-            uli_agree_gather(g->comm, ULI_CALL_BARRIER, ULYX_SUCCESS, g->mine,
-                (int64_t)g->bytes, (int64_t)g->bytes, g->all, bytes, outcomes,
-                uli_deadline_in(g->comm->timeout_s)) == ULYX_SUCCESS;
+    const struct uli_gather gather = {.call = ULI_CALL_BARRIER,
+        .mine = g->mine,
+        .bytes = (int64_t)g->bytes,
+        .max_bytes = (int64_t)g->bytes,
+        .all_p = g->all,
+        .bytes_p = bytes,
+        .status_p = outcomes,
+        .deadline = uli_deadline_in(g->comm->timeout_s)};
+    if (bytes && outcomes)
+        g->ok = uli_agree_gather(g->comm, &gather) == ULYX_SUCCESS;
     free(bytes);
     free(outcomes);
     return NULL;
@@ -56,7 +61,7 @@ perf_gather(struct perf_rank *ranks, int count, const void *mine, size_t bytes,
     size_t room = (size_t)ranks[0].nranks * bytes;
     struct gathering *each = calloc((size_t)count, sizeof(*each));
     unsigned char *spare = calloc((size_t)count, room);
-    bool ok = each != NULL && spare != NULL;
+    bool ok = each && spare;
 
     for (int i = 0; ok && i < count; i++) {
         each[i] = (struct gathering){.comm = ranks[i].comm,
@@ -68,7 +73,7 @@ perf_gather(struct perf_rank *ranks, int count, const void *mine, size_t bytes,
     }
     if (ok)
         gather_main(&each[0]);
-    for (int i = 0; each != NULL && i < count; i++) {
+    for (int i = 0; each && i < count; i++) {
         if (each[i].started)
             pthread_join(each[i].thread, NULL);
         ok = ok && each[i].ok;

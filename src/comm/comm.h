@@ -286,19 +286,35 @@ enum uli_call {
 };
 const char *uli_call_name(enum uli_call call);
 
-/* Every rank gives bytes <= max_bytes and its own outcome; all_p[p * max_bytes]
- * gets rank p's bytes, bytes_p[p] their number, status_p[p] its outcome (a
- * rank that refuses its arguments takes part with its status and 0 bytes, so
- * that a local failure becomes everybody's; its text, which is the thread's
- * last error, goes along). With max_bytes 0 the outputs may
- * be NULL. Allocates nothing.
+/* What a rank gives to a gather, and where it wants what all give. */
+struct uli_gather {
+    enum uli_call call;
+    ulyx_status_t status; /* its own outcome so far */
+    const void *mine;
+    int64_t bytes, max_bytes; /* of mine; of any rank's */
+    /* [nranks], or NULL: rank p's bytes at p * max_bytes (not NULL where that
+     * is more than 0), their number, its outcome. */
+    void *all_p;
+    int64_t *bytes_p;
+    ulyx_status_t *status_p;
+    uli_deadline_t deadline;
+};
+/* Every rank gives its bytes and gets those of all. One that refuses its
+ * arguments takes part with its status and 0 bytes, so that a local failure
+ * becomes everybody's; its text, which is the thread's last error, goes along.
+ * Allocates nothing.
  * returns SUCCESS; ERR_MISMATCH (other call or sequence somewhere, same text
  * on all ranks, communicator usable); ERR_TIMEOUT naming the missing ranks
  * (fails the communicator); the communicator's failure. */
-ulyx_status_t uli_agree_gather(ulyx_comm_t *comm, enum uli_call call,
-    ulyx_status_t status, const void *mine, int64_t bytes, int64_t max_bytes,
-    void *all_p, int64_t *bytes_p, ulyx_status_t *status_p,
-    uli_deadline_t deadline);
+ulyx_status_t uli_agree_gather(
+    ulyx_comm_t *comm, const struct uli_gather *gather);
+/* Takes part in a gather to refuse it, for the outcome whose text is the
+ * thread's last error.
+ * returns the outcome with that text, also where ranks made different calls;
+ * where the gather itself fails that failure, with this rank's own cause at the
+ * end of its text. */
+ulyx_status_t uli_agree_refuse(ulyx_comm_t *comm, enum uli_call call,
+    ulyx_status_t outcome, uli_deadline_t deadline);
 /* What rank p, whose status in the last gather was no SUCCESS, refused for: its
  * status in words and its text. Before the next collective call of comm.
  * returns text_p. */

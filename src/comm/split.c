@@ -78,25 +78,16 @@ gather_parent(struct group *group, ulyx_status_t status, const void *mine,
     uli_recorder_end(&group->parent->control->recorder, group->recorded,
         ULYX_SUCCESS, uli_clock_ns());
     group->recorded = 0;
-    return uli_agree_gather(group->parent, group->call, status, mine,
-        (int64_t)bytes, (int64_t)bytes, all, group->sizes, group->outcomes,
-        deadline);
-}
-
-/* Takes part in the first gather only to refuse. */
-static ulyx_status_t
-split_refuse(
-    ulyx_comm_t *parent, ulyx_status_t outcome, uli_deadline_t deadline)
-{
-    char text[256];
-    ulyx_status_t status;
-
-    snprintf(text, sizeof(text), "%s", uli_error_text());
-    status = uli_agree_gather(parent, ULI_CALL_SPLIT, outcome, NULL, 0, 0, NULL,
-        NULL, NULL, deadline);
-    if (status != ULYX_SUCCESS && status != ULYX_ERR_MISMATCH)
-        return status;
-    return uli_error_pass(outcome, text);
+    return uli_agree_gather(
+        group->parent, &(struct uli_gather){.call = group->call,
+                           .status = status,
+                           .mine = mine,
+                           .bytes = (int64_t)bytes,
+                           .max_bytes = (int64_t)bytes,
+                           .all_p = all,
+                           .bytes_p = group->sizes,
+                           .status_p = group->outcomes,
+                           .deadline = deadline});
 }
 
 static unsigned char *
@@ -108,7 +99,7 @@ group_table(struct group *group, size_t bytes)
     if (all_bytes <= group->table_bytes)
         return group->table;
     larger = realloc(group->table, all_bytes);
-    if (larger == NULL)
+    if (!larger)
         return NULL;
     group->table = larger;
     group->table_bytes = all_bytes;
@@ -123,7 +114,7 @@ bootstrap_gather(struct uli_bootstrap *bootstrap, const void *mine,
     unsigned char *all = group_table(group, bytes);
     ulyx_status_t status;
 
-    if (all == NULL)
+    if (!all)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a gather");
     status = gather_parent(group, ULYX_SUCCESS, mine, bytes, all, deadline);
     /* A member whose creation has failed keeps step without a record. */
@@ -243,7 +234,7 @@ split_over(struct group *group, int32_t color, int32_t key,
                                              : CREATION_GATHERS),
                      deadline)
                : ULYX_SUCCESS;
-    if (status == ULYX_SUCCESS && kept != ULYX_SUCCESS && made != NULL) {
+    if (status == ULYX_SUCCESS && kept != ULYX_SUCCESS && made) {
         uli_comm_destroy(made);
         made = NULL;
     }
@@ -283,7 +274,8 @@ uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
         outcome = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a split");
         refuses = true;
     }
-    status = refuses ? split_refuse(comm, outcome, uli_deadline_in(timeout_s))
+    status = refuses ? uli_agree_refuse(comm, ULI_CALL_SPLIT, outcome,
+                           uli_deadline_in(timeout_s))
                      : split_over(&group, color, key, params, timeout_s, new_p);
     uli_recorder_end(
         &comm->control->recorder, group.recorded, status, uli_clock_ns());

@@ -202,24 +202,28 @@ dist_create_agree(ulyx_comm_t *comm, struct ulyx_dist_attention *dist,
 {
     size_t nranks = (size_t)comm->nranks;
     struct agreed mine = {0};
-    char text[256];
     struct agreed *all = calloc(nranks, sizeof(*all));
     int64_t *bytes = calloc(nranks, sizeof(*bytes));
     ulyx_status_t *statuses = calloc(nranks, sizeof(*statuses));
-    bool memory = all && bytes && statuses;
-    if (!memory && outcome == ULYX_SUCCESS)
+    const struct uli_gather gather = {.call = ULI_CALL_DIST_ATTENTION,
+        .mine = &mine,
+        .bytes = sizeof(mine),
+        .max_bytes = sizeof(mine),
+        .all_p = all,
+        .bytes_p = bytes,
+        .status_p = statuses,
+        .deadline = deadline};
+    ulyx_status_t status;
+    if (outcome == ULYX_SUCCESS && (!all || !bytes || !statuses))
         outcome = uli_error(
             ULYX_ERR_NO_MEMORY, "dist attention create: no memory to agree");
-    snprintf(text, sizeof(text), "%s", uli_error_text());
-    if (outcome == ULYX_SUCCESS)
+    if (outcome != ULYX_SUCCESS) {
+        status =
+            uli_agree_refuse(comm, ULI_CALL_DIST_ATTENTION, outcome, deadline);
+    } else {
         fill_agreed(dist, &mine);
-    ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_DIST_ATTENTION,
-        outcome, &mine, outcome == ULYX_SUCCESS ? (int64_t)sizeof(mine) : 0,
-        memory ? (int64_t)sizeof(mine) : 0, all, memory ? bytes : NULL,
-        memory ? statuses : NULL, deadline);
-    if (outcome != ULYX_SUCCESS &&
-        (status == ULYX_SUCCESS || status == ULYX_ERR_MISMATCH))
-        status = uli_error_pass(outcome, text);
+        status = uli_agree_gather(comm, &gather);
+    }
     if (status == ULYX_SUCCESS)
         status = check_peers(dist, all, bytes, statuses);
     if (status == ULYX_SUCCESS) {

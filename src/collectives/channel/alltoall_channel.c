@@ -218,24 +218,26 @@ channel_agree(ulyx_comm_t *comm, struct uli_channel *channel,
     ulyx_status_t outcome, const struct uli_channel_info *info,
     uli_deadline_t deadline)
 {
-    char text[256];
-    bool refuses = outcome != ULYX_SUCCESS;
     char reason[ULI_REFUSAL_TEXT_BYTES];
     ulyx_status_t *outcomes = calloc((size_t)comm->nranks, sizeof(*outcomes));
     int64_t *bytes = calloc((size_t)comm->nranks, sizeof(*bytes));
-    if (!refuses && (!outcomes || !bytes)) {
+    if (outcome == ULYX_SUCCESS && (!outcomes || !bytes))
         outcome = uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
-        refuses = true;
-    }
-    snprintf(text, sizeof(text), "%s", uli_error_text());
-    ulyx_status_t status =
-        refuses ? uli_agree_gather(comm, ULI_CALL_ALLTOALL_SETUP, outcome, NULL,
-                      0, 0, NULL, NULL, NULL, deadline)
-                : uli_agree_gather(comm, ULI_CALL_ALLTOALL_SETUP, ULYX_SUCCESS,
-                      info, sizeof(*info), sizeof(*info), channel->infos, bytes,
-                      outcomes, deadline);
-    for (int32_t p = 0; status == ULYX_SUCCESS && !refuses && p < comm->nranks;
-         p++)
+    ulyx_status_t status;
+    if (outcome != ULYX_SUCCESS)
+        status =
+            uli_agree_refuse(comm, ULI_CALL_ALLTOALL_SETUP, outcome, deadline);
+    else
+        status = uli_agree_gather(
+            comm, &(struct uli_gather){.call = ULI_CALL_ALLTOALL_SETUP,
+                      .mine = info,
+                      .bytes = sizeof(*info),
+                      .max_bytes = sizeof(*info),
+                      .all_p = channel->infos,
+                      .bytes_p = bytes,
+                      .status_p = outcomes,
+                      .deadline = deadline});
+    for (int32_t p = 0; status == ULYX_SUCCESS && p < comm->nranks; p++)
         if (outcomes[p] != ULYX_SUCCESS)
             status = uli_error(outcomes[p] == ULYX_ERR_NO_MEMORY
                                    ? ULYX_ERR_NO_MEMORY
@@ -244,8 +246,6 @@ channel_agree(ulyx_comm_t *comm, struct uli_channel *channel,
                 uli_agree_reason(comm, p, reason));
     free(outcomes);
     free(bytes);
-    if (refuses && status == ULYX_SUCCESS)
-        return uli_error_pass(outcome, text);
     return status;
 }
 

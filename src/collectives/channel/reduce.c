@@ -112,19 +112,18 @@ reduce_agree(ulyx_comm_t *comm, const struct uli_reduce_args *args,
     const struct agreed mine = {
         {args->kind, args->count, args->dtype, args->root}};
     uli_deadline_t deadline = uli_comm_step_deadline(comm);
-    char text[256];
-    if (s) {
-        ULI_TRY(uli_agree_gather(comm, ULI_CALL_REDUCE_SETUP, ULYX_SUCCESS,
-            &mine, sizeof(mine), sizeof(mine), s->all, s->bytes, s->statuses,
-            deadline));
-        return check_peers(comm, s);
-    }
-    snprintf(text, sizeof(text), "%s", uli_error_text());
-    ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_REDUCE_SETUP,
-        outcome, NULL, 0, 0, NULL, NULL, NULL, deadline);
-    if (status != ULYX_SUCCESS && status != ULYX_ERR_MISMATCH)
-        return status;
-    return uli_error_pass(outcome, text);
+    if (!s)
+        return uli_agree_refuse(comm, ULI_CALL_REDUCE_SETUP, outcome, deadline);
+    ULI_TRY(uli_agree_gather(
+        comm, &(struct uli_gather){.call = ULI_CALL_REDUCE_SETUP,
+                  .mine = &mine,
+                  .bytes = sizeof(mine),
+                  .max_bytes = sizeof(mine),
+                  .all_p = s->all,
+                  .bytes_p = s->bytes,
+                  .status_p = s->statuses,
+                  .deadline = deadline}));
+    return check_peers(comm, s);
 }
 
 /* ---- moving -------------------------------------------------------------- */

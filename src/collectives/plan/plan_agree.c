@@ -52,7 +52,9 @@ fields_walk(struct uli_agreed *list, const ulyx_plan_t *plan)
     for (int i = 0; i < ULI_TERMS; i++)
         uli_agreed_put(list, plan->terms[i], "%s", uli_term_names[i]);
     put_algo(list, plan);
-    uli_agreed_put(list, plan->slot_limit, "slot_bytes");
+    /* Without slots it is what a caller says who wants none. */
+    uli_agreed_put(
+        list, plan->slot_limit ? plan->slot_limit : -1, "slot_bytes");
     uli_agreed_put(list, (int64_t)uli_layout_table_hash(plan->layout),
         "the document tables' hash");
 }
@@ -158,19 +160,6 @@ take_records(ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
 
 /* ---- the round ----------------------------------------------------------- */
 
-static ulyx_status_t
-creation_refuse(
-    ulyx_comm_t *comm, ulyx_status_t outcome, uli_deadline_t deadline)
-{
-    char text[256];
-    snprintf(text, sizeof(text), "%s", uli_error_text());
-    ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, outcome,
-        NULL, 0, 0, NULL, NULL, NULL, deadline);
-    if (status != ULYX_SUCCESS && status != ULYX_ERR_MISMATCH)
-        return status;
-    return uli_error_pass(outcome, text);
-}
-
 ulyx_status_t
 uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan, ulyx_status_t outcome,
     uli_deadline_t deadline)
@@ -178,7 +167,7 @@ uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan, ulyx_status_t outcome,
     int64_t stride = max_record_bytes(comm->nranks);
     size_t nranks = (size_t)comm->nranks;
     if (outcome != ULYX_SUCCESS)
-        return creation_refuse(comm, outcome, deadline);
+        return uli_agree_refuse(comm, ULI_CALL_PLAN_CREATE, outcome, deadline);
     unsigned char *mine = calloc(1, (size_t)stride);
     unsigned char *all = calloc(nranks, (size_t)stride);
     int64_t *bytes = calloc(nranks, sizeof(*bytes));
@@ -188,11 +177,18 @@ uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan, ulyx_status_t outcome,
         status = uli_error(ULYX_ERR_NO_MEMORY,
             "no memory to compare plans (%lld bytes a rank)",
             (long long)stride);
-        status = creation_refuse(comm, status, deadline);
+        status = uli_agree_refuse(comm, ULI_CALL_PLAN_CREATE, status, deadline);
         goto out;
     }
-    status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, ULYX_SUCCESS, mine,
-        write_record(plan, mine), stride, all, bytes, statuses, deadline);
+    status = uli_agree_gather(
+        comm, &(struct uli_gather){.call = ULI_CALL_PLAN_CREATE,
+                  .mine = mine,
+                  .bytes = write_record(plan, mine),
+                  .max_bytes = stride,
+                  .all_p = all,
+                  .bytes_p = bytes,
+                  .status_p = statuses,
+                  .deadline = deadline});
     if (status == ULYX_SUCCESS)
         status = check_outcomes(comm, statuses);
     if (status == ULYX_SUCCESS)

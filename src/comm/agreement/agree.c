@@ -65,7 +65,7 @@ static bool
 all_arrived(void *context)
 {
     struct arrival *a = context;
-    bool sent = a->comm->remote == NULL || uli_nodes_drive(a->comm, a->round);
+    bool sent = !a->comm->remote || uli_nodes_drive(a->comm, a->round);
 
     for (; a->next < a->comm->nranks; a->next++) {
         if (uli_rounds_has(a->comm, ULI_ROUNDS_AGREE, a->next, a->round))
@@ -196,8 +196,8 @@ await_all(struct arrival *arrival, uli_deadline_t deadline)
             arrival, now + uli_min(left / STILL_PART, STILL_MAX_NS));
     if (left > 0 && status == ULYX_ERR_TIMEOUT)
         arrival_announce(arrival);
-    for (int i = 0; i < 2 && comm->remote != NULL && left > 0 &&
-                    status == ULYX_ERR_TIMEOUT;
+    for (int i = 0;
+         i < 2 && comm->remote && left > 0 && status == ULYX_ERR_TIMEOUT;
          i++, asking /= 2) {
         status = await_until(arrival, deadline - asking);
         if (status != ULYX_ERR_TIMEOUT)
@@ -221,7 +221,7 @@ arrival_fail_gone(struct arrival *arrival)
     struct uli_late late;
 
     ULI_TRY(uli_comm_check(comm)); /* why it left */
-    if (noted == NULL || !uli_late_take(noted, comm->nranks, &late))
+    if (!noted || !uli_late_take(noted, comm->nranks, &late))
         return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, arrival->gone,
             "%s: rank %d has destroyed its communicator handle", what,
             arrival->gone);
@@ -295,7 +295,7 @@ settle_calls(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
     for (int32_t p = 0; p < comm->nranks; p++)
         if (uli_rounds_read(comm, ULI_ROUNDS_AGREE, p, round)->call ==
                 ULI_CALL_ALLTOALL &&
-            comm->alltoall_skip != NULL) {
+            comm->alltoall_skip) {
             snprintf(text, sizeof(text), "%s", uli_error_text());
             comm->alltoall_skip(comm, deadline);
             return uli_error_pass(status, text);
@@ -305,40 +305,42 @@ settle_calls(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
 
 /* Takes chunk `at` of every rank's payload; returns the rounds needed. */
 static int64_t
-posts_collect(ulyx_comm_t *comm, uint64_t round, int64_t at, int64_t max_bytes,
-    unsigned char *all, int64_t *bytes_p, ulyx_status_t *status_p)
+posts_collect(ulyx_comm_t *comm, uint64_t round, int64_t at,
+    const struct uli_gather *gather)
 {
+    unsigned char *all = gather->all_p;
     int64_t longest = 0, chunk = uli_rounds_chunk(comm, ULI_ROUNDS_AGREE);
 
     for (int32_t p = 0; p < comm->nranks; p++) {
         const struct uli_agree_post *post =
             uli_rounds_read(comm, ULI_ROUNDS_AGREE, p, round);
-        int64_t total = uli_min((int64_t)post->total_bytes, max_bytes);
+        int64_t total = uli_min((int64_t)post->total_bytes, gather->max_bytes);
         int64_t take = uli_min(total - at, chunk);
 
         /* Rounds follow from what was announced, not from what is kept. */
         longest = uli_max(longest, (int64_t)post->total_bytes);
-        if (bytes_p != NULL)
-            bytes_p[p] = total;
-        if (status_p != NULL)
-            status_p[p] = post->status;
+        if (gather->bytes_p)
+            gather->bytes_p[p] = total;
+        if (gather->status_p)
+            gather->status_p[p] = post->status;
         if (take > 0)
-            memcpy(all + p * max_bytes + at, post->payload, (size_t)take);
+            memcpy(
+                all + p * gather->max_bytes + at, post->payload, (size_t)take);
     }
     return longest == 0 ? 1 : (longest + chunk - 1) / chunk;
 }
 
 static ulyx_status_t
-gather_rounds(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
-    const void *mine, int64_t bytes, int64_t max_bytes, void *all_p,
-    int64_t *bytes_p, ulyx_status_t *status_p, uli_deadline_t deadline)
+gather_rounds(ulyx_comm_t *comm, const struct uli_gather *gather)
 {
-    struct uli_agree_post header = {.call = call,
-        .status = status,
+    const unsigned char *mine = gather->mine;
+    int64_t bytes = gather->bytes;
+    struct uli_agree_post header = {.call = gather->call,
+        .status = gather->status,
         .sequence = comm->sequence,
         .total_bytes = (uint64_t)bytes};
     int64_t rounds = 1, chunk = uli_rounds_chunk(comm, ULI_ROUNDS_AGREE);
-    bool refuses = status != ULYX_SUCCESS && bytes == 0;
+    bool refuses = gather->status != ULYX_SUCCESS && bytes == 0;
     char reason[ULI_REFUSAL_BYTES] = "";
 
     if (refuses)
@@ -355,12 +357,11 @@ gather_rounds(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
                 uli_min((int64_t)strlen(reason), chunk));
         else
             uli_rounds_publish(comm, ULI_ROUNDS_AGREE, round, &header,
-                take > 0 ? (const unsigned char *)mine + at : NULL, take);
-        ULI_TRY(await_round(comm, call, round, deadline));
+                take > 0 ? mine + at : NULL, take);
+        ULI_TRY(await_round(comm, gather->call, round, gather->deadline));
         if (i == 0)
-            ULI_TRY(settle_calls(comm, call, round, deadline));
-        rounds =
-            posts_collect(comm, round, at, max_bytes, all_p, bytes_p, status_p);
+            ULI_TRY(settle_calls(comm, gather->call, round, gather->deadline));
+        rounds = posts_collect(comm, round, at, gather);
     }
     return ULYX_SUCCESS;
 }
@@ -379,9 +380,7 @@ uli_agree_reason(
 }
 
 ulyx_status_t
-uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
-    const void *mine, int64_t bytes, int64_t max_bytes, void *all_p,
-    int64_t *bytes_p, ulyx_status_t *status_p, uli_deadline_t deadline)
+uli_agree_gather(ulyx_comm_t *comm, const struct uli_gather *gather)
 {
     struct uli_recorder *recorder = &comm->control->recorder;
     uint64_t recorded;
@@ -389,19 +388,35 @@ uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
 
     ULI_TRY(uli_comm_check(comm));
     uli_board_enter(comm);
-    recorded =
-        uli_recorder_begin(recorder, &(struct uli_recorder_entry){.call = call,
-                                         .direction = -1,
-                                         .number = comm->sequence,
-                                         .begun_ns = uli_clock_ns()});
+    recorded = uli_recorder_begin(
+        recorder, &(struct uli_recorder_entry){.call = gather->call,
+                      .direction = -1,
+                      .number = comm->sequence,
+                      .begun_ns = uli_clock_ns()});
     atomic_store_explicit(
         &recorder->collectives, comm->sequence + 1, memory_order_relaxed);
     comm->agree_recorded = recorded;
-    outcome = gather_rounds(comm, call, status, mine, bytes, max_bytes, all_p,
-        bytes_p, status_p, deadline);
+    outcome = gather_rounds(comm, gather);
     comm->agree_recorded = 0;
     uli_recorder_end(recorder, recorded, outcome, uli_clock_ns());
     return outcome;
+}
+
+ulyx_status_t
+uli_agree_refuse(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t outcome,
+    uli_deadline_t deadline)
+{
+    const struct uli_gather refusal = {
+        .call = call, .status = outcome, .deadline = deadline};
+    char own[ULI_REFUSAL_TEXT_BYTES], text[2 * ULI_REFUSAL_TEXT_BYTES];
+
+    snprintf(own, sizeof(own), "%s", uli_error_text());
+    ulyx_status_t status = uli_agree_gather(comm, &refusal);
+    if (status == ULYX_SUCCESS || status == ULYX_ERR_MISMATCH)
+        return uli_error_pass(outcome, own);
+    snprintf(text, sizeof(text), "%.200s; this rank had refused: %s",
+        uli_error_text(), own);
+    return uli_error_pass(status, text);
 }
 
 uint64_t
@@ -438,6 +453,8 @@ uli_agree_join(ulyx_comm_t *comm, enum uli_call call, uint64_t number,
 ulyx_status_t
 uli_comm_barrier(ulyx_comm_t *comm)
 {
-    return uli_agree_gather(comm, ULI_CALL_BARRIER, ULYX_SUCCESS, NULL, 0, 0,
-        NULL, NULL, NULL, uli_deadline_in(comm->timeout_s));
+    const struct uli_gather nothing = {
+        .call = ULI_CALL_BARRIER, .deadline = uli_deadline_in(comm->timeout_s)};
+
+    return uli_agree_gather(comm, &nothing);
 }

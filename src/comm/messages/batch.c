@@ -55,7 +55,7 @@ int32_t
 uli_comm_batch_transport(const char *name)
 {
     const struct uli_tr_ops *transport;
-    for (int32_t n = 1; (transport = transport_at(n)) != NULL; n++)
+    for (int32_t n = 1; (transport = transport_at(n)); n++)
         if (strcmp(transport->name, name) == 0)
             return n;
     return 0;
@@ -79,8 +79,12 @@ batch_agree(ulyx_comm_t *comm, const struct hello *mine, struct hello *all,
     size_t why_bytes)
 {
     *outcome_p = ULYX_SUCCESS;
-    ULI_TRY(uli_agree_gather(comm, ULI_CALL_BATCH, ULYX_SUCCESS, mine,
-        sizeof(*mine), sizeof(*mine), all, NULL, NULL, deadline));
+    ULI_TRY(uli_agree_gather(comm, &(struct uli_gather){.call = ULI_CALL_BATCH,
+                                       .mine = mine,
+                                       .bytes = sizeof(*mine),
+                                       .max_bytes = sizeof(*mine),
+                                       .all_p = all,
+                                       .deadline = deadline}));
     for (int32_t p = 0; p < comm->nranks && *outcome_p == ULYX_SUCCESS; p++)
         if (all[p].status != ULYX_SUCCESS) {
             *outcome_p = (ulyx_status_t)all[p].status;
@@ -178,7 +182,7 @@ open_first(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
 {
     ulyx_status_t outcome = ULYX_ERR_UNSUPPORTED;
     size_t used = 0;
-    for (int32_t n = 1; (own->transport = transport_at(n)) != NULL; n++) {
+    for (int32_t n = 1; (own->transport = transport_at(n)); n++) {
         char why[256] = "";
         if (wanted && wanted != n)
             continue;

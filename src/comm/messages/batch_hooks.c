@@ -26,8 +26,13 @@ hook_gather(void *context, const void *mine, size_t bytes,
         return uli_error(
             ULYX_ERR_INTERNAL, "a batch gathers %zu bytes a rank", bytes);
     *all_p = own->addresses;
-    return uli_agree_gather(own->comm, ULI_CALL_BATCH, ULYX_SUCCESS, mine,
-        (int64_t)bytes, (int64_t)bytes, own->addresses, NULL, NULL, deadline);
+    return uli_agree_gather(
+        own->comm, &(struct uli_gather){.call = ULI_CALL_BATCH,
+                       .mine = mine,
+                       .bytes = (int64_t)bytes,
+                       .max_bytes = (int64_t)bytes,
+                       .all_p = own->addresses,
+                       .deadline = deadline});
 }
 
 static bool

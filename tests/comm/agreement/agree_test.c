@@ -64,9 +64,16 @@ gather_body(int rank, int nranks, void *context)
 
     for (int i = 0; i < ROUNDS && !failed; i++) {
         bytes_fill(mine, length_of(rank, i), rank, i);
-        status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, -rank, mine,
-            length_of(rank, i), MAX_BYTES, all, bytes, outcomes,
-            uli_deadline_in(20));
+        status = uli_agree_gather(
+            comm, &(struct uli_gather){.call = ULI_CALL_PLAN_CREATE,
+                      .status = -rank,
+                      .mine = mine,
+                      .bytes = length_of(rank, i),
+                      .max_bytes = MAX_BYTES,
+                      .all_p = all,
+                      .bytes_p = bytes,
+                      .status_p = outcomes,
+                      .deadline = uli_deadline_in(20)});
         failed = !ranks_expect(status == ULYX_SUCCESS) ||
                  !ranks_expect(round_is_right(i, all, bytes, outcomes));
     }

@@ -60,9 +60,16 @@ gather_body(int rank, int nranks, void *context)
         for (int64_t at = 0; at < length_of(rank, i); at++)
             mine[at] = byte_of(rank, i, at);
         memset(all, 0xA5, (size_t)nranks * MAX_BYTES);
-        status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, -rank, mine,
-            length_of(rank, i), MAX_BYTES, all, bytes, outcomes,
-            uli_deadline_in(60));
+        status = uli_agree_gather(
+            comm, &(struct uli_gather){.call = ULI_CALL_PLAN_CREATE,
+                      .status = -rank,
+                      .mine = mine,
+                      .bytes = length_of(rank, i),
+                      .max_bytes = MAX_BYTES,
+                      .all_p = all,
+                      .bytes_p = bytes,
+                      .status_p = outcomes,
+                      .deadline = uli_deadline_in(60)});
         right = ranks_expect(status == ULYX_SUCCESS) &&
                 ranks_expect(is_right(nranks, i, all, bytes, outcomes));
     }

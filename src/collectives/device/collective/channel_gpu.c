@@ -327,15 +327,16 @@ channel_gpu_agree(ulyx_comm_t *comm, ulyx_status_t outcome,
     uli_deadline_t deadline = uli_comm_step_deadline(comm);
     ulyx_status_t outcomes[ULI_COLLECTIVE_RANKS];
     int64_t bytes[ULI_COLLECTIVE_RANKS];
-    char text[256];
-    snprintf(text, sizeof(text), "%s", uli_error_text());
-    if (outcome != ULYX_SUCCESS) {
-        ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_ALLTOALL_SETUP,
-            outcome, NULL, 0, 0, NULL, NULL, NULL, deadline);
-        return status == ULYX_SUCCESS ? uli_error_pass(outcome, text) : status;
-    }
-    ULI_TRY(uli_agree_gather(comm, ULI_CALL_ALLTOALL_SETUP, ULYX_SUCCESS, mine,
-        sizeof(*mine), sizeof(*mine), infos, bytes, outcomes, deadline));
+    if (outcome != ULYX_SUCCESS)
+        return uli_agree_refuse(comm, ULI_CALL_ALLTOALL_SETUP, outcome, deadline);
+    ULI_TRY(uli_agree_gather(comm, &(struct uli_gather){.call = ULI_CALL_ALLTOALL_SETUP,
+                                       .mine = mine,
+                                       .bytes = sizeof(*mine),
+                                       .max_bytes = sizeof(*mine),
+                                       .all_p = infos,
+                                       .bytes_p = bytes,
+                                       .status_p = outcomes,
+                                       .deadline = deadline}));
     for (int32_t p = 0; p < comm->nranks; p++)
         if (outcomes[p] != ULYX_SUCCESS)
             return refused_by(comm, p, outcomes[p]);

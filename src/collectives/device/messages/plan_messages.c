@@ -189,8 +189,12 @@ messages_agree(
     if (!all)
         return uli_comm_fail(
             comm, ULYX_ERR_NO_MEMORY, comm->rank, "a plan by messages: no memory");
-    status = uli_agree_gather(comm, ULI_CALL_BATCH, ULYX_SUCCESS, &mine,
-        sizeof(mine), sizeof(mine), all, NULL, NULL, deadline);
+    status = uli_agree_gather(comm, &(struct uli_gather){.call = ULI_CALL_BATCH,
+                                        .mine = &mine,
+                                        .bytes = sizeof(mine),
+                                        .max_bytes = sizeof(mine),
+                                        .all_p = all,
+                                        .deadline = deadline});
     for (int32_t p = 0; status == ULYX_SUCCESS && p < comm->nranks; p++) {
         own->told[p] = all[p].place;
         if (all[p].status != ULYX_SUCCESS)
