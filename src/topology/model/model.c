@@ -79,16 +79,24 @@ flows_together(double a, double b)
     return cbrt(a * a * a + b * b * b);
 }
 
+/* Of a flow whose messages take so long for their bytes. */
+static double
+flow_occupancy(const struct uli_model_link *link, const struct uli_flow *flow,
+    double bytes_s)
+{
+    double each = fmax(link->send_s, link->gap_s);
+    double shared = flow->congestion * fmax(1, flow->idle);
+    return flow->messages * flows_together(each, shared * bytes_s);
+}
+
 double
 uli_model_occupancy(const struct uli_model *model, const struct uli_flow *flow)
 {
     const struct uli_model_link *link = &model->links[flow->class];
     if (flow->messages <= 0)
         return 0;
-    double each = fmax(link->send_s, link->gap_s);
     double bytes = uli_model_message_time(link, flow->bytes / flow->messages);
-    return flow->messages *
-           flows_together(each, flow->congestion * fmax(1, flow->idle) * bytes);
+    return flow_occupancy(link, flow, bytes);
 }
 
 /* For the latencies of a flow's windows. */
@@ -117,24 +125,47 @@ flow_time(
            link->receive_s;
 }
 
+/* How long all chunks of a flow keep its link busy, one of them `chunk_s`: what
+ * a message costs once, they cost once, but overheads each. */
+static double
+stream_occupancy(const struct uli_model *model, struct uli_flow flow,
+    double chunks, double chunk_s)
+{
+    if (flow.messages <= 0)
+        return 0;
+    const struct uli_model_link *link = &model->links[flow.class];
+    double whole = uli_model_message_time(link, flow.bytes / flow.messages);
+    return fmin(
+        chunks * chunk_s, chunks * flow_occupancy(link, &flow, whole / chunks));
+}
+
 struct phase_cost {
-    double time_s, busy_s;
+    double first_s; /* one chunk, from its first send to its last receive */
+    double rest_s;  /* the others after it, where nothing else is slower */
+    double busy_s;  /* all chunks */
     enum uli_model_class class;
 };
 
-/* One chunk of a phase: its slowest flow. */
+/* By the slowest flow of each. */
 static struct phase_cost
 evaluate_phase(
     const struct uli_model *model, const struct uli_phase *phase, double chunks)
 {
-    struct phase_cost cost = {0, 0, ULI_MODEL_NEAR};
+    struct phase_cost cost = {0, 0, 0, ULI_MODEL_NEAR};
     for (int32_t i = 0; i < phase->nflows; i++) {
         struct uli_flow flow = phase->flows[i];
+        if (flow.messages <= 0)
+            continue;
         flow.bytes /= chunks;
-        double busy = uli_model_occupancy(model, &flow);
-        double time = flow.messages > 0 ? flow_time(model, &flow, busy) : 0;
-        if (time > cost.time_s)
-            cost = (struct phase_cost){time, busy, flow.class};
+        double chunk = uli_model_occupancy(model, &flow);
+        double first = flow_time(model, &flow, chunk);
+        double all = stream_occupancy(model, phase->flows[i], chunks, chunk);
+        cost.first_s = fmax(cost.first_s, first);
+        cost.rest_s = fmax(cost.rest_s, all - chunk);
+        if (all > cost.busy_s) {
+            cost.busy_s = all;
+            cost.class = flow.class;
+        }
     }
     return cost;
 }
@@ -146,18 +177,18 @@ uli_model_evaluate(const struct uli_model *model,
     struct uli_prediction p = {
         model->launch_s + (schedule->leaves_node ? model->handoff_s : 0), 0,
         ULI_MODEL_NEAR, 0};
-    double chunks = schedule->chunks, slowest = 0;
+    double slowest = 0;
     for (int32_t i = 0; i < schedule->nphases; i++) {
         struct phase_cost cost =
-            evaluate_phase(model, &schedule->phases[i], chunks);
-        p.time_s += cost.time_s;
-        slowest = fmax(slowest, cost.busy_s);
-        if (cost.busy_s * chunks > p.busy_s) {
+            evaluate_phase(model, &schedule->phases[i], schedule->chunks);
+        p.time_s += cost.first_s;
+        slowest = fmax(slowest, cost.rest_s);
+        if (cost.busy_s > p.busy_s) {
             p.phase = i;
             p.class = cost.class;
-            p.busy_s = cost.busy_s * chunks;
+            p.busy_s = cost.busy_s;
         }
     }
-    p.time_s += (chunks - 1) * slowest;
+    p.time_s += slowest;
     *prediction_p = p;
 }

@@ -24,8 +24,20 @@
  * and is near the larger where one dominates; where both matter, messages
  * arrive unevenly and the larger alone is up to 29 % too short of what
  * simulations of the same schedules give (tests/topology/model_test.c,
- * perf/simulate). A phase ends with its slowest flow. With C chunks the phases
- * form a pipeline: each once for one chunk, and C - 1 times the slowest.
+ * perf/simulate). A phase ends with its slowest flow.
+ *
+ * With C chunks the phases form a pipeline: each once for one chunk, and then
+ * the rest of the slowest. A measured time of B / C bytes has costs in it that
+ * a message has once (a handshake, a wake, the first fill of buffers) and that
+ * those which follow on the same link do not have again. What C of them take is
+ * therefore the time of one message of all B bytes, with the overheads of C; or
+ * C times one chunk's, where long messages are the dearer ones:
+ *
+ *     stream    = min(C occupancy(B / C), C ((k o)^3 + (kappa B/C
+ * G(B/k))^3)^(1/3)) time      = sum over phases of a chunk's + max over phases
+ * of (stream - occupancy(B / C))
+ *
+ * On a link of one rate both are the same.
  */
 #ifndef ULI_TOPOLOGY_MODEL_MODEL_H
 #define ULI_TOPOLOGY_MODEL_MODEL_H
