@@ -13,7 +13,9 @@
 #include <string.h>
 
 #include "base/settings.h"
+#include "base/text.h"
 #include "info.h"
+#include "info_goal.h"
 #include "info_machine.h"
 #include "info_options.h"
 #include "ulyx/ulyx.h"
@@ -99,17 +101,17 @@ options_settle(struct options *o)
         return info_reject(name,
             "--operation %s: expected s2h, h2s, s2h_adj, h2s_adj or all",
             o->direction);
-    if (o->local != NULL)
+    if (o->local)
         parse_local(o->local, &o->shape.local);
-    if (o->machine != NULL && strcmp(o->machine, "here") != 0)
+    if (o->machine && strcmp(o->machine, "here") != 0)
         return info_reject(name, "--machine %s: expected here", o->machine);
-    if (o->export != NULL && strcmp(o->export, "goal") != 0)
+    if (o->export && strcmp(o->export, "goal") != 0)
         return info_reject(name, "--export %s: expected goal", o->export);
-    if (o->output != NULL && o->export == NULL)
+    if (o->output && !o->export)
         return info_reject(name, "--output wants --export goal");
-    if (o->csv + o->json + (o->export != NULL) > 1)
+    if (o->csv + o->json + !!o->export > 1)
         return info_reject(name, "--csv, --json and --export exclude another");
-    if (o->export != NULL && o->nnodes * o->nseqs > 1)
+    if (o->export && o->nnodes * o->nseqs > 1)
         return info_reject(name, "--export wants one number of nodes and S");
     return -1;
 }
@@ -296,10 +298,10 @@ static ulyx_status_t
 print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
     const struct uli_choice *c)
 {
-    printf("%d ranks, %d nodes of %d; a rank receives at most %.3f MB of q, k "
-           "and v\n  ",
-        x->nranks, x->nodes, x->ranks_per_node,
-        info_received_bytes(x, ULYX_SEQ_TO_HEAD) * 1e-6);
+    printf("%d rank%s, %d node%s of %d; a rank receives at most %.3f MB of q, "
+           "k and v\n  ",
+        x->nranks, uli_plural(x->nranks), x->nodes, uli_plural(x->nodes),
+        x->ranks_per_node, info_received_bytes(x, ULYX_SEQ_TO_HEAD) * 1e-6);
     print_estimate(&planner->model, x, &c->best);
     printf("    chosen: %s\n", c->reason);
     for (int algo = 0; algo < ULI_ALGOS; algo++) {
@@ -334,22 +336,21 @@ export_goal(const struct uli_demand *x, const struct uli_estimate *e,
     const struct uli_planner *planner, const char *path)
 {
     int direction = 0;
-    FILE *file = path != NULL ? fopen(path, "we") : stdout;
+    FILE *file = path ? fopen(path, "we") : stdout;
     ulyx_status_t status;
 
-    if (file == NULL) {
+    if (!file) {
         fprintf(stderr, "ulyx_info: %s: %s\n", path, strerror(errno));
         return ULYX_ERR_SYSTEM;
     }
     while (!(x->directions >> direction & 1))
         direction++;
-    status = uli_schedule_write_goal(
-        x, direction, e->algo, planner->model.peers, file);
-    if (path != NULL && fclose(file) != 0 && status == ULYX_SUCCESS)
+    status = info_write_goal(x, direction, e->algo, planner->model.peers, file);
+    if (path && fclose(file) != 0 && status == ULYX_SUCCESS)
         status = ULYX_ERR_SYSTEM;
     if (status != ULYX_SUCCESS)
         fprintf(stderr, "ulyx_info: %s: not written\n",
-            path != NULL ? path : "the schedule");
+            path ? path : "the schedule");
     return status;
 }
 
@@ -367,18 +368,18 @@ planner_prepare(struct options *o, struct uli_settings *settings,
     uli_model_defaults(model);
     memset(&planner->tuning, 0, sizeof(planner->tuning));
     uli_planner_obey(planner, settings);
-    if (status == ULYX_SUCCESS && o->machine != NULL)
+    if (status == ULYX_SUCCESS && o->machine)
         status = uli_topology_load(settings, &t);
-    if (t != NULL) {
+    if (t) {
         info_machine_rates(t, model);
-        if (o->local == NULL)
+        if (!o->local)
             o->shape.local = info_machine_local(t);
         uli_topology_free(t);
     }
     if (status == ULYX_SUCCESS && path[0] != 0)
         status = uli_tuning_read(path, model, &planner->tuning, NULL, NULL);
-    if (o->algo ==
-        NULL) /* batch transports of device memory are none of the model's */
+    if (!o->algo) /* batch transports of device memory are none of the model's
+                   */
         o->algo = uli_algo_parse(settings->algo, &algo) ? settings->algo : "";
     return status;
 }
@@ -391,7 +392,7 @@ predict_one(const struct options *o, const struct uli_planner *planner,
     struct uli_choice choice;
     ulyx_status_t status = uli_choose(planner, x, o->algo, &choice);
 
-    if (status == ULYX_SUCCESS && o->export != NULL)
+    if (status == ULYX_SUCCESS && o->export)
         return export_goal(x, &choice.best, planner, o->output);
     return status == ULYX_SUCCESS ? print_prediction(planner, x, &choice)
                                   : status;
@@ -413,9 +414,8 @@ options_predict(const struct options *o, const struct uli_planner *planner,
         if (status != ULYX_SUCCESS)
             return status;
         x.directions = o->directions;
-        status = sweep == NULL
-                     ? predict_one(o, planner, &x)
-                     : info_sweep_add(sweep, planner, &shape, &x, o->algo);
+        status = !sweep ? predict_one(o, planner, &x)
+                        : info_sweep_add(sweep, planner, &shape, &x, o->algo);
         uli_demand_destroy(&x);
     }
     return status;
@@ -452,7 +452,7 @@ info_predict(int argc, char **argv)
             &sweep);
     if (status == ULYX_SUCCESS)
         status = options_predict(&o, &planner, sweep);
-    if (sweep != NULL)
+    if (sweep)
         info_sweep_close(sweep);
     return info_finish(status);
 }

@@ -365,7 +365,7 @@ one_row_is_plain_and_one_safe(void **state)
         enum uli_algo parsed;
         assert_true(uli_algo_parse(uli_algo_name(algo), &parsed));
         assert_int_equal(parsed, algo);
-        assert_true(row->build && row->messages && row->write);
+        assert_true(row->build != NULL);
         assert_true(!row->stream_bytes == !row->chunk_bytes);
         plain += (row->traits & ULI_SCHEDULE_PLAIN) != 0;
         safe += (row->traits & ULI_SCHEDULE_SAFE) != 0;

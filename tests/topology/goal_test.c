@@ -7,7 +7,7 @@
 #include <string.h>
 #include "support/random.h"
 #include "support/test.h"
-#include "topology/model/schedule.h"
+#include "info_goal.h"
 
 enum { RANKS = 24, TAGS = 3 };
 
@@ -65,7 +65,7 @@ goal_check(const struct uli_demand *x, int direction, enum uli_algo algo,
     uli_model_defaults(&model);
     assert_status(
         uli_schedule_build(x, direction, &model, algo, 1, &schedule), 0);
-    assert_status(uli_schedule_write_goal(x, direction, algo, peers, file), 0);
+    assert_status(info_write_goal(x, direction, algo, peers, file), 0);
     fclose(file);
     read_goal(text, t);
     assert_int_equal(t->nranks, x->nranks);
@@ -196,8 +196,8 @@ large_files_are_refused(void **state)
     struct uli_demand_shape shape = {
         1024, 8, 8192, 1, 8192, 8192, 1, 1, ULI_MODEL_NEAR};
     assert_status(uli_demand_create(&shape, &x), 0);
-    assert_status(uli_schedule_write_goal(
-                      &x, ULYX_SEQ_TO_HEAD, ULI_ALGO_DIRECT, 8, stderr),
+    assert_status(
+        info_write_goal(&x, ULYX_SEQ_TO_HEAD, ULI_ALGO_DIRECT, 8, stderr),
         ULYX_ERR_INVALID_ARGUMENT);
     uli_demand_destroy(&x);
 }
@@ -212,8 +212,7 @@ full_disks_are_reported(void **state)
     if (!file)
         test_skip("no /dev/full");
     assert_status(uli_demand_create(&shape, &x), 0);
-    assert_status(
-        uli_schedule_write_goal(&x, ULYX_SEQ_TO_HEAD, ULI_ALGO_HIER, 8, file),
+    assert_status(info_write_goal(&x, ULYX_SEQ_TO_HEAD, ULI_ALGO_HIER, 8, file),
         ULYX_ERR_SYSTEM);
     fclose(file);
     uli_demand_destroy(&x);

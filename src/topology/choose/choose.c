@@ -9,6 +9,7 @@
 #include "topology/model/schedule_model.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { PARTS_MAX = 16 };

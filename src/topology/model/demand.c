@@ -42,7 +42,8 @@ demand_shape_check(const struct uli_demand_shape *shape)
             shape->nodes, shape->ranks_per_node, ULI_DEMAND_RANKS_MAX);
     if (shape->heads % shape->kv_heads)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%" PRId64 " heads are not a multiple of %" PRId64 " KV heads",
+            "heads is %" PRId64 ", must be a multiple of kv_heads (%" PRId64
+            ")",
             shape->heads, shape->kv_heads);
     return ULYX_SUCCESS;
 }

@@ -11,6 +11,7 @@
 #include "topology/model/schedule_model.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"

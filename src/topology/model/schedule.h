@@ -19,7 +19,6 @@
 #ifndef ULI_TOPOLOGY_MODEL_SCHEDULE_H
 #define ULI_TOPOLOGY_MODEL_SCHEDULE_H
 
-#include <stdio.h>
 #include "base/schedules.h"
 #include "topology/model/demand.h"
 
@@ -43,11 +42,5 @@ ulyx_status_t uli_schedule_build(const struct uli_demand *demand,
 struct uli_chunk_limits {
     int64_t chunk_bytes, flight_bytes;
 };
-
-/* Every message of the direction's schedule in GOAL, the input of LogGOPSim and
- * ATLAHS; peers: as the model's.
- * Errors: INVALID_ARGUMENT for more than 2^24 messages, NO_MEMORY, SYSTEM. */
-ulyx_status_t uli_schedule_write_goal(const struct uli_demand *demand,
-    ulyx_direction_t direction, enum uli_algo algo, int64_t peers, FILE *file);
 
 #endif

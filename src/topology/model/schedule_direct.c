@@ -6,7 +6,6 @@
 #include "topology/model/schedule_model.h"
 
 #include <math.h>
-#include <string.h>
 
 /* ---- flows --------------------------------------------------------------- */
 
@@ -62,54 +61,14 @@ direct_build(const struct uli_schedule_builder *b, struct uli_schedule *s)
     uli_phase_set(&s->phases[0], uli_algo_name(b->algo), flows, 4);
 }
 
-/* ---- GOAL ---------------------------------------------------------------- */
-
-static int64_t
-pair_bytes(const struct uli_goal_writer *w, int32_t from, int32_t to)
-{
-    return uli_holding_all(&w->f.from, from) * uli_holding_all(&w->f.to, to);
-}
-
-/* Pairwise: a send to another node waits for what came from the rank that is
- * w->peers such steps before; 0 is direct. */
-static void
-direct_write(struct uli_goal_writer *w, int32_t r)
-{
-    const struct uli_demand *x = w->x;
-    int64_t away = 0;
-    memset(w->window, 0, (size_t)(w->peers + 1) * sizeof(*w->window));
-    for (int32_t step = 1; step < x->nranks; step++) {
-        int32_t to = (r + step) % x->nranks;
-        int32_t from = (r - step + x->nranks) % x->nranks;
-        bool gated = w->peers > 0 && x->node[to] != x->node[r];
-        int64_t *earlier = &w->window[gated ? away % w->peers : 0];
-        w->gate = gated ? *earlier : 0;
-        uli_goal_send(w, pair_bytes(w, r, to), to, ULI_GOAL_GATHER);
-        uli_goal_receive(w, pair_bytes(w, from, r), from, ULI_GOAL_GATHER);
-        if (gated)
-            *earlier = w->label;
-        away += gated;
-    }
-}
-
-static int64_t
-direct_messages(const struct uli_demand *x)
-{
-    return x->nranks;
-}
-
 /* ---- the rows ------------------------------------------------------------ */
 
 const struct uli_schedule_model uli_model_of_direct = {
     .traits = ULI_SCHEDULE_PLAIN | ULI_SCHEDULE_BURSTS,
     .build = direct_build,
-    .messages = direct_messages,
-    .write = direct_write,
 };
 
 const struct uli_schedule_model uli_model_of_pairwise = {
     .traits = ULI_SCHEDULE_SAFE | ULI_SCHEDULE_LIMITS_PEERS,
     .build = direct_build,
-    .messages = direct_messages,
-    .write = direct_write,
 };

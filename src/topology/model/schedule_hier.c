@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include "base/size.h"
 #include "topology/model/schedule_model.h"
 
@@ -130,90 +131,6 @@ uli_hier_chunk_bytes(const struct uli_demand *x,
     return uli_max(chunk / MIN_CHUNK_BYTES * MIN_CHUNK_BYTES, MIN_CHUNK_BYTES);
 }
 
-/* ---- GOAL ---------------------------------------------------------------- */
-
-/* Does rank `from` send to `to`, of another node, by wire? */
-static bool
-is_rail_peer(const struct uli_demand *x, int32_t from, int32_t to)
-{
-    int32_t here = uli_demand_node_ranks(x, x->node[from]);
-    return x->place[to] % here == x->place[from];
-}
-
-/* The bytes that rank `from` hands to `to` of its node: to's own share, and
- * what `to` sends to other nodes. */
-static int64_t
-gathered_bytes(const struct uli_goal_writer *w, int32_t from, int32_t to)
-{
-    const struct uli_demand *x = w->x;
-    int64_t taken = uli_holding_all(&w->f.to, to);
-    int32_t step = uli_demand_node_ranks(x, x->node[to]);
-    for (int32_t n = 0; n < x->nodes; n++)
-        for (int32_t i = x->first[n] + x->place[to];
-             n != x->node[to] && i < x->first[n + 1]; i += step)
-            taken += uli_demand_carried(x, &w->f.to, x->members[i]);
-    return uli_holding_all(&w->f.from, from) * taken;
-}
-
-static int64_t
-wired_bytes(const struct uli_goal_writer *w, int32_t from, int32_t to)
-{
-    return w->carries[w->x->node[from]] *
-           uli_demand_carried(w->x, &w->f.to, to);
-}
-
-static int64_t
-spread_bytes(const struct uli_goal_writer *w, int32_t from, int32_t to)
-{
-    const struct uli_demand *x = w->x;
-    return (w->carries[x->nodes] - w->carries[x->node[to]]) *
-           uli_demand_handed(x, &w->f.to, from, to);
-}
-
-static void
-hier_write_wire(struct uli_goal_writer *w, int32_t r)
-{
-    const struct uli_demand *x = w->x;
-    for (int32_t n = 1; n < x->nodes; n++) {
-        int32_t node = (x->node[r] + n) % x->nodes;
-        for (int32_t i = x->first[node]; i < x->first[node + 1]; i++) {
-            int32_t peer = x->members[i];
-            if (is_rail_peer(x, r, peer))
-                uli_goal_send(w, wired_bytes(w, r, peer), peer, ULI_GOAL_WIRE);
-            if (is_rail_peer(x, peer, r))
-                uli_goal_receive(
-                    w, wired_bytes(w, peer, r), peer, ULI_GOAL_WIRE);
-        }
-    }
-}
-
-static void
-hier_write(struct uli_goal_writer *w, int32_t r)
-{
-    const struct uli_demand *x = w->x;
-    const int32_t *members = &x->members[x->first[x->node[r]]];
-    int32_t g = uli_demand_node_ranks(x, x->node[r]);
-    for (int32_t l = 1; l < g; l++) {
-        int32_t peer = members[(x->place[r] + l) % g];
-        uli_goal_send(w, gathered_bytes(w, r, peer), peer, ULI_GOAL_GATHER);
-        uli_goal_receive(w, gathered_bytes(w, peer, r), peer, ULI_GOAL_GATHER);
-    }
-    uli_goal_close_phase(w);
-    hier_write_wire(w, r);
-    uli_goal_close_phase(w);
-    for (int32_t l = 1; l < g; l++) {
-        int32_t peer = members[(x->place[r] + l) % g];
-        uli_goal_send(w, spread_bytes(w, r, peer), peer, ULI_GOAL_SPREAD);
-        uli_goal_receive(w, spread_bytes(w, peer, r), peer, ULI_GOAL_SPREAD);
-    }
-}
-
-static int64_t
-hier_messages(const struct uli_demand *x)
-{
-    return (int64_t)x->nodes + 2 * x->ranks_per_node;
-}
-
 /* ---- the row ------------------------------------------------------------- */
 
 const struct uli_schedule_model uli_model_of_hier = {
@@ -222,6 +139,4 @@ const struct uli_schedule_model uli_model_of_hier = {
     .build = hier_build,
     .stream_bytes = uli_hier_stream_bytes,
     .chunk_bytes = uli_hier_chunk_bytes,
-    .messages = hier_messages,
-    .write = hier_write,
 };

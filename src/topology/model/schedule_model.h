@@ -3,7 +3,7 @@
  * What the cost model and the choice know of a schedule: one row of a table,
  * one file each schedule (schedule_direct.c has two: pairwise is direct with a
  * limit of peers). Beside the row, what the files share: sums over the ranks of
- * a demand, the flow of the most loaded rank, and the writing of GOAL.
+ * a demand, and the flow of the most loaded rank.
  */
 #ifndef ULI_TOPOLOGY_MODEL_SCHEDULE_MODEL_H
 #define ULI_TOPOLOGY_MODEL_SCHEDULE_MODEL_H
@@ -70,31 +70,6 @@ void uli_builder_offer(const struct uli_schedule_builder *b,
 void uli_phase_set(struct uli_phase *phase_p, const char *name,
     const struct uli_longest_flow *flows, int32_t nflows);
 
-/* ---- GOAL (goal.c) ------------------------------------------------------- */
-
-enum uli_goal_phase { ULI_GOAL_GATHER, ULI_GOAL_WIRE, ULI_GOAL_SPREAD };
-
-struct uli_goal_writer {
-    const struct uli_demand *x;
-    struct uli_factors f;
-    int64_t peers; /* ranks of other nodes sent to at one time; 0: all */
-    FILE *file;
-    int64_t label;
-    int64_t gate;        /* label that sends require; 0 for none */
-    int64_t phase_first; /* label of the phase's first message */
-    int64_t *carries;    /* [nodes], then of all */
-    int64_t *window;     /* [peers], or [1] */
-};
-
-/* The next label: a message of rank r, which is being written, to or from the
- * peer. None of 0 bytes. */
-void uli_goal_send(
-    struct uli_goal_writer *w, int64_t bytes, int32_t to, enum uli_goal_phase);
-void uli_goal_receive(struct uli_goal_writer *w, int64_t bytes, int32_t from,
-    enum uli_goal_phase);
-/* What follows requires all messages of the phase that ends. */
-void uli_goal_close_phase(struct uli_goal_writer *w);
-
 /* ---- a schedule ---------------------------------------------------------- */
 
 /* What the choice must know about the schedule (choose.h). In the whole table
@@ -133,10 +108,6 @@ struct uli_schedule_model {
     int64_t (*chunk_bytes)(const struct uli_demand *demand,
         const struct uli_chunk_limits *limits, double stream_bytes,
         int32_t parts);
-    /* The most messages of a rank, as it is written. */
-    int64_t (*messages)(const struct uli_demand *demand);
-    /* Writes all messages of rank r. */
-    void (*write)(struct uli_goal_writer *w, int32_t r);
 };
 
 const struct uli_schedule_model *uli_schedule_model_of(enum uli_algo algo);
