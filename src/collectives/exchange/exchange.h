@@ -60,11 +60,11 @@
 #include "collectives/kernels/copy.h"
 #include "collectives/exchange/request.h"
 #include "collectives/exchange/ring_pool.h"
+#include "collectives/layout/layout.h"
 #include "comm/comm.h"
 #include "ulyx/reshuffle.h"
 
 enum {
-    ULI_TENSORS = 8,
     /* Bytes moved between two looks at deadline and failure. */
     ULI_SPAN_BYTES = 4 << 20,
     ULI_STREAM_ALIGN = 16, /* items begin at multiples of it in a stream */

@@ -18,7 +18,7 @@
 #include "ulyx/types.h"
 #include "ulyx/reshuffle.h"
 
-enum { ULI_MAX_PARTS = 8, ULI_MAX_TENSORS = 8 };
+enum { ULI_MAX_PARTS = 8, ULI_TENSORS = 8 /* at most */ };
 
 struct uli_shape_part {
     int32_t axis, kind, order;
@@ -44,7 +44,7 @@ struct uli_shape {
     int64_t batch, heads;
     int32_t nparts, ntensors;
     struct uli_shape_part parts[ULI_MAX_PARTS];
-    struct uli_shape_tensor tensors[ULI_MAX_TENSORS];
+    struct uli_shape_tensor tensors[ULI_TENSORS];
     const int64_t *head_splits; /* [nranks] or NULL */
     int32_t work_split;
     int32_t mask_kind, mask_align;

@@ -23,7 +23,7 @@
 typedef unsigned __int128 uli_u128;
 
 /* HEADS_QUERY, and HEADS_KV with each number of heads that the tensors have. */
-enum { ULI_MAX_FAMILIES = ULI_MAX_TENSORS + 2, ULI_TILE_KEYS = 128 };
+enum { ULI_MAX_FAMILIES = ULI_TENSORS + 2, ULI_TILE_KEYS = 128 };
 
 /* Spans of a sharded part, of all ranks in rank order: those of rank r are
  * span[start[r] .. start[r + 1]). Rows ascend within a rank, whatever the
@@ -108,9 +108,9 @@ struct uli_layout {
     bool has_docs_order;  /* a part is ZIGZAG_DOCS */
     bool max_local_given; /* max_local_rows is the caller's */
     int32_t nfamilies;
-    int32_t family_of[ULI_MAX_TENSORS];
+    int32_t family_of[ULI_TENSORS];
     struct uli_family_info family[ULI_MAX_FAMILIES];
-    bool shared[ULI_MAX_TENSORS]; /* any head on two ranks or more */
+    bool shared[ULI_TENSORS]; /* any head on two ranks or more */
     struct uli_tables bank[2];
     struct uli_tables *tables; /* the bank in use */
     struct uli_memory *memory;
@@ -139,7 +139,7 @@ void *uli_layout_reserve(
 #define ULI_TRY_RESERVE(layout, pointer, count)                                \
     do {                                                                       \
         (pointer) = uli_layout_reserve(layout, count, sizeof(*(pointer)));     \
-        if ((pointer) == NULL)                                                 \
+        if (!(pointer))                                                        \
             return (layout)->failure;                                          \
     } while (0)
 

@@ -39,8 +39,8 @@ struct oracle {
     /* [tensor] -> [((rank * heads + head) * batch + b) * axis rows + row]:
      * is it there, and where: the head's local number (HEADS) or the packed
      * row (PACKED); -1 = not there */
-    int64_t *place[ULI_MAX_TENSORS];
-    int64_t packed_rows[ULI_MAX_TENSORS][ORACLE_MAX_RANKS];
+    int64_t *place[ULI_TENSORS];
+    int64_t packed_rows[ULI_TENSORS][ORACLE_MAX_RANKS];
 };
 
 /* The axis that keys live on. */
