@@ -296,11 +296,6 @@ uli_hier_slot_of(const struct uli_hier *hier, int32_t local)
     return &hier->mailbox->slots[local];
 }
 
-/* ---- other ends (reshuffle_hier_failure.c) ------------------------------- */
-
-/* Ends the operation and returns true where a rank of the node has left the
- * call in its middle. */
-bool uli_hier_look_for_leavers(struct uli_hier *hier);
 /* Does the call wait for rank p? Ranks that only wait for others of this node
  * are not named. */
 bool uli_hier_missing(const struct uli_hier *hier, int32_t p);
@@ -355,20 +350,10 @@ bool uli_hier_rail_ended(
 void uli_hier_ring_node(const struct uli_hier *hier);
 bool uli_hier_sums(struct uli_hier *hier);
 
-/* ---- its life (plan_hier.c) ---------------------------------------------- */
+/* ---- its tables (plan_hier_build.c) -------------------------------------- */
 
 struct ulyx_plan;
-/* Before the agreement, with layout and own strides: nodes, streams, the
- * arena block. Errors: UNSUPPORTED (more chunks than a word
- * counts), NO_MEMORY, those of arenas. */
-ulyx_status_t uli_hier_create(struct ulyx_plan *plan);
-/* After it. Errors: INTERNAL, failing the communicator. */
-ulyx_status_t uli_hier_connect(struct ulyx_plan *plan);
-/* For the present document tables. */
-void uli_hier_rebuild(struct ulyx_plan *plan);
 /* Own strides of a direction have changed: boxes in their places. */
 void uli_hier_lay(struct ulyx_plan *plan, ulyx_direction_t direction);
-/* Frees all but the block. NULL is fine. */
-void uli_hier_destroy(struct uli_hier *hier);
 
 #endif

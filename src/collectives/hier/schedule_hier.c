@@ -2,13 +2,316 @@
  *
  * The hierarchical schedule as a row of the table: what crosses nodes is its
  * own (hier.h), what stays in one is the pairs'.
+ *
+ * The arena block of a rank, which anybody computes from the numbers of ranks
+ * alone (so nothing but its beginning is gathered):
+ *   mailbox   at the first rank of a node: slots of its ranks, then a message
+ *             from each other node
+ *   words     of the rails that the rank carries: those out by node and number,
+ *             those in by node, and one of its own node
+ * The staging of these rails, K places of a chunk each, in the same order,
+ * begins the memory that a call has (exchange_rings.c).
  */
 #include "collectives/exchange/exchange_schedule.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/size.h"
 #include "base/status.h"
 #include "collectives/hier/hier.h"
+#include "collectives/hier/plan_hier.h"
 #include "collectives/plan/plan.h"
+#include "comm/remote/remote.h"
+
+/* ---- the block ----------------------------------------------------------- */
+
+static int64_t
+message_bytes(const struct uli_hier_nodes *nodes, int32_t from)
+{
+    return (int64_t)sizeof(struct uli_hier_message) +
+           uli_round_up(2 * uli_nodes_size(nodes, from) *
+                            (int64_t)sizeof(struct uli_hier_record),
+               ULI_LINE);
+}
+
+/* Of the message from a node in the mailbox of another; from = nnodes: the end.
+ */
+static int64_t
+message_at(const struct uli_hier_nodes *nodes, int32_t node, int32_t from)
+{
+    int64_t at =
+        (int64_t)sizeof(struct uli_hier_mailbox) +
+        uli_nodes_size(nodes, node) * (int64_t)sizeof(struct uli_hier_slot);
+    for (int32_t n = 0; n < from; n++)
+        at += n == node ? 0 : message_bytes(nodes, n);
+    return at;
+}
+
+static int64_t
+flags_bytes(const struct uli_hier_nodes *nodes, int32_t node)
+{
+    return (int64_t)sizeof(struct uli_hier_flags) +
+           2 * uli_nodes_size(nodes, node) *
+               (int64_t)sizeof(struct uli_hier_flag);
+}
+
+/* Number of the rail among those that the rank carries; kind OWN: their last.
+ */
+static int32_t
+carried_index(const struct uli_hier_nodes *nodes, int32_t rank,
+    enum uli_hier_kind kind, int32_t node, int32_t rail)
+{
+    int32_t home = nodes->node[rank], size = uli_nodes_size(nodes, home);
+    int32_t count = 0;
+    for (int32_t n = 0; n < nodes->nnodes; n++)
+        for (int32_t j = nodes->local[rank];
+             n != home && j < uli_nodes_size(nodes, n); j += size) {
+            if (kind == ULI_HIER_OUT && n == node && j == rail)
+                return count;
+            count++;
+        }
+    for (int32_t n = 0; n < nodes->nnodes; n++) {
+        if (kind == ULI_HIER_IN && n == node)
+            return count;
+        count += n != home;
+    }
+    return count;
+}
+
+static int64_t
+rail_at(const struct uli_hier *h, int32_t rank, enum uli_hier_kind kind,
+    int32_t node, int32_t rail)
+{
+    const struct uli_hier_nodes *nodes = &h->nodes;
+    int32_t home = nodes->node[rank];
+    int64_t mailbox =
+        nodes->local[rank] == 0 ? message_at(nodes, home, nodes->nnodes) : 0;
+    return mailbox + carried_index(nodes, rank, kind, node, rail) *
+                         flags_bytes(nodes, home);
+}
+
+static int64_t
+block_bytes(const struct uli_hier *h, int32_t rank)
+{
+    return rail_at(h, rank, ULI_HIER_OWN, -1, -1) +
+           flags_bytes(&h->nodes, h->nodes.node[rank]);
+}
+
+/* Of this rank's rails. */
+static int64_t
+staging_bytes(const struct uli_hier *h, int64_t chunk_bytes)
+{
+    int64_t rails =
+        carried_index(&h->nodes, h->comm->rank, ULI_HIER_OWN, -1, -1) + 1;
+    return rails * ULI_HIER_CHUNKS * chunk_bytes;
+}
+
+/* ---- before the agreement ------------------------------------------------ */
+
+static void
+set_rail(struct uli_hier *h, enum uli_hier_kind kind, int32_t node,
+    int32_t index, int32_t begins, int32_t ends)
+{
+    struct uli_hier_rail *rail = &h->rails[h->nrails++];
+    rail->kind = kind;
+    rail->node = node;
+    rail->index = index;
+    rail->proxy = kind == ULI_HIER_OUT ? begins : ends;
+    rail->far = kind == ULI_HIER_OUT ? ends : begins;
+}
+
+/* Lane j from a node to another begins at local rank j mod size. */
+static void
+set_lanes(struct uli_hier *h)
+{
+    const struct uli_hier_nodes *nodes = &h->nodes;
+    for (int32_t n = 0; n < nodes->nnodes; n++) {
+        h->out_first[n] = h->nrails;
+        for (int32_t j = 0; n != h->node && j < uli_nodes_size(nodes, n); j++)
+            set_rail(h, ULI_HIER_OUT, n, j,
+                uli_nodes_rank(nodes, h->node, j % h->size),
+                uli_nodes_rank(nodes, n, j));
+    }
+    for (int32_t n = 0; n < nodes->nnodes; n++) {
+        h->in_first[n] = h->nrails;
+        for (int32_t j = 0; j < h->size; j++)
+            set_rail(h, n == h->node ? ULI_HIER_OWN : ULI_HIER_IN, n, j,
+                uli_nodes_rank(nodes, n, j % uli_nodes_size(nodes, n)),
+                uli_nodes_rank(nodes, h->node, j));
+    }
+}
+
+static ulyx_status_t
+find_nodes(struct uli_hier *h)
+{
+    const ulyx_comm_t *comm = h->comm;
+    int32_t *node = calloc((size_t)comm->nranks, sizeof(*node));
+    if (!node)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    for (int32_t p = 0; p < comm->nranks; p++)
+        node[p] = comm->peers[p].node;
+    ulyx_status_t status =
+        uli_nodes_create(comm->nranks, comm->nnodes, node, &h->nodes);
+    free(node);
+    ULI_TRY(status);
+    h->node = h->nodes.node[comm->rank];
+    h->local = h->nodes.local[comm->rank];
+    h->size = uli_nodes_size(&h->nodes, h->node);
+    return ULYX_SUCCESS;
+}
+
+static bool
+hier_allocate(struct uli_hier *h)
+{
+    size_t nnodes = (size_t)h->nodes.nnodes;
+    size_t rails = (size_t)h->nodes.nranks + nnodes * (size_t)h->size;
+    h->mails = calloc(nnodes, sizeof(*h->mails));
+    h->messages_there = calloc(nnodes, sizeof(*h->messages_there));
+    h->out_first = calloc(nnodes, sizeof(*h->out_first));
+    h->in_first = calloc(nnodes, sizeof(*h->in_first));
+    h->rails = calloc(rails, sizeof(*h->rails));
+    h->fixed_bytes = (int64_t)(rails * sizeof(*h->rails));
+    return h->mails && h->messages_there && h->out_first && h->in_first &&
+           h->rails;
+}
+
+static ulyx_status_t
+hier_create(struct ulyx_plan *plan)
+{
+    struct uli_hier *h = calloc(1, sizeof(*h));
+    if (!h)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    plan->exchange.schedule_state = h;
+    h->comm = plan->comm;
+    h->exchange = &plan->exchange;
+    h->layout = plan->layout;
+    ULI_TRY(find_nodes(h));
+    if (!hier_allocate(h))
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    set_lanes(h);
+    h->chunk_bytes = plan->schedule_chunk_bytes;
+    h->small_bytes = uli_min(h->chunk_bytes, ULI_SMALL_CHUNK_BYTES);
+    plan->exchange.rings.full.schedule_bytes = staging_bytes(h, h->chunk_bytes);
+    plan->exchange.rings.small.schedule_bytes =
+        staging_bytes(h, h->small_bytes);
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++)
+        if (plan->directions >> direction & 1)
+            ULI_TRY(uli_hier_build(plan, direction, &h->work[direction]));
+    ULI_TRY(uli_arena_alloc(h->comm, block_bytes(h, h->comm->rank), &h->block));
+    plan->info.schedule.window = h->block.window;
+    plan->info.schedule.offset = h->block.offset;
+    return ULYX_SUCCESS;
+}
+
+/* ---- after it ------------------------------------------------------------ */
+
+/* Bytes of a local rank's block, mapped here; NULL fails. */
+static char *
+address_mapped(
+    const struct ulyx_plan *plan, int32_t rank, int64_t at, int64_t bytes)
+{
+    const struct uli_hier *h = uli_hier_of(&plan->exchange);
+    const struct uli_address *block = &plan->ranks[rank].schedule;
+    if (rank == h->comm->rank)
+        return (char *)h->block.address + at;
+    return uli_window_address(
+        h->comm, rank, block->window, block->offset + at, bytes);
+}
+
+static bool
+connect_mailbox(const struct ulyx_plan *plan, struct uli_hier *h)
+{
+    const struct uli_hier_nodes *nodes = &h->nodes;
+    char *mailbox = address_mapped(plan, uli_nodes_rank(nodes, h->node, 0), 0,
+        message_at(nodes, h->node, nodes->nnodes));
+    h->mailbox = (struct uli_hier_mailbox *)mailbox;
+    for (int32_t n = 0; n < nodes->nnodes; n++) {
+        if (n == h->node)
+            continue;
+        h->mails[n] = (struct uli_hier_message *)(mailbox + message_at(nodes,
+                                                                h->node, n));
+        h->messages_there[n] =
+            plan->ranks[uli_nodes_rank(nodes, n, 0)].schedule;
+        h->messages_there[n].offset += message_at(nodes, n, h->node);
+    }
+    return mailbox != NULL;
+}
+
+static bool
+connect_rail(const struct ulyx_plan *plan, const struct uli_hier *h,
+    struct uli_hier_rail *rail)
+{
+    char *at = address_mapped(plan, rail->proxy,
+        rail_at(h, rail->proxy, rail->kind, rail->node, rail->index),
+        flags_bytes(&h->nodes, h->node));
+    if (!at)
+        return false;
+    rail->words = (struct uli_hier_flags *)at;
+    rail->filled = rail->words->counts;
+    rail->taken = rail->filled + h->size;
+    rail->place = carried_index(
+        &h->nodes, rail->proxy, rail->kind, rail->node, rail->index);
+    if (rail->kind == ULI_HIER_OWN)
+        return true;
+    /* What goes out here comes in there, from this node, and conversely. */
+    enum uli_hier_kind there =
+        rail->kind == ULI_HIER_OUT ? ULI_HIER_IN : ULI_HIER_OUT;
+    rail->far_flags = plan->ranks[rail->far].schedule;
+    rail->far_flags.offset +=
+        rail_at(h, rail->far, there, h->node, rail->index);
+    rail->far_place =
+        carried_index(&h->nodes, rail->far, there, h->node, rail->index);
+    return true;
+}
+
+static ulyx_status_t
+hier_connect(struct ulyx_plan *plan)
+{
+    struct uli_hier *h = uli_hier_of(&plan->exchange);
+    bool good = connect_mailbox(plan, h);
+    int32_t p = uli_nodes_rank(&h->nodes, h->node, 0);
+    for (int32_t i = 0; good && i < h->nrails; i++) {
+        p = h->rails[i].proxy;
+        good = connect_rail(plan, h, &h->rails[i]);
+    }
+    if (good)
+        return ULYX_SUCCESS;
+    return uli_comm_fail(h->comm, ULYX_ERR_INTERNAL, p,
+        "plan create: the arena of rank %d is not mapped here", p);
+}
+
+static void
+hier_rebuild(struct ulyx_plan *plan)
+{
+    struct uli_hier *h = uli_hier_of(&plan->exchange);
+    h->broken = false;
+    h->table_bytes = 0;
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
+        if (!(plan->directions >> direction & 1))
+            continue;
+        uli_hier_free_work(h, &h->work[direction]);
+        if (uli_hier_build(plan, direction, &h->work[direction]) !=
+            ULYX_SUCCESS)
+            h->broken = true;
+    }
+}
+
+static void
+hier_free(struct uli_hier *h)
+{
+    if (!h)
+        return;
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++)
+        uli_hier_free_work(h, &h->work[direction]);
+    uli_nodes_destroy(&h->nodes);
+    free(h->mails);
+    free(h->messages_there);
+    free(h->out_first);
+    free(h->in_first);
+    free(h->rails);
+    free(h);
+}
 
 /* ---- the life of a plan -------------------------------------------------- */
 
@@ -37,7 +340,7 @@ hier_destroy(ulyx_comm_t *comm, void *state)
     struct uli_hier *hier = state;
     if (hier && comm && hier->block.address)
         uli_arena_free(comm, &hier->block);
-    uli_hier_destroy(hier);
+    hier_free(hier);
 }
 
 /* ---- what it carries ----------------------------------------------------- */
@@ -153,9 +456,9 @@ hier_describe(const struct ulyx_plan *plan, char *text_p, size_t text_bytes)
 
 const struct uli_schedule_ops uli_schedule_hier = {
     .applicable = hier_applicable,
-    .create = uli_hier_create,
-    .connect = uli_hier_connect,
-    .rebuild = uli_hier_rebuild,
+    .create = hier_create,
+    .connect = hier_connect,
+    .rebuild = hier_rebuild,
     .lay = uli_hier_lay,
     .leave = hier_leave,
     .idle = hier_idle,
