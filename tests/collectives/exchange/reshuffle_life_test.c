@@ -8,6 +8,8 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+#include "base/system/clock.h"
 #include "support/test.h"
 
 static int64_t
@@ -49,6 +51,21 @@ holdings_of(struct fixture *f)
     return h;
 }
 
+/* What a plan held may go a little later than the call that destroys it: a
+ * memory file when the last of the ranks has let go of it, a connection when
+ * its other end has closed. Gone it is before long, or it stays. */
+static struct holdings
+holdings_settled(struct fixture *f, int64_t files)
+{
+    uli_deadline_t deadline = uli_deadline_in(20);
+    struct holdings h = holdings_of(f);
+    while (h.files > files && !uli_deadline_over(deadline)) {
+        usleep(5000);
+        h = holdings_of(f);
+    }
+    return h;
+}
+
 /* Each round: made, used twice, ended; ranks run apart by up to a round. */
 static int
 rounds_body(int rank, int nranks, void *context)
@@ -75,9 +92,9 @@ plans_leave_nothing(void **state)
         struct holdings before = holdings_of(f);
         for (int i = 0; i < 4; i++)
             fixture_run(f, rounds_body);
-        struct holdings after = holdings_of(f);
+        struct holdings after = holdings_settled(f, before.files);
         assert_int_equal(after.bytes, before.bytes);
-        assert_int_equal(after.files, before.files);
+        assert_true(after.files <= before.files);
         /* The C library maps what threads need as it sees fit, sanitizers
          * what they like. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
