@@ -1,18 +1,20 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# package_test.sh BUILD CONSUMER VERSION: the packages that cpack makes of this
-# build: named as Debian would, no file in two of them, together what is
+# package_test.sh BUILD CONSUMER VERSION LAUNCHERS: the packages that cpack makes
+# of this build: named as Debian would, no file in two of them, together what is
 # installed; unpacked somewhere they compile and run a user's program, and so
-# does the archive.
+# does the archive. Their ulyx_perf is started by srun where Slurm is installed.
 set -eu
 build=$1
 consumer=$2
 version=$3
+launchers=$4
 soversion=${version%.*}
 for tool in dpkg-deb dpkg-shlibdeps cpack; do
     command -v $tool >/dev/null || { echo "SKIPPED: no $tool"; exit 77; }
 done
-work=$(mktemp -d)
+# Not in /tmp, which the nodes of the test's Slurm have of their own.
+work=$(mktemp -d /var/tmp/ulyx-package-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
 fail()
@@ -73,4 +75,15 @@ use "$root/usr"
 mkdir "$work/archive"
 tar -xzf "$work/made/ulyx-$version-"*.tar.gz -C "$work/archive"
 use "$(echo "$work/archive"/*)"
+code=0
+python3 "$launchers" "$root/usr/bin" slurm test_every_mpi_type_on_one_node \
+    >"$work/log" 2>&1 || code=$?
+case $code in
+0) echo "ulyx_perf of the package ran under srun" ;;
+77) cat "$work/log" ;;
+*)
+    cat "$work/log"
+    fail "ulyx_perf of the package under srun"
+    ;;
+esac
 echo "$(wc -l <"$work/files") files in three packages"

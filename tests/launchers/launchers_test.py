@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""launchers_test.py BIN LAUNCHER: a launcher (slurm, mpirun, hydra, torchrun) starts the
-tools. Ends with 77 and the reason where the launcher is not here. ULYX_LAUNCHERS=all
-runs every combination, otherwise one of each kind."""
+"""launchers_test.py BIN LAUNCHER [CASE ...]: a launcher (slurm, mpirun, hydra, torchrun)
+starts the tools, in these cases or all. Ends with 77 and the reason where the launcher
+is not here. ULYX_LAUNCHERS=all runs every combination, otherwise one of each kind."""
 import os
 import re
 import shutil
@@ -243,5 +243,6 @@ if __name__ == "__main__":
     if why:
         print(f"skipped: {LAUNCHER}: {why}")
         sys.exit(SKIP)
-    suite = unittest.defaultTestLoader.loadTestsFromTestCase(case)
+    suite = unittest.TestSuite(map(case, sys.argv[3:])) if sys.argv[3:] else \
+        unittest.defaultTestLoader.loadTestsFromTestCase(case)
     sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())
