@@ -36,7 +36,7 @@ bool
 perf_launch_needed(
     const struct perf_options *options, const ulyx_launch_t *launch)
 {
-    if (launch->launcher != NULL)
+    if (launch->launcher)
         return launch->nranks == 1 && options->procs > 1;
     return options->procs > 1 || options->vs[PERF_VS_MPI];
 }
@@ -85,7 +85,7 @@ exec_mpirun(const struct perf_options *options, int argc, char **argv)
         free(words);
         return no_mpi();
     }
-    if (words == NULL)
+    if (!words)
         return PERF_INTERNAL;
     snprintf(
         count, sizeof(count), "%d", options->procs > 0 ? options->procs : 1);
@@ -126,6 +126,8 @@ start_one(int rank, int procs, const char *job, char **argv)
     setenv("ULYX_JOB", job, 1);
     unsetenv("ULYX_COMM_ID");
     execv("/proc/self/exe", argv);
+    fprintf(stderr, "ulyx_perf: rank %d of --procs: /proc/self/exe: %s\n", rank,
+        strerror(errno));
     _exit(PERF_INTERNAL);
 }
 
@@ -209,7 +211,7 @@ processes_spawn(const struct perf_options *options, char **argv)
     pid_t *pids = calloc((size_t)options->procs, sizeof(*pids));
     int started = 0, worst;
 
-    if (pids == NULL || !job_name(job)) {
+    if (!pids || !job_name(job)) {
         free(pids);
         return PERF_LIBRARY;
     }
@@ -233,14 +235,14 @@ processes_spawn(const struct perf_options *options, char **argv)
 static bool
 path_writable(const char *option, const char *path)
 {
-    FILE *file = path != NULL ? fopen(path, "a") : NULL;
+    FILE *file = path ? fopen(path, "a") : NULL;
 
-    if (path != NULL && file == NULL)
+    if (path && !file)
         fprintf(
             stderr, "ulyx_perf: %s %s: %s\n", option, path, strerror(errno));
-    if (file != NULL)
+    if (file)
         fclose(file);
-    return path == NULL || file != NULL;
+    return !path || file;
 }
 
 int

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/rank_list.h"
+#include "base/text.h"
 #include "collectives/layout/layout.h"
 #include "comm/record/stall.h"
 #include "ulyx/ulyx.h"
@@ -44,11 +45,11 @@ info_rank_text(const struct info_rank *rank, char *text_p, size_t bytes)
 
     if (rank->absent) {
         snprintf(text_p, bytes, "has left no dump");
-    } else if (rank->call != NULL) {
+    } else if (rank->call) {
         call_text(rank->call, call, sizeof(call));
         snprintf(text_p, bytes, "in %s, for %.1f s", call,
             seconds_since(rank->call->begun_ns, rank->now_ns));
-    } else if (last != NULL) {
+    } else if (last) {
         call_text(last, call, sizeof(call));
         snprintf(text_p, bytes, "in no call; its last, %.1f s ago: %s (%s)",
             seconds_since(last->begun_ns, rank->now_ns), call,
@@ -109,7 +110,7 @@ rank_is_awaited(const void *context, int32_t rank)
     const struct info_found *found = context;
     const struct info_rank *other = found_at(found, rank);
 
-    return other != NULL && info_rank_waits_for(found->waiting, other);
+    return other && info_rank_waits_for(found->waiting, other);
 }
 
 void
@@ -127,7 +128,7 @@ rank_waits_for_it(const void *context, int32_t rank)
     const struct info_found *found = context;
     const struct info_rank *other = found_at(found, rank);
 
-    return other != NULL && info_rank_waits_for(other, found->waiting);
+    return other && info_rank_waits_for(other, found->waiting);
 }
 
 /* ---- groups of ranks in the same call ------------------------------------ */
@@ -136,13 +137,13 @@ rank_waits_for_it(const void *context, int32_t rank)
 static bool
 rank_call(const struct info_rank *rank, struct info_call *call_p)
 {
-    const struct uli_recorder_call *call = rank->call != NULL ? rank->call
+    const struct uli_recorder_call *call = rank->call ? rank->call
                                            : rank->copy.ncalls > 0
                                                ? &rank->copy.calls[0]
                                                : NULL;
 
     *call_p = (struct info_call){.inside = rank->call != NULL};
-    if (call != NULL)
+    if (call)
         call_p->call = *call;
     return call != NULL;
 }
@@ -163,7 +164,7 @@ call_has_rank(const void *context, int32_t rank)
     const struct info_rank *found = found_at(call->found, rank);
     struct info_call its;
 
-    if (found == NULL || found->absent)
+    if (!found || found->absent)
         return false;
     rank_call(found, &its);
     return calls_equal(call, &its);
@@ -190,7 +191,7 @@ info_found_group(const struct info_found *found, struct info_call **calls_p)
     struct info_call *calls = calloc((size_t)found->count + 1, sizeof(*calls));
     int count = 0;
 
-    if (calls == NULL)
+    if (!calls)
         return -1;
     for (int i = 0; i < found->count; i++) {
         struct info_call call;
@@ -247,7 +248,7 @@ rank_print_progress(const struct info_rank *rank)
     const struct uli_recorder_progress *progress = &rank->copy.progress;
     int shown = progress->npeers < MOST ? progress->npeers : MOST;
 
-    if (rank->call == NULL || progress->serial != rank->call->serial ||
+    if (!rank->call || progress->serial != rank->call->serial ||
         rank->call->call != ULI_CALL_RESHUFFLE || shown == 0)
         return;
     printf("; %s, misses", uli_recorder_stage_name(progress->stage));
@@ -418,10 +419,11 @@ info_found_print(struct info_found *found)
     printf("communicator \"%s\" %02x%02x%02x%02x: ", copy->name, copy->id[0],
         copy->id[1], copy->id[2], copy->id[3]);
     if (found->dumps)
-        printf("dumps of %d of %d ranks\n", found->count - found->absent,
-            copy->nranks);
+        printf("dumps of %d of %d rank%s\n", found->count - found->absent,
+            copy->nranks, uli_plural(copy->nranks));
     else
-        printf("%d of %d ranks are here\n", found->count, copy->nranks);
+        printf("%d of %d rank%s %s here\n", found->count, copy->nranks,
+            uli_plural(copy->nranks), copy->nranks == 1 ? "is" : "are");
     found_print_causes(found);
     for (int i = 0; i < found->count; i++)
         found_print_circle(found, i);

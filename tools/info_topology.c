@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/settings.h"
+#include "base/text.h"
 #include "info.h"
 #include "info_options.h"
 #include "topology/bind.h"
@@ -85,7 +86,7 @@ has_device(const struct uli_topology *t, const struct uli_topo_node *n)
         for (int32_t i = 0; i < uli_topology_count(t, kind); i++) {
             const struct uli_topo_node *at = uli_topology_node(t, kind, i);
 
-            while (at != NULL && at != n)
+            while (at && at != n)
                 at = uli_topology_parent(t, at);
             if (at == n)
                 return true;
@@ -152,16 +153,15 @@ print_binding(const struct uli_topology *t, const struct uli_rank_place *place)
     struct uli_binding binding;
     char pci[32];
 
-    for (int32_t i = 0; cores != NULL && i < count; i++)
+    for (int32_t i = 0; cores && i < count; i++)
         cores[i] = uli_topology_core_os_index(t, i);
-    if (gpu != NULL)
+    if (gpu)
         preference.gpu = uli_topo_pci_text(gpu->pci, pci, sizeof(pci));
-    else if (nic != NULL)
+    else if (nic)
         preference.nics = nic->name;
-    uli_binding_find(
-        t, &preference, cores, cores != NULL ? count : 0, &binding);
-    printf("    helpers%s: %s\n",
-        gpu == NULL && nic != NULL ? " (several nodes)" : "", binding.text);
+    uli_binding_find(t, &preference, cores, cores ? count : 0, &binding);
+    printf("    helpers%s: %s\n", !gpu && nic ? " (several nodes)" : "",
+        binding.text);
     free(cores);
 }
 
@@ -170,10 +170,10 @@ print_ranks(const struct uli_topology *t, int32_t ranks)
 {
     struct uli_rank_place *places = calloc((size_t)ranks, sizeof(*places));
 
-    if (places == NULL)
+    if (!places)
         return;
     uli_topology_place_ranks(t, ranks, places);
-    printf("%d ranks on this node%s\n", ranks,
+    printf("%d rank%s on this node%s\n", ranks, uli_plural(ranks),
         uli_topology_is_crowded(t, ranks) ? ", more than cores: waits do not "
                                             "spin"
                                           : "");

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/settings.h"
+#include "base/text.h"
 #include "info.h"
 #include "info_options.h"
 #include "info_predict.h"
@@ -91,10 +92,10 @@ print_sizes(
 {
     ulyx_status_t status = ULYX_SUCCESS;
 
-    printf("what it gives %" PRId64 " nodes of %" PRId64 "\n  %12s %-9s %6s "
+    printf("what it gives %" PRId64 " node%s of %" PRId64 "\n  %12s %-9s %6s "
            "%12s %8s  %s\n",
-        nodes, ranks_per_node, "message (B)", "schedule", "chunks", "time (us)",
-        "busbw", "because");
+        nodes, uli_plural(nodes), ranks_per_node, "message (B)", "schedule",
+        "chunks", "time (us)", "busbw", "because");
     for (int64_t bytes = 256; status == ULYX_SUCCESS && bytes <= 16 << 20;
          bytes *= 4)
         status = print_size(planner, nodes, ranks_per_node, bytes);

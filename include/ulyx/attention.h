@@ -271,7 +271,8 @@ ULYX_API ulyx_status_t ulyx_attention_list_kernels(ulyx_memory_kind_t memory,
     const char **names_p, int32_t names_max, int32_t *count_p);
 
 /* One line on how the pass would run: kernel, its reason, threads, workspace.
- * At most text_bytes with the final 0 are written.
+ * At most text_bytes with the final 0 are written; what is cut ends in "...
+ * (needs N)", N the text_bytes for all of it.
  * returns: as ulyx_attention_workspace. */
 ULYX_API ulyx_status_t ulyx_attention_describe(const ulyx_attention_t *problem,
     ulyx_attention_pass_t pass, const ulyx_attention_exec_t *exec, char *text_p,

@@ -334,7 +334,8 @@ ULYX_API ulyx_status_t ulyx_dist_attention_get_plan(
     const ulyx_plan_t **plan_p, int32_t *groups_p);
 
 /* Some lines: head groups, memory of both save modes, rows, K/V bytes and
- * sharers of every rank, kernel, plans. Cut to text_bytes. */
+ * sharers of every rank, kernel, plans. Cut to text_bytes, as
+ * ulyx_plan_describe. */
 ULYX_API ulyx_status_t ulyx_dist_attention_describe(
     const ulyx_dist_attention_t *dist, char *text_p, size_t text_bytes);
 

@@ -35,6 +35,7 @@ extern "C" {
 typedef int32_t ulyx_direction_t;
 enum {
     ULYX_SEQ_TO_HEAD = 0,
+    /* A head that several ranks hold comes from the lowest of them. */
     ULYX_HEAD_TO_SEQ = 1,
     /* From head-side gradients of seq_to_head's outputs (in partial_dtype)
      * to gradients of its inputs: heads that several ranks hold are summed by
@@ -55,10 +56,16 @@ enum {
 /* Which tokens of a sharded part each rank has. */
 enum {
     ULYX_TOKENS_CONTIGUOUS = 0,
-    /* 2P chunks, rank r holds chunks r and 2P-1-r (causal balance) */
+    /* 2P chunks, rank r holds chunks r and 2P-1-r (causal balance). Of n rows
+     * the first n mod 2P chunks have n / 2P + 1, the others n / 2P. With
+     * splits, rank r's two chunks have its rows in halves, the first one the
+     * odd row; the first chunks lie in rank order from the part's begin, the
+     * second ones in reverse from its end. */
     ULYX_TOKENS_ZIGZAG = 1,
-    /* the same within each document (a gap counts as one), local rows
-     * document by document; batch 1 and balanced splits only */
+    /* the same within each document, local rows document by document; batch 1
+     * and balanced splits only. Rows between two documents that have rows, and
+     * those before the first and after the last, are cut like a document: empty
+     * documents cut nothing. */
     ULYX_TOKENS_ZIGZAG_DOCS = 2,
 };
 
@@ -164,7 +171,8 @@ typedef struct {
     int32_t ntensors; /* 1 to 8 */
     const ulyx_tensor_t *tensors;
     size_t tensor_size;         /* sizeof(ulyx_tensor_t), set by the macro */
-    const int64_t *head_splits; /* [P] query heads a rank; NULL = balanced */
+    const int64_t *head_splits; /* [P] query heads a rank; NULL = balanced: the
+                                 * first h mod P ranks hold one more */
     int32_t work_split;         /* ULYX_WORK_... */
     int32_t seq_memory;         /* ULYX_POINTER_..., of this rank */
     int32_t head_memory;
@@ -181,8 +189,9 @@ typedef struct {
                            * heads that max_rows can touch */
     int64_t max_segments; /* bound of any rank's segments; 0 = what max_rows,
                            * batch and max_docs can make */
-    int64_t max_local_rows; /* ZIGZAG_DOCS: bound of s_r; 0 = ceil(S/P) + one
-                             * row a document, at most S */
+    int64_t max_local_rows; /* ZIGZAG_DOCS: bound of s_r, for which given
+                             * seq_strides need room; 0 = ceil(S/P) + 2 *
+                             * max_docs + 1, at most S */
     int64_t max_docs;       /* most documents of any update; 0 = none */
     const ulyx_docs_t
         *docs_q; /* the first table; NULL = one document a batch
@@ -292,9 +301,10 @@ ULYX_API ulyx_status_t ulyx_reshuffle_execute(ulyx_plan_t *plan,
  * tables, in place. The arrays are read during the call, in a group when they
  * are given.
  * returns: as execute; ERR_INVALID_ARGUMENT (negative strides, overlapping
- * elements of a tensor, sizes beyond 63 bits; the peers get ERR_PEER_REFUSED,
- * as for other arguments); ERR_UNSUPPORTED (CUDA: strides other than those of
- * creation; the peers get ERR_PEER_REFUSED). */
+ * elements of a tensor; the peers get ERR_PEER_REFUSED, as for other
+ * arguments); ERR_OVERFLOW (sizes beyond 63 bits; the peers likewise);
+ * ERR_UNSUPPORTED (CUDA: strides other than those of creation; the peers
+ * likewise). */
 ULYX_API ulyx_status_t ulyx_reshuffle_execute_strided(ulyx_plan_t *plan,
     ulyx_direction_t direction, const void *const src[],
     const int64_t (*src_strides)[3], void *const dst[],
@@ -411,7 +421,8 @@ ULYX_API ulyx_status_t ulyx_plan_get_memory(
     const ulyx_plan_t *plan, int64_t *bytes_p);
 
 /* One line: shape, algorithm, verb per link class, chunks, and the reason of
- * each choice. Cut to text_bytes with its end marked "...". */
+ * each choice. Cut to text_bytes (4 or more): then it ends in "... (needs N)",
+ * N the text_bytes for all of it, or "..." where that has no room. */
 ULYX_API ulyx_status_t ulyx_plan_describe(
     const ulyx_plan_t *plan, char *text_p, size_t text_bytes);
 

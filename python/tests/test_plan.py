@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ulyx
+from ulyx._library import lib, text_of
 from ranks import errors_of, threads
 
 DRAWS = np.random.default_rng(11)
@@ -167,6 +168,7 @@ def test_a_plan_tells_of_itself():
         plan = ulyx.Plan(comm, [ulyx.Tensor(4, 8, "float32")], [10],
                          algo="pairwise")
         assert "pairwise" in plan.describe()
+        assert text_of(lib.ulyx_plan_describe, plan.handle, 20) == plan.describe()
         assert plan.traffic()["bus_bytes"] == 5 * 2 * 8 * 4
         assert plan.memory_bytes > 0 and comm.memory_bytes > 0
         held = comm.memory_bytes
@@ -283,7 +285,7 @@ def test_splits_change_with_rows():
         assert plan.seq_rows() == (2, 7)[comm.rank]
         with pytest.raises(ulyx.InvalidArgumentError):
             plan.update_rows([9], [[2, 6]])
-        with pytest.raises(ulyx.InvalidArgumentError, match="1 parts"):
+        with pytest.raises(ulyx.InvalidArgumentError, match="nparts is 1"):
             plan.update_rows([9], [[2, 7], None])
     threads(2, body)
 

@@ -8,6 +8,7 @@ is read at once by the thread that called.
 """
 import ctypes
 import os
+import re
 from typing import Any
 
 from . import _abi, errors
@@ -65,9 +66,14 @@ def check(status: int) -> None:
 
 
 def text_of(function: Any, handle: Any, size: int = 16384) -> str:
-    """What a function (handle, text_p, text_bytes) describes."""
+    """What a function (handle, text_p, text_bytes) describes; one that has more
+    to say than fits says at its end how much."""
     text = ctypes.create_string_buffer(size)
     check(function(handle, text, size))
+    cut = re.search(rb"\.\.\. \(needs (\d+)\)\Z", text.value)
+    if cut:
+        text = ctypes.create_string_buffer(int(cut[1]))
+        check(function(handle, text, len(text)))
     return text.value.decode(errors="replace")
 
 

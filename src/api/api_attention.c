@@ -153,16 +153,14 @@ ulyx_attention_describe(const ulyx_attention_t *problem,
     uli_attn_kernel_passed_over(call.kernel, &call.problem, pass, passed_over,
         own.exec.kernel ? 0 : sizeof(passed_over));
     const char *others = own.exec.kernel ? "" : passed_over;
+    struct uli_text text = {text_p, text_bytes, 0};
+    uli_text_add(&text, "attention %s: kernel %s (%s)", name, call.kernel->name,
+        call.kernel->what);
     if (call.problem.memory == ULYX_MEMORY_HOST)
-        snprintf(text_p, text_bytes,
-            "attention %s: kernel %s (%s), at most %d thread%s, workspace "
-            "%" PRId64 " bytes%s",
-            name, call.kernel->name, call.kernel->what, call.threads,
-            uli_plural(call.threads), bytes, others);
-    else
-        snprintf(text_p, text_bytes,
-            "attention %s: kernel %s (%s), workspace %" PRId64 " bytes%s", name,
-            call.kernel->name, call.kernel->what, bytes, others);
+        uli_text_add(&text, ", at most %d thread%s", call.threads,
+            uli_plural(call.threads));
+    uli_text_add(&text, ", workspace %" PRId64 " bytes%s", bytes, others);
+    uli_text_mark_cut(&text);
     return ULYX_SUCCESS;
 }
 
@@ -184,7 +182,7 @@ ulyx_attention_list_kernels(ulyx_memory_kind_t memory, const char **names_p,
             names_max < 0 ? "names_max is %d, expected 0 or more"
                           : "names_p is NULL, and names_max is %d",
             (int)names_max);
-    for (int n = 0; (kernel = row_of(n)) != NULL; n++) {
+    for (int n = 0; (kernel = row_of(n)); n++) {
         if (!kernel->usable())
             continue;
         if (count < names_max)

@@ -79,8 +79,9 @@ check_even(const ulyx_comm_t *comm, const struct uli_alltoall_args *args)
             (long long)message_bytes);
     if (!uli_size_mul(message_bytes, comm->nranks, &total))
         return uli_error(ULYX_ERR_OVERFLOW,
-            "%d messages of %lld bytes do not fit 64 bits", comm->nranks,
-            (long long)message_bytes);
+            "message_bytes is %lld: as much for each of %d ranks does not fit "
+            "64 bits",
+            (long long)message_bytes, comm->nranks);
     if (total && (!args->src || !args->dst))
         return uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", args->src ? "dst" : "src");

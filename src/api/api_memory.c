@@ -31,8 +31,8 @@ static ulyx_status_t
 check_bytes(int64_t bytes)
 {
     if (bytes <= 0)
-        return uli_error(
-            ULYX_ERR_INVALID_ARGUMENT, "a window of %" PRId64 " bytes", bytes);
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "bytes is %" PRId64 ", must be at least 1", bytes);
     return ULYX_SUCCESS;
 }
 
@@ -67,7 +67,8 @@ ulyx_mem_register(void *address, int64_t bytes, const ulyx_mem_params_t *params,
     ULI_TRY(take_params(params, &own));
     if ((uint64_t)bytes > UINTPTR_MAX - (uintptr_t)address)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%" PRId64 " bytes at %p leave the address space", bytes, address);
+            "bytes is %" PRId64 ", at %p that passes the address space's end",
+            bytes, address);
     return uli_mem_register(address, bytes, own.memory_kind, own.device, mem_p);
 }
 

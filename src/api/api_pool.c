@@ -4,6 +4,7 @@
  */
 #include "ulyx/pool.h"
 
+#include <inttypes.h>
 #include "api/params.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -30,10 +31,10 @@ check_size(size_t bytes, int device)
 {
     if (bytes == 0 || bytes > (size_t)INT64_MAX)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "pool: an allocation of %zu bytes", bytes);
+            "pool: bytes is %zu, must be 1 to %" PRId64, bytes, INT64_MAX);
     if (device < 0 || device == INT32_MAX)
-        return uli_error(
-            ULYX_ERR_INVALID_ARGUMENT, "pool: device %d is none", device);
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "pool: device is %d, must be an ordinal, 0 or more", device);
     return ULYX_SUCCESS;
 }
 

@@ -33,21 +33,29 @@ run_or_queue(struct call *call, ulyx_status_t outcome)
     return uli_group_run(call->comm, reduction_run, NULL, call, sizeof(*call));
 }
 
-/* count units of unit bytes at src, and times as many at dst. */
+/* count units of unit bytes at src, and times as many at dst. name: what the
+ * caller calls the count. */
 static ulyx_status_t
-reduction_check(const struct call *call, int64_t unit, int64_t times)
+reduction_check(
+    const struct call *call, const char *name, int64_t unit, int64_t times)
 {
     const struct uli_reduce_args *args = &call->args;
     int64_t bytes;
     ULI_TRY(uli_api_stream(call->comm, args->stream));
     if (args->count < 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "count is %lld, must not be negative", (long long)args->count);
-    if (!uli_size_mul(args->count, unit, &bytes) ||
-        !uli_size_mul(bytes, times, &bytes))
+            "%s is %lld, must not be negative", name, (long long)args->count);
+    if (!uli_size_mul(args->count, unit, &bytes))
         return uli_error(ULYX_ERR_OVERFLOW,
-            "%lld times %lld bytes from %lld ranks do not fit 64 bits",
-            (long long)args->count, (long long)unit, (long long)times);
+            "%s is %lld: elements of %lld bytes do not fit 64 bits", name,
+            (long long)args->count, (long long)unit);
+    if (!uli_size_mul(bytes, times, &bytes))
+        return uli_error(ULYX_ERR_OVERFLOW,
+            "%s is %lld: as much from each of %lld ranks does not fit 64 bits",
+            name, (long long)args->count, (long long)times);
+    if (args->count && args->src == args->dst && !args->src)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s is NULL",
+            args->kind == ULI_BROADCAST ? "buffer" : "src");
     if (args->count && (!args->src || !args->dst))
         return uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", args->src ? "dst" : "src");
@@ -62,7 +70,7 @@ check_sum(const struct call *call)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "dtype is %d: sums exist of F64, F32, BF16 and F16", args->dtype);
     int64_t elem = uli_dtype_size(args->dtype);
-    ULI_TRY(reduction_check(call, elem, 1));
+    ULI_TRY(reduction_check(call, "count", elem, 1));
     if ((uintptr_t)args->src % (uintptr_t)elem ||
         (uintptr_t)args->dst % (uintptr_t)elem)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
@@ -95,7 +103,8 @@ ulyx_allgather(ulyx_comm_t *comm, const void *src, void *dst,
     ULI_ENTER(ULI_HANDLE_COMM, comm);
     struct call call = {
         comm, {ULI_ALLGATHER, src, dst, message_bytes, 0, 0, stream}, {0}};
-    return run_or_queue(&call, reduction_check(&call, 1, comm->nranks));
+    return run_or_queue(
+        &call, reduction_check(&call, "message_bytes", 1, comm->nranks));
 }
 
 ulyx_status_t
@@ -106,7 +115,7 @@ ulyx_broadcast(
     ULI_ENTER(ULI_HANDLE_COMM, comm);
     struct call call = {
         comm, {ULI_BROADCAST, buffer, buffer, bytes, 0, root, stream}, {0}};
-    ulyx_status_t outcome = reduction_check(&call, 1, 1);
+    ulyx_status_t outcome = reduction_check(&call, "bytes", 1, 1);
     if (outcome == ULYX_SUCCESS && (root < 0 || root >= comm->nranks))
         outcome = uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "root is %d, must be 0 to %d", root, comm->nranks - 1);

@@ -6,18 +6,35 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 void
 uli_text_add(struct uli_text *text, const char *format, ...)
 {
     va_list arguments;
-    if (text->length >= text->bytes)
-        return;
+    size_t room = text->length < text->bytes ? text->bytes - text->length : 0;
     va_start(arguments, format);
     int wrote = vsnprintf(
-        text->at + text->length, text->bytes - text->length, format, arguments);
+        room ? text->at + text->length : NULL, room, format, arguments);
     va_end(arguments);
     text->length += wrote > 0 ? (size_t)wrote : 0;
+}
+
+void
+uli_text_mark_cut(struct uli_text *text)
+{
+    char mark[48];
+    if (text->length < text->bytes || text->bytes == 0)
+        return;
+    size_t length = (size_t)snprintf(
+        mark, sizeof(mark), "... (needs %zu)", text->length + 1);
+    if (length >= text->bytes)
+        length = 3;
+    if (length >= text->bytes)
+        length = text->bytes - 1;
+    char *end = text->at + text->bytes - 1 - length;
+    memcpy(end, mark, length);
+    end[length] = 0;
 }
 
 const char *

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* length also counts what did not fit: length >= bytes means that the text was
- * cut. The text is always terminated. */
+ * cut, and that it needs length + 1. The text is always terminated. */
 struct uli_text {
     char *at;
     size_t bytes, length;
@@ -17,6 +17,10 @@ struct uli_text {
 
 __attribute__((format(printf, 2, 3))) void uli_text_add(
     struct uli_text *text, const char *format, ...);
+
+/* A text that was cut ends in "... (needs 1234)", the bytes for all of it, or
+ * in what fits of "...". Called last. */
+void uli_text_mark_cut(struct uli_text *text);
 
 /* Ends a noun after its number: "%d rank%s". */
 const char *uli_plural(int64_t count);

@@ -41,7 +41,7 @@ comm_maps_addresses(const ulyx_comm_t *comm)
     const struct uli_tr_ops *map =
         uli_tr_select(&comm->settings, me, me, ULI_TR_MAP, why, sizeof(why));
 
-    return map != NULL && map->maps_addresses;
+    return map && map->maps_addresses;
 }
 
 static ulyx_status_t
@@ -63,7 +63,7 @@ static void
 comm_init_fields(ulyx_comm_t *comm, int32_t nranks, int32_t rank,
     const ulyx_comm_params_t *params)
 {
-    const char *name = params->name != NULL ? params->name : "comm";
+    const char *name = params->name ? params->name : "comm";
 
     comm->nranks = nranks;
     comm->rank = rank;
@@ -93,7 +93,7 @@ comm_number_ranks(ulyx_comm_t *comm, const int32_t *numbers)
 {
     uli_service_lock(); /* its thread reads identities */
     for (int32_t p = 0; p < comm->nranks; p++) {
-        int32_t number = numbers != NULL ? numbers[p] : p;
+        int32_t number = numbers ? numbers[p] : p;
 
         atomic_store(&comm->peers[p].number, number);
         comm->peers[p].identity.rank = number;
@@ -105,7 +105,7 @@ static ulyx_status_t
 comm_load_planner(ulyx_comm_t *comm)
 {
     comm->planner = calloc(1, sizeof(*comm->planner));
-    if (comm->planner == NULL)
+    if (!comm->planner)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a communicator");
     return uli_planner_load(&comm->settings, comm->planner);
 }
@@ -118,7 +118,7 @@ uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
     struct uli_identity *identity;
     ulyx_status_t status;
 
-    if (comm == NULL)
+    if (!comm)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a communicator");
     status = uli_settings_load(&comm->settings);
     if (status == ULYX_SUCCESS)
@@ -130,16 +130,16 @@ uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
     }
     comm_init_fields(comm, nranks, rank, params);
     comm->peers = calloc((size_t)nranks, sizeof(*comm->peers));
-    if (comm->peers == NULL) {
-        status = uli_error(
-            ULYX_ERR_NO_MEMORY, "no memory for a table of %d ranks", nranks);
+    if (!comm->peers) {
+        status = uli_error(ULYX_ERR_NO_MEMORY,
+            "no memory for a table of %d rank%s", nranks, uli_plural(nranks));
         goto err_free;
     }
     comm_number_ranks(comm, NULL);
     identity = &comm->peers[rank].identity;
     status = uli_identity_fill(
         &comm->settings, rank, params->memory_kind, params->device, identity);
-    if (status == ULYX_SUCCESS && node_hash != NULL)
+    if (status == ULYX_SUCCESS && node_hash)
         memcpy(identity->node_hash, node_hash, sizeof(identity->node_hash));
     if (status == ULYX_SUCCESS)
         status = comm_create_segment(comm, shared);
@@ -151,7 +151,7 @@ uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
         status = uli_gpu_open(comm);
     if (status != ULYX_SUCCESS)
         goto err_free;
-    if (comm->gpu == NULL)
+    if (!comm->gpu)
         uli_place_own(comm);
     *comm_p = comm;
     return ULYX_SUCCESS;
@@ -173,7 +173,7 @@ uli_comm_free(ulyx_comm_t *comm)
     uli_differ_close(comm);
     if (retired)
         uli_team_retire(comm->team, &comm->segment);
-    else if (comm->control != NULL)
+    else if (comm->control)
         uli_segment_destroy(&comm->segment);
     uli_team_leave(comm->team);
     uli_remote_free(comm);
@@ -221,11 +221,10 @@ comm_choose_transports(ulyx_comm_t *comm)
 
         peer->map = uli_tr_select(
             &comm->settings, me, &peer->identity, ULI_TR_MAP, why, sizeof(why));
-        comm->by_address = comm->by_address &&
-                           (peer->map == NULL || peer->map->maps_addresses);
-        if (peer->map == NULL &&
-            uli_tr_select(&comm->settings, me, &peer->identity, ULI_TR_PUT,
-                put_why, sizeof(put_why)) == NULL)
+        comm->by_address =
+            comm->by_address && (!peer->map || peer->map->maps_addresses);
+        if (!peer->map && !uli_tr_select(&comm->settings, me, &peer->identity,
+                              ULI_TR_PUT, put_why, sizeof(put_why)))
             return uli_error(ULYX_ERR_UNSUPPORTED,
                 "no transport reaches rank %d on %s from rank %d on %s: to map "
                 "its memory: %.250s; to put into it: %.250s",
@@ -327,15 +326,16 @@ new_table(int32_t nranks)
 {
     union record *table = calloc((size_t)nranks + 1, sizeof(*table));
 
-    if (table == NULL)
-        uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d ranks", nranks);
+    if (!table)
+        uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d rank%s", nranks,
+            uli_plural(nranks));
     return table;
 }
 
 static int32_t
 meeting_number(const struct uli_bootstrap *bootstrap, int32_t rank)
 {
-    return bootstrap->numbers != NULL ? bootstrap->numbers[rank] : rank;
+    return bootstrap->numbers ? bootstrap->numbers[rank] : rank;
 }
 
 /* The first bad status of a gather, with its rank and text: equal on all. */
@@ -377,7 +377,7 @@ meeting_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
 {
     char text[256];
 
-    if (bootstrap->ops->give_up == NULL)
+    if (!bootstrap->ops->give_up)
         return status;
     snprintf(text, sizeof(text), "%s", uli_error_text());
     return bootstrap->ops->give_up(bootstrap, status, text, deadline);
@@ -394,9 +394,9 @@ exchange_hello(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     struct hello *mine = all + nranks;
     ulyx_status_t gathered;
 
-    if (table == NULL)
+    if (!table)
         return meeting_give_up(bootstrap, ULYX_ERR_NO_MEMORY, deadline);
-    if (comm != NULL)
+    if (comm)
         mine->identity = comm->peers[comm->rank].identity;
     mine->identity.protocol = ULI_PROTOCOL;
     mine->nranks = nranks;
@@ -406,9 +406,9 @@ exchange_hello(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
         mine->status = uli_random_bytes(mine->id, sizeof(mine->id));
     gathered =
         bootstrap->ops->gather(bootstrap, mine, sizeof(*mine), all, deadline);
-    if (gathered == ULYX_SUCCESS && comm != NULL)
+    if (gathered == ULYX_SUCCESS && comm)
         gathered = check_hello(bootstrap, all);
-    if (gathered == ULYX_SUCCESS && comm != NULL) {
+    if (gathered == ULYX_SUCCESS && comm) {
         memcpy(comm->id, all[0].id, sizeof(comm->id));
         uli_service_lock(); /* its thread reads identities */
         for (int32_t p = 0; p < nranks; p++)
@@ -427,7 +427,7 @@ exchange_outcome(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     ulyx_status_t gathered;
 
     snprintf(mine.text, sizeof(mine.text), "%s", ulyx_last_error());
-    if (comm->gpu != NULL)
+    if (comm->gpu)
         memcpy(mine.unmapped, comm->gpu->unmapped, sizeof(mine.unmapped));
     gathered =
         bootstrap->ops->gather(bootstrap, &mine, sizeof(mine), all, deadline);
@@ -486,7 +486,7 @@ attach_deadline(uli_deadline_t deadline)
 static bool
 meeting_may_give_up(const ulyx_comm_t *comm, struct uli_bootstrap *bootstrap)
 {
-    return comm->nranks > 1 && bootstrap->ops->give_up != NULL &&
+    return comm->nranks > 1 && bootstrap->ops->give_up &&
            !bootstrap->ops->broken(bootstrap);
 }
 
@@ -521,7 +521,7 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
 {
     union record *table = new_table(nranks);
     ulyx_comm_t *comm = NULL;
-    ulyx_status_t status = table != NULL ? ULYX_SUCCESS : ULYX_ERR_NO_MEMORY;
+    ulyx_status_t status = table ? ULYX_SUCCESS : ULYX_ERR_NO_MEMORY;
 
     if (status == ULYX_SUCCESS)
         status = uli_comm_new(
@@ -543,7 +543,7 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
         *comm_p = comm;
         return ULYX_SUCCESS;
     }
-    if (comm != NULL) {
+    if (comm) {
         /* The creation fails on all ranks: none waits for another's leaving. */
         atomic_store(&comm->failed, status);
         uli_comm_unserve(comm);
@@ -601,18 +601,18 @@ uli_comm_destroy(ulyx_comm_t *comm)
     ULI_TRY(check_idle(comm));
     if (atomic_load(&comm->failed) != 0)
         uli_dump_settle(comm); /* an abort does not wait for it */
-    if (comm->alltoall_destroy != NULL)
+    if (comm->alltoall_destroy)
         comm->alltoall_destroy(comm);
-    if (comm->retired_destroy != NULL)
+    if (comm->retired_destroy)
         comm->retired_destroy(comm);
-    if (comm->ring_pool_destroy != NULL)
+    if (comm->ring_pool_destroy)
         comm->ring_pool_destroy(comm);
     uli_comm_acknowledge(comm);
     uli_comm_say_abort(comm);
     for (int32_t p = 0; p < comm->nranks; p++) {
         struct uli_control *control = comm->peers[p].control;
 
-        if (p == comm->rank || control == NULL || uli_comm_is_remote(comm, p))
+        if (p == comm->rank || !control || uli_comm_is_remote(comm, p))
             continue;
         atomic_store(&control->left[comm->rank], 1);
         uli_doorbell_ring(control);
@@ -629,7 +629,7 @@ uli_comm_bytes(ulyx_comm_t *comm)
     int64_t mapped = 0;
 
     for (int32_t p = 0; p < comm->nranks; p++)
-        if (p != comm->rank && comm->peers[p].control != NULL &&
+        if (p != comm->rank && comm->peers[p].control &&
             !uli_comm_is_remote(comm, p) && !comm->peers[p].map->maps_addresses)
             mapped += comm->segment.bytes; /* all ranks' are of one size */
     return (int64_t)sizeof(*comm) +

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/system/random.h"
+#include "base/text.h"
 #include "comm/comm.h"
 #include "comm/create.h"
 #include "comm/device/gpu.h"
@@ -28,7 +29,7 @@ local_build(
     for (int32_t r = 0; r < nranks; r++) {
         ULI_TRY(uli_comm_new(nranks, r, params, NULL, false, &comms[r]));
         memcpy(comms[r]->peers[r].identity.process, process, sizeof(process));
-        if (comms[r]->gpu != NULL)
+        if (comms[r]->gpu)
             ULI_TRY(uli_comm_serve(comms[r]));
     }
     return ULYX_SUCCESS;
@@ -65,8 +66,9 @@ meet_remote(int32_t nranks, ulyx_comm_t *const *comms)
         calloc((size_t)nranks, sizeof(*addresses));
     ulyx_status_t status = ULYX_SUCCESS;
 
-    if (addresses == NULL)
-        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d ranks", nranks);
+    if (!addresses)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d rank%s", nranks,
+            uli_plural(nranks));
     for (int32_t r = 0; r < nranks; r++)
         uli_remote_open(comms[r], ULYX_SUCCESS, &addresses[r]);
     status = uli_remote_check(comms[0], addresses);
@@ -96,7 +98,7 @@ meet_devices(int32_t nranks, ulyx_comm_t *const *comms)
     for (int32_t r = 0; r < nranks; r++)
         ULI_TRY(uli_gpu_meet(comms[r]));
     for (int32_t r = nranks - 1; r >= 0; r--)
-        if (comms[r]->gpu != NULL && comms[r]->gpu->unmapped[0] != 0)
+        if (comms[r]->gpu && comms[r]->gpu->unmapped[0] != 0)
             first = r;
     if (first < 0)
         return ULYX_SUCCESS;
@@ -114,8 +116,9 @@ uli_comm_create_local(
     unsigned char id[16];
     ulyx_status_t status;
 
-    if (comms == NULL)
-        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d ranks", nranks);
+    if (!comms)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d rank%s", nranks,
+            uli_plural(nranks));
     status = uli_random_bytes(id, sizeof(id));
     if (status == ULYX_SUCCESS)
         status = local_build(nranks, params, comms);
@@ -130,7 +133,7 @@ uli_comm_create_local(
     for (int32_t r = 0; r < nranks; r++) {
         if (status == ULYX_SUCCESS)
             comms_p[r] = comms[r];
-        else if (comms[r] != NULL) {
+        else if (comms[r]) {
             uli_comm_unserve(comms[r]);
             uli_comm_free(comms[r]);
         }

@@ -24,10 +24,15 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+#ifndef MFD_NOEXEC_SEAL /* Linux 6.3 */
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
 /* fallocate gives up, undone, when a signal comes: in steps of this size a
  * timer that fires every millisecond cannot stop a large reservation. */
 enum { RESERVE_STEP = 4 << 20 };
 
+/* What fits also does when rounded up to pages: memory is whole ones. */
 static ulyx_status_t
 check_room(int64_t bytes)
 {
@@ -86,12 +91,24 @@ take_huge_pages(void *address, int64_t bytes)
         (void)madvise(address, (size_t)bytes, MADV_POPULATE_WRITE);
 }
 
+/* Where administrators ask for it (vm.memfd_noexec), newer kernels refuse files
+ * that could be executed; older ones do not know the flag. */
+int
+uli_segment_file(const char *name)
+{
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL)
+        fd = memfd_create(name, flags);
+    return fd;
+}
+
 static ulyx_status_t
 create_shared(int64_t bytes, bool hugepages, struct uli_segment *segment_p)
 {
     ulyx_status_t status;
     ULI_TRY(check_file_limit(bytes));
-    int fd = memfd_create("ulyx", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = uli_segment_file("ulyx");
     if (fd < 0)
         return uli_error_errno("memfd_create");
     if (ftruncate(fd, bytes)) {
@@ -142,12 +159,11 @@ ulyx_status_t
 uli_segment_create(
     int64_t bytes, bool shared, bool hugepages, struct uli_segment *segment_p)
 {
-    int64_t page = sysconf(_SC_PAGESIZE);
-    if (bytes <= 0 || bytes > INT64_MAX - page)
-        return uli_error(
-            ULYX_ERR_INVALID_ARGUMENT, "a segment of %" PRId64 " bytes", bytes);
-    bytes = uli_round_up(bytes, page);
+    if (bytes <= 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "a window's bytes is %" PRId64 ", must be at least 1", bytes);
     ULI_TRY(check_room(bytes));
+    bytes = uli_round_up(bytes, sysconf(_SC_PAGESIZE));
     return shared ? create_shared(bytes, hugepages, segment_p)
                   : create_private(bytes, hugepages, segment_p);
 }

@@ -22,6 +22,9 @@ struct uli_segment {
     int64_t bytes; /* rounded up to pages */
 };
 
+/* A memory file of 0 bytes that can be sealed and not executed, or -1 (errno).
+ */
+int uli_segment_file(const char *name);
 /* Zeroed memory, mapped here. shared: a sealed memfd reserved in full, that
  * other processes can map; else anonymous memory of this process (fd -1).
  * Errors: INVALID_ARGUMENT, NO_MEMORY (with needed and available bytes),

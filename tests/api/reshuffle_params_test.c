@@ -96,6 +96,20 @@ SPOIL(tensor_flags, s->tensors[0].flags = 64)
 SPOIL(negative_stride, s->tensors[0].seq_strides[1] = -16)
 SPOIL(overlapping, s->tensors[0].head_strides[1] = 8)
 SPOIL(huge, s->tensors[0].dim = INT64_MAX / 4)
+SPOIL(far_rows, s->tensors[0].seq_strides[1] = INT64_MAX / 8;
+      s->tensors[0].seq_strides[2] = 16)
+
+/* Heads outside of rows, with room for the 10 of this rank at present. */
+static void
+set_head_major(struct set *s)
+{
+    s->tensors[0].seq_strides[1] = 16;
+    s->tensors[0].seq_strides[2] = 160;
+}
+
+SPOIL(capacity_rows, set_head_major(s); s->parts[0].row_capacity = 120)
+SPOIL(document_rows, set_head_major(s); s->params.max_local_rows = 29;
+      s->parts[0].order = ULYX_TOKENS_ZIGZAG_DOCS)
 SPOIL(memory, s->params.seq_memory = 2)
 SPOIL(head_memory, s->params.head_memory = -1)
 SPOIL(flags, s->params.flags = 4)
@@ -141,6 +155,9 @@ static const struct spoiler spoilers[] = {
     {"seq_strides[1] is -16", BAD, negative_stride},
     {"head_strides", BAD, overlapping},
     {"", ULYX_ERR_OVERFLOW, huge},
+    {"heads 6 x 16 bytes do not fit 64", ULYX_ERR_OVERFLOW, far_rows},
+    {"rows 40 (of row_capacity) x heads", BAD, capacity_rows},
+    {"rows 29 (max_local_rows) x heads", BAD, document_rows},
     {"seq_memory is 2", BAD, memory},
     {"head_memory is -1", BAD, head_memory},
     {"flags", ULYX_ERR_UNSUPPORTED, flags},
@@ -237,6 +254,7 @@ SPOIL(m_ownership, s->tensors[1].heads = 6;
       s->tensors[1].ownership = ULYX_HEADS_QUERY)
 SPOIL(m_partial, s->tensors[1].partial_dtype = ULYX_DTYPE_F64)
 SPOIL(m_slots, s->params.slot_bytes = 128)
+SPOIL(m_no_slots, s->params.slot_bytes = -1)
 SPOIL(m_directions, s->params.directions = 3)
 SPOIL(m_work, s->params.work_split = ULYX_WORK_BALANCED)
 SPOIL(m_mask_kind, s->params.mask_kind = ULYX_MASK_CAUSAL)
@@ -268,6 +286,7 @@ static const struct spoiler mismatches[] = {
     {"tensors[1].heads is", ULYX_ERR_MISMATCH, m_ownership},
     {"tensors[1].partial_dtype is", ULYX_ERR_MISMATCH, m_partial},
     {"slot_bytes is", ULYX_ERR_MISMATCH, m_slots},
+    {"-1 on rank ", ULYX_ERR_MISMATCH, m_no_slots},
     {"directions is", ULYX_ERR_MISMATCH, m_directions},
     {"work_split is", ULYX_ERR_MISMATCH, m_work},
     {"mask_kind is", ULYX_ERR_MISMATCH, m_mask_kind},
@@ -408,11 +427,33 @@ queued_params_are_the_callers_again(void **state)
     assert_status(ulyx_comm_destroy(comm), ULYX_SUCCESS);
 }
 
+/* Nobody comes to hear of it: the deadline's text ends in the own cause. */
+static void
+own_cause_is_told_where_peers_stay_away(void **state)
+{
+    (void)state;
+    ulyx_comm_t *pair[2];
+    ulyx_plan_t *plan = NULL;
+    struct set s;
+    assert_status(ulyx_comm_create_local(2, NULL, pair), ULYX_SUCCESS);
+    set_init(&s);
+    s.params.timeout_s = 0.2;
+    s.params.heads = 0;
+    assert_status(
+        ulyx_plan_create(pair[0], &s.params, &plan), ULYX_ERR_TIMEOUT);
+    assert_non_null(strstr(ulyx_last_error(), "waiting for rank 1"));
+    assert_non_null(strstr(ulyx_last_error(),
+        "; this rank had refused: heads is 0, must be at least 1"));
+    for (int r = 0; r < 2; r++)
+        assert_status(ulyx_comm_destroy(pair[r]), ULYX_SUCCESS);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(bad_arguments_are_named_everywhere),
     cmocka_unit_test(disagreements_are_named_alike),
     cmocka_unit_test(newer_structs_must_be_zero_beyond),
     cmocka_unit_test(queued_params_are_the_callers_again),
+    cmocka_unit_test(own_cause_is_told_where_peers_stay_away),
 };
 
 ULI_TEST_MAIN("ReshuffleParams", tests)

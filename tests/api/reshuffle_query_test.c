@@ -235,7 +235,7 @@ static void
 words_and_bytes(void **state)
 {
     (void)state;
-    char text[2048], small[16];
+    char text[2048], small[16], least[4], needs[32];
     int64_t bytes;
     struct fixture f;
     fixture_create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 0);
@@ -247,7 +247,12 @@ words_and_bytes(void **state)
     assert_null(strchr(text, '\n'));
     assert_status(
         ulyx_plan_describe(f.plans[1], small, sizeof(small)), ULYX_SUCCESS);
-    assert_string_equal(small + 12, "...");
+    snprintf(needs, sizeof(needs), "... (needs %zu)", strlen(text) + 1);
+    assert_int_equal(strlen(small), 15);
+    assert_string_equal(small + 15 - strlen(needs), needs);
+    assert_status(
+        ulyx_plan_describe(f.plans[1], least, sizeof(least)), ULYX_SUCCESS);
+    assert_string_equal(least, "...");
     assert_status(ulyx_plan_get_memory(f.plans[1], &bytes), ULYX_SUCCESS);
     assert_true(bytes > 1000 && bytes < 8 << 20);
     fixture_destroy(&f);

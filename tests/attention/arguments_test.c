@@ -8,6 +8,33 @@
 #include <string.h>
 #include "attention/setup.h"
 
+/* Two heads of a model: the field that is wrong is the one that is named. */
+static void
+global_heads_are_named_by_field(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b, 1, 2, 1, 16, 8);
+    const float values[2] = {0, 0};
+    const int64_t ids[2] = {0, 2};
+    b.problem.sinks = values;
+    refused(&b, ULYX_ERR_INVALID_ARGUMENT, "heads_global is 0, sinks has");
+    b.problem.sinks = NULL;
+    b.problem.alibi_slopes = values;
+    refused(
+        &b, ULYX_ERR_INVALID_ARGUMENT, "heads_global is 0, alibi_slopes has");
+    b.problem.heads_global = 2;
+    b.problem.head_offset = 1;
+    refused(&b, ULYX_ERR_INVALID_ARGUMENT,
+        "heads_global is 2, must be at least head_offset (1) + heads_q (2)");
+    b.problem.head_offset = -1;
+    refused(&b, ULYX_ERR_INVALID_ARGUMENT, "head_offset is -1");
+    b.problem.head_ids = ids;
+    refused(&b, ULYX_ERR_INVALID_ARGUMENT,
+        "head_ids[1] is 2, must be 0 or more and less than heads_global (2)");
+    bench_free(&b);
+}
+
 static void
 problem_bad_fields_are_refused(void **state)
 {
@@ -43,9 +70,8 @@ problem_bad_fields_are_refused(void **state)
     b.problem.mask = ULYX_MASK_WINDOW, b.problem.window_left = -1;
     refused(&b, invalid, "window");
     const int64_t map[2] = {0, 1};
-    REFUSED(kv_map, map, invalid, "kv_map[1]");
-    const float sinks[2] = {0, 0};
-    REFUSED(sinks, sinks, invalid, "global head");
+    REFUSED(kv_map, map, invalid,
+        "kv_map[1] is 1, must be 0 or more and less than heads_kv (1)");
     b.problem = good;
     b.exec.kernel = "none such";
     refused(&b, ULYX_ERR_UNSUPPORTED, "none such");
@@ -203,6 +229,13 @@ describe_names_the_kernel(void **state)
     assert_non_null(strstr(text, "portable"));
     assert_null(strchr(text, '\n'));
     assert_null(strstr(text, "; not ")); /* it was asked for */
+    char needs[32], cut[40];
+    snprintf(needs, sizeof(needs), "... (needs %zu)", strlen(text) + 1);
+    assert_status(ulyx_attention_describe(
+                      &b.problem, BACKWARD, &b.exec, cut, sizeof(cut)),
+        ULYX_SUCCESS);
+    assert_int_equal(strlen(cut), sizeof(cut) - 1);
+    assert_string_equal(cut + sizeof(cut) - 1 - strlen(needs), needs);
     b.exec.kernel = NULL;
     b.problem.dtype = ULYX_DTYPE_F64; /* for the last of the table alone */
     assert_status(ulyx_attention_describe(
@@ -275,6 +308,7 @@ list_kernels_refuses_by_name(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(global_heads_are_named_by_field),
     cmocka_unit_test(problem_bad_fields_are_refused),
     cmocka_unit_test(tensors_bad_layouts_are_refused),
     cmocka_unit_test(documents_bad_tables_are_refused),

@@ -70,6 +70,16 @@ class Launch(ToolCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(self.ranks(done.stdout), ranks)
 
+    def test_ranks_that_cannot_be_started_are_told(self):
+        hidden = ["unshare", "-rm", "sh", "-c",
+                  'mount -t tmpfs none /proc && exec "$@"', "sh"]
+        if subprocess.run([*hidden, "true"], check=False,
+                          capture_output=True).returncode != 0:
+            self.skipTest("no mount namespace can be made here")
+        done = run(*hidden, PERF, *QUICK, "--procs", "2")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"rank [01] of --procs: /proc/self/exe: No such")
+
     def test_torchrun_environment(self):
         ranks = []
         for rank in range(2):

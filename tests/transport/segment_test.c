@@ -68,6 +68,24 @@ private_memory_has_no_descriptor(void **state)
     uli_segment_destroy(&segment);
 }
 
+/* A kernel that makes the file as it is asked to keeps it so. */
+static void
+segments_cannot_be_executed(void **state)
+{
+    (void)state;
+    struct uli_segment segment;
+    struct stat status;
+    int known = memfd_create("test", 0x0008U /* MFD_NOEXEC_SEAL */);
+    if (known < 0)
+        test_skip("memory files of this kernel can be executed");
+    close(known);
+    assert_status(uli_segment_create(1, true, false, &segment), ULYX_SUCCESS);
+    assert_int_equal(fstat(segment.fd, &status), 0);
+    assert_int_equal(status.st_mode & 0111, 0);
+    assert_int_not_equal(fchmod(segment.fd, 0755), 0);
+    uli_segment_destroy(&segment);
+}
+
 static void
 says_what_is_missing(void **state)
 {
@@ -87,10 +105,14 @@ says_what_is_missing(void **state)
         assert_int_equal(needed, bytes);
         assert_true(available > 0 && available < bytes);
     }
-    for (int i = 0; i < 2; i++)
-        assert_status(
-            uli_segment_create(i ? -1 : INT64_MAX, true, false, &segment),
-            ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(uli_segment_create(INT64_MAX, true, false, &segment),
+        ULYX_ERR_NO_MEMORY);
+    assert_non_null(
+        strstr(ulyx_last_error(), "needs 9223372036854775807 bytes, "));
+    assert_status(uli_segment_create(-1, true, false, &segment),
+        ULYX_ERR_INVALID_ARGUMENT);
+    assert_string_equal(
+        ulyx_last_error(), "a window's bytes is -1, must be at least 1");
 }
 
 /* In a child: limits cannot be taken back. Returns its exit code. */
@@ -205,6 +227,7 @@ distrusts_descriptors(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(is_whole_and_sealed),
     cmocka_unit_test(private_memory_has_no_descriptor),
+    cmocka_unit_test(segments_cannot_be_executed),
     cmocka_unit_test(says_what_is_missing),
     cmocka_unit_test(limits_are_errors),
     cmocka_unit_test(signals_do_not_stop_it),

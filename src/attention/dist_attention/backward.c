@@ -14,6 +14,7 @@
 #include "attention/translate/translate.h"
 #include "base/dtype.h"
 #include "base/status.h"
+#include "base/text.h"
 
 /* Part i of a query-side tensor of the call from the group's first head. */
 static struct uli_attn_strided
@@ -34,7 +35,8 @@ check_part(
     if (part->base)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-        "%s[%d] is NULL, the part has %lld rows here", name, i, (long long)n);
+        "%s[%d] is NULL, the part has %lld row%s here", name, i, (long long)n,
+        uli_plural(n));
 }
 
 /* delta[b][h][s] of query part i from the group's heads, less dlse: what the

@@ -229,4 +229,5 @@ uli_dist_describe(
     say_ranks(dist, &text);
     say_kernels(dist, &text);
     say_plans(dist, &text);
+    uli_text_mark_cut(&text);
 }

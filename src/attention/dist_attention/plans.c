@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/dtype.h"
 #include "base/status.h"
+#include "base/text.h"
 
 /* One tensor of a plan set while its parameters are made. */
 struct sketch {
@@ -321,10 +322,11 @@ set_bytes(const struct ulyx_dist_attention *dist,
     }
     return fits ? ULYX_SUCCESS
                 : uli_error(ULYX_ERR_OVERFLOW,
-                      "dist attention: the head side of %lld rows and %lld "
-                      "heads "
-                      "does not fit 64 bits",
-                      (long long)dist->most_rows[0], (long long)group->q_heads);
+                      "dist attention: the head side of %lld row%s and %lld "
+                      "head%s does not fit 64 bits",
+                      (long long)dist->most_rows[0],
+                      uli_plural(dist->most_rows[0]), (long long)group->q_heads,
+                      uli_plural(group->q_heads));
 }
 
 ulyx_status_t

@@ -33,8 +33,8 @@ copy_table(const struct ulyx_dist_attention *dist, const char *name,
     ULI_TRY(uli_docs_check(given, name));
     if (given->count > most)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s has %lld documents, max_docs is %lld", name,
-            (long long)given->count, (long long)most);
+            "max_docs is %lld, %s needs %lld", (long long)most, name,
+            (long long)given->count);
     size_t bytes = (size_t)given->count * (size_t)given->index_bytes;
     docs->table = *given;
     docs->table.begin = docs->begin;
@@ -337,7 +337,7 @@ copy_change(
         q = uli_dist_docs_of(dist, 0), k = uli_dist_docs_of(dist, 1);
     if (!dist->docs[0][0].begin && q)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "docs_q has %lld documents, max_docs is 0", (long long)q->count);
+            "max_docs is 0, docs_q needs %lld", (long long)q->count);
     if (change->splits && !change->rows)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT, "splits without rows");
     if (change->rows)

@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/params/held.h"
 #include "base/status.h"
+#include "base/text.h"
 
 #define INVALID(...)     uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
 #define UNSUPPORTED(...) uli_error(ULYX_ERR_UNSUPPORTED, __VA_ARGS__)
@@ -113,24 +114,51 @@ check_arrays(const ulyx_attention_t *given)
     return check_aligned("k_segments", given->k_segments, 8);
 }
 
+/* Sinks and slopes are looked up by global head: the fields that say which one
+ * each head is, named by what is wrong with them. */
+static ulyx_status_t
+check_head_ids(const ulyx_attention_t *given)
+{
+    int64_t all = given->heads_global, heads = given->heads_q, id;
+    if (!all && !given->sinks && !given->alibi_slopes)
+        return ULYX_SUCCESS;
+    if (given->head_ids) {
+        for (int64_t n = 0; n < heads; n++) {
+            id = given->head_ids[n];
+            if (id < 0 || (all && id >= all))
+                return INVALID("attention: head_ids[%" PRId64 "] is %" PRId64
+                               ", must be 0 or more and less than heads_global"
+                               " (%" PRId64 ")",
+                    n, id, all);
+        }
+    } else if (given->head_offset < 0) {
+        return INVALID("attention: head_offset is %" PRId64
+                       ", must not be negative",
+            given->head_offset);
+    }
+    if (heads && !all)
+        return INVALID("attention: heads_global is 0, %s has an entry for each"
+                       " head of the model: set it to their number",
+            given->sinks ? "sinks" : "alibi_slopes");
+    id = uli_sat_add(given->head_offset, heads);
+    if (heads && !given->head_ids && id > all)
+        return INVALID("attention: heads_global is %" PRId64
+                       ", must be at least head_offset (%" PRId64
+                       ") + heads_q (%" PRId64 ")",
+            all, given->head_offset, heads);
+    return ULYX_SUCCESS;
+}
+
 static ulyx_status_t
 check_heads(const ulyx_attention_t *given)
 {
     for (int64_t n = 0; given->kv_map && n < given->heads_q; n++)
         if (given->kv_map[n] < 0 || given->kv_map[n] >= given->heads_kv)
-            return INVALID("attention: kv_map[%" PRId64 "] is %" PRId64
-                           " of %" PRId64 " heads",
+            return INVALID(
+                "attention: kv_map[%" PRId64 "] is %" PRId64
+                ", must be 0 or more and less than heads_kv (%" PRId64 ")",
                 n, given->kv_map[n], given->heads_kv);
-    bool used = given->heads_global || given->sinks || given->alibi_slopes;
-    for (int64_t n = 0; used && n < given->heads_q; n++) {
-        int64_t id = given->head_ids ? given->head_ids[n]
-                                     : uli_sat_add(given->head_offset, n);
-        if (id < 0 || id >= given->heads_global)
-            return INVALID("attention: head %" PRId64 " is global head %" PRId64
-                           " of %" PRId64,
-                n, id, given->heads_global);
-    }
-    return ULYX_SUCCESS;
+    return check_head_ids(given);
 }
 
 static ulyx_status_t
@@ -175,12 +203,13 @@ take_docs(const ulyx_attention_t *given, struct uli_attn_problem *problem)
     ULI_TRY(take_docs_axis("docs_k", k, &problem->docs_k));
     if (q->count != k->count)
         return INVALID("attention: docs_q has %" PRId64
-                       " documents, docs_k %" PRId64,
-            q->count, k->count);
+                       " document%s, docs_k %" PRId64,
+            q->count, uli_plural(q->count), k->count);
     problem->max_docs = given->max_docs ? given->max_docs : q->count;
     if (q->count > problem->max_docs)
-        return INVALID("attention: %" PRId64 " documents, max_docs %" PRId64,
-            q->count, problem->max_docs);
+        return INVALID("attention: max_docs is %" PRId64
+                       ", docs_q needs %" PRId64,
+            problem->max_docs, q->count);
     problem->has_docs = true;
     problem->doc_count = q->count;
     return ULYX_SUCCESS;
@@ -237,8 +266,9 @@ count_rows(const ulyx_attention_t *given, struct uli_attn_problem *problem)
         rows = uli_sat_add(rows, uli_sat_sub(run.row_end, run.row_begin));
     }
     if (given->max_rows && runs->segments && rows > given->max_rows)
-        return INVALID("q_segments: %" PRId64 " rows, max_rows %" PRId64, rows,
-            given->max_rows);
+        return INVALID("attention: max_rows is %" PRId64
+                       ", q_segments needs %" PRId64,
+            given->max_rows, rows);
     int64_t all = given->batch * given->heads_q * given->len_q;
     if (rows < 0 || rows > all)
         return INVALID("attention: %" PRId64 " query rows in segments, %" PRId64

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include "attention/translate/translate.h"
 #include "base/status.h"
+#include "base/text.h"
 
 #define INVALID(...) uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
 
@@ -39,8 +40,8 @@ check_axis(const char *name, const struct uli_attn_axis_docs *docs,
                 name, n, begin, end, end_before, limit);
         if (rows && begin / len != (end - 1) / len)
             return INVALID("%s: document %" PRId64 " [%" PRId64 ", %" PRId64
-                           ") crosses a batch item of %" PRId64 " rows",
-                name, n, begin, end, len);
+                           ") crosses a batch item of %" PRId64 " row%s",
+                name, n, begin, end, len, uli_plural(len));
         end_before = end;
     }
     return ULYX_SUCCESS;

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "bootstrap/meet/conn.h"
 
 enum {
@@ -88,8 +89,9 @@ uli_listener_close(struct uli_root *root)
     while ((unproven = oldest_unproven(root)))
         uli_conn_drop(unproven, "all ranks have joined");
     ULI_INFO(ULI_LOG_INIT, -1,
-        "bootstrap: all %d ranks have joined; %d connections were dropped",
-        root->meeting.nranks, root->meeting.strays.count);
+        "bootstrap: all of %d rank%s joined; connections dropped: %d",
+        root->meeting.nranks, uli_plural(root->meeting.nranks),
+        root->meeting.strays.count);
 }
 
 /* ---- room ---------------------------------------------------------------- */
@@ -145,8 +147,9 @@ note_hindrance(struct uli_root *root, int number)
     if (number == EMFILE)
         snprintf(text, bytes,
             "the root has no file descriptor left: the hard limit of open "
-            "files (ulimit -Hn) is %llu, %d ranks have joined",
-            (unsigned long long)limit.rlim_max, root->meeting.njoined);
+            "files (ulimit -Hn) is %llu, %d rank%s joined",
+            (unsigned long long)limit.rlim_max, root->meeting.njoined,
+            uli_plural(root->meeting.njoined));
     else
         snprintf(text, bytes, "the root can take no connection: %s",
             uli_errno_text(number));

@@ -152,7 +152,7 @@ uli_meeting_late(struct uli_meeting *meeting)
 {
     char text[160];
     snprintf(text, sizeof(text),
-        "this meeting has all its %d ranks: a unique id serves one "
+        "this meeting has all its members (%d): a unique id serves one "
         "communicator, make another id for another one",
         meeting->nranks);
     if (!meeting->late)
@@ -265,9 +265,9 @@ check_join(struct uli_meeting *meeting, const struct uli_join *join)
     if (join->nranks != meeting->nranks) {
         int32_t other = meeting_somebody(meeting);
         uli_meeting_fail(meeting, ULYX_ERR_MISMATCH,
-            "rank %d (%s) says that there are %d ranks, rank %d (%s) says %d",
-            join->rank, join->name, join->nranks, other,
-            meeting->members[other].name, meeting->nranks);
+            "nranks is %d on rank %d (%s), %d on rank %d (%s)", join->nranks,
+            join->rank, join->name, meeting->nranks, other,
+            meeting->members[other].name);
         return false;
     }
     if (meeting->members[join->rank].joined) {

@@ -148,9 +148,11 @@ search_refuse(struct search *s)
     if (!search_fits(s)) {
         needed = search_least(s, &s->max_rows, everything);
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "max_rows is %" PRId64 ", %d ranks need %" PRId64
+            "max_rows is %" PRId64 ", %d %s %" PRId64
             " with row_round %" PRId64,
-            shape->max_rows, shape->nranks, needed, shape->row_round);
+            shape->max_rows, shape->nranks,
+            shape->nranks == 1 ? "rank needs" : "ranks need", needed,
+            shape->row_round);
     }
     s->max_kv_rows = shape->max_kv_rows;
     if (!search_fits(s)) {

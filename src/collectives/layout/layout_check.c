@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include "base/dtype.h"
+#include "base/text.h"
 #include "collectives/layout/layout_private.h"
 #include "collectives/plan/plan_fields.h"
 
@@ -56,8 +57,8 @@ check_capacity(const struct uli_shape *shape, int32_t i)
         shape->heads % shape->nranks != 0)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "parts[%d].row_capacity with work_split BALANCED of %" PRId64
-            " heads over %d ranks: rows of balanced runs never change",
-            i, shape->heads, shape->nranks);
+            " head%s over %d ranks: rows of balanced runs never change",
+            i, shape->heads, uli_plural(shape->heads), shape->nranks);
     return ULYX_SUCCESS;
 }
 
@@ -218,8 +219,8 @@ check_tensor(const struct uli_shape *shape, int32_t i)
 {
     const struct uli_shape_tensor *t = &shape->tensors[i];
     if (t->part >= shape->nparts)
-        return INVALID("tensors[%d].part is %d, there are %d parts", i, t->part,
-            shape->nparts);
+        return INVALID(
+            "tensors[%d].part is %d, nparts is %d", i, t->part, shape->nparts);
     ULI_TRY(check_dtypes(i, t));
     ULI_TRY(check_ownership(shape, i));
     ULI_TRY(check_flags(shape, i));

@@ -4,6 +4,7 @@
  * items, all alike: then only the sums of one document are kept, at index 1.
  */
 #include "collectives/layout/layout_cost.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 
@@ -100,8 +101,8 @@ uli_cost_update(const struct uli_layout *layout, struct uli_tables *tables)
     int64_t count = uli_docs_count(layout, tables, 0);
     if (count != uli_docs_count(layout, tables, 1))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "docs_q has %" PRId64 " documents, docs_k %" PRId64, count,
-            uli_docs_count(layout, tables, 1));
+            "docs_q has %" PRId64 " document%s, docs_k %" PRId64, count,
+            uli_plural(count), uli_docs_count(layout, tables, 1));
     if (tables_alike(tables))
         count = uli_min(count, 1);
     sums->cost[0] = 0;

@@ -6,6 +6,7 @@
  */
 #include <inttypes.h>
 #include "base/params/held.h"
+#include "base/text.h"
 #include "collectives/layout/layout_private.h"
 
 static const char *const axis_name[2] = {"docs_q", "docs_k"};
@@ -51,13 +52,13 @@ check_entry(const struct uli_layout *layout, int32_t axis, int64_t n,
     if (begin > total || length > total - begin)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s: document %" PRId64 " at %" PRId64 " of length %" PRId64
-            " ends after the last of %" PRId64 " rows",
-            name, n, begin, length, total);
+            " ends after the last of %" PRId64 " row%s",
+            name, n, begin, length, total, uli_plural(total));
     if (length > 0 && begin % rows > rows - length)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s: document %" PRId64 " at %" PRId64 " of length %" PRId64
-            " crosses a batch item of %" PRId64 " rows",
-            name, n, begin, length, rows);
+            " crosses a batch item of %" PRId64 " row%s",
+            name, n, begin, length, rows, uli_plural(rows));
     return ULYX_SUCCESS;
 }
 
@@ -70,12 +71,12 @@ uli_docs_load(const struct uli_layout *layout, struct uli_tables *tables,
     table->count = 0;
     table->begin = tables->doc_begin[axis];
     table->length = tables->doc_length[axis];
-    if (docs == NULL)
+    if (!docs)
         return ULYX_SUCCESS;
     ulyx_docs_t own = *docs;
     ULI_TRY(check_header(layout, axis, &own));
     int64_t done = 0, next = 0;
-    if (own.count > 0 && own.length == NULL)
+    if (own.count > 0 && !own.length)
         next = docs_entry(own.begin, own.index_bytes, 0);
     for (int64_t n = 0; n < own.count; n++) {
         int64_t begin = next, length;

@@ -33,9 +33,10 @@ struct uli_strided {
     const char *name, *field; /* "src_strides", "": of tensor `number` */
     int32_t number;
     int64_t counts[3], dense[3];
-    int64_t first;     /* row */
-    int64_t axis_rows; /* that the row stride leads through */
-    int64_t run_bytes; /* of a row and head */
+    int64_t first;       /* row */
+    int64_t axis_rows;   /* that the row stride leads through */
+    int64_t run_bytes;   /* of a row and head */
+    const char *rows_as; /* " (max_local_rows)": whose rows counts has */
 };
 
 /* One call of a plan. Arrays are the caller's, for the call only. */
@@ -244,7 +245,7 @@ void uli_plan_fill_strides(ulyx_plan_t *plan);
 
 /* Three zeros become the dense strides, and so do strides that lead nowhere;
  * then none may be negative, and no two elements may overlap. Errors:
- * INVALID_ARGUMENT, by the tensor's name. */
+ * INVALID_ARGUMENT, OVERFLOW, by the tensor's name. */
 ulyx_status_t uli_strides_settle(
     const struct uli_strided *tensor, int64_t strides[3]);
 /* The own strides of a call, checked against the present rows: plan->call.

@@ -11,7 +11,6 @@
  *   seq_to_head: 1 stored ..., 2 by puts (another node), 65536 bytes to other
  *   nodes; ...; network: 8 chunks of 524288, ucx ...
  */
-#include <string.h>
 #include "base/text.h"
 #include "collectives/exchange/mover.h"
 
@@ -45,8 +44,7 @@ uli_plan_describe(const ulyx_plan_t *plan, char *text_p, size_t text_bytes)
             plan->mover->describe_direction(plan, direction, &text);
         }
     plan->mover->describe_rest(plan, &text);
-    if (text.length >= text_bytes && text_bytes >= 4)
-        memcpy(text_p + text_bytes - 4, "...", 4);
+    uli_text_mark_cut(&text);
 }
 
 int64_t

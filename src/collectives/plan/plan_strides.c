@@ -128,9 +128,10 @@ strides_ignore(const struct uli_strided *tensor, int64_t strides[3])
             strides[d] = tensor->dense[d];
 }
 
-/* Dimensions nest: each stride is at least what the smaller ones span. */
-static bool
-strides_nested(const int64_t counts[3], const int64_t strides[3],
+/* Dimensions nest: each stride is at least what the smaller ones span. Else
+ * elements overlap (INVALID_ARGUMENT), or the hull has no size (OVERFLOW). */
+static ulyx_status_t
+strides_nest(const int64_t counts[3], const int64_t strides[3],
     int64_t run_bytes, int64_t first)
 {
     int64_t hull = run_bytes, done[3] = {0, 0, 0}, span;
@@ -142,13 +143,16 @@ strides_nested(const int64_t counts[3], const int64_t strides[3],
         done[best] = 1;
         if (counts[best] <= 1)
             continue;
-        if (strides[best] < hull ||
-            !uli_size_mul(strides[best], counts[best] - 1, &span) ||
+        if (strides[best] < hull)
+            return ULYX_ERR_INVALID_ARGUMENT;
+        if (!uli_size_mul(strides[best], counts[best] - 1, &span) ||
             !uli_size_add(hull, span, &hull))
-            return false;
+            return ULYX_ERR_OVERFLOW;
     }
     return uli_size_mul(first, strides[1], &span) &&
-           uli_size_add(hull, span, &hull);
+                   uli_size_add(hull, span, &hull)
+               ? ULYX_SUCCESS
+               : ULYX_ERR_OVERFLOW;
 }
 
 /* A tensor of some of the heads of another one. */
@@ -174,16 +178,20 @@ static ulyx_status_t
 check_nested(const struct uli_strided *tensor, const int64_t strides[3])
 {
     const int64_t *counts = tensor->counts;
-    if (!counts[0] || !counts[1] || !counts[2] ||
-        strides_nested(counts, strides, tensor->run_bytes, tensor->first))
+    if (!counts[0] || !counts[1] || !counts[2])
         return ULYX_SUCCESS;
-    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-        "%s[%d]%s is {%lld, %lld, %lld}: elements of %lld x %lld x %lld rows "
-        "of %lld bytes overlap or pass 64 bits",
+    ulyx_status_t status =
+        strides_nest(counts, strides, tensor->run_bytes, tensor->first);
+    if (status == ULYX_SUCCESS)
+        return status;
+    return uli_error(status,
+        "%s[%d]%s is {%lld, %lld, %lld}: batch %lld x rows %lld%s x heads %lld "
+        "x %lld bytes %s",
         tensor->name, tensor->number, tensor->field, (long long)strides[0],
         (long long)strides[1], (long long)strides[2], (long long)counts[0],
-        (long long)counts[1], (long long)counts[2],
-        (long long)tensor->run_bytes);
+        (long long)counts[1], tensor->rows_as ? tensor->rows_as : "",
+        (long long)counts[2], (long long)tensor->run_bytes,
+        status == ULYX_ERR_OVERFLOW ? "do not fit 64 bits" : "overlap");
 }
 
 ulyx_status_t
@@ -218,6 +226,22 @@ side_row_bytes(
         uli_plan_elem_bytes(layout, tensor, side));
 }
 
+/* The field that has the most rows of a side, where it is not plainly rows. */
+static const char *
+most_rows_as(
+    const struct uli_layout *layout, int32_t tensor, enum uli_side side)
+{
+    const struct uli_shape *shape = uli_layout_shape(layout);
+    const struct uli_shape_part *part =
+        &shape->parts[shape->tensors[tensor].part];
+    if (side != ULI_SIDE_SEQ && uli_layout_packed(layout))
+        return " (the most of a rank)";
+    if (side == ULI_SIDE_SEQ && part->kind == ULYX_PART_SHARDED &&
+        part->order == ULYX_TOKENS_ZIGZAG_DOCS)
+        return " (max_local_rows)";
+    return part->row_capacity ? " (of row_capacity)" : "";
+}
+
 /* The strides' own memory must hold the most rows. */
 static ulyx_status_t
 fix_side(const struct uli_layout *layout, int32_t tensor, int32_t rank,
@@ -232,6 +256,7 @@ fix_side(const struct uli_layout *layout, int32_t tensor, int32_t rank,
     strided.name = "tensors";
     strided.number = tensor;
     strided.field = side_names[side];
+    strided.rows_as = most_rows_as(layout, tensor, side);
     if (strided.run_bytes == INT64_MAX)
         return stride_overflow(&strided);
     if (strides[0] || strides[1] || strides[2])

@@ -196,6 +196,16 @@ error_body(int rank, int nranks, void *context)
         ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT && says("root is 9"));
     status = ulyx_allreduce(comm, in, out, 64, ULYX_DTYPE_F8_E4M3, NULL);
     good &= ranks_expect(status == ULYX_ERR_UNSUPPORTED);
+    status = ulyx_allreduce(comm, in, out, INT64_MAX / 2, ULYX_DTYPE_F32, NULL);
+    good &= ranks_expect(status == ULYX_ERR_OVERFLOW &&
+                         says("count is 4611686018427387903: elements of 4"));
+    status = ulyx_allgather(comm, in, out, INT64_MAX, NULL);
+    good &= ranks_expect(
+        status == ULYX_ERR_OVERFLOW &&
+        says("message_bytes is 9223372036854775807: as much from each of"));
+    status = ulyx_broadcast(comm, NULL, 8, 0, NULL);
+    good &= ranks_expect(
+        status == ULYX_ERR_INVALID_ARGUMENT && says("buffer is NULL"));
     unsigned char untouched[sizeof(out)];
     memset(untouched, 0x5a, sizeof(untouched));
     good &= ranks_expect(memcmp(out, untouched, sizeof(out)) == 0);

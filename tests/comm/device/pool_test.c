@@ -94,6 +94,7 @@ nonsense_is_refused(void **state)
     char local;
     (void)state;
     assert_null(ulyx_pool_malloc(0, 0, NULL));
+    assert_non_null(strstr(ulyx_last_error(), "bytes is 0, must be 1 to 92"));
     assert_null(ulyx_pool_malloc(64, -1, NULL));
     assert_null(ulyx_pool_malloc(64, 9, NULL));
     expect_text("cuDeviceGet");

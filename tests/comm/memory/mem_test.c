@@ -60,6 +60,7 @@ refuses_bad_arguments(void **state)
     const ulyx_status_t bad = ULYX_ERR_INVALID_ARGUMENT;
     assert_status(ulyx_mem_alloc(0, NULL, &mem, &address), bad);
     assert_status(ulyx_mem_alloc(-1, NULL, &mem, &address), bad);
+    assert_string_equal(ulyx_last_error(), "bytes is -1, must be at least 1");
     assert_status(ulyx_mem_alloc(1, NULL, NULL, &address), bad);
     assert_status(ulyx_mem_alloc(1, NULL, &mem, NULL), bad);
     assert_status(ulyx_mem_register(NULL, 1, NULL, &mem), bad);
