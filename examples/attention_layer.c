@@ -16,7 +16,8 @@ static float q[ALL], k[ALL], v[ALL], out[ALL], dout[ALL], dq[ALL], dk[ALL],
     dv[ALL]; /* each [rows of this rank][H or HKV][DIM] */
 
 static void /* stands for the projections, and for the loss */
-fill(float *x, int64_t rows, int64_t width, const int64_t *position, int salt)
+values_fill(
+    float *x, int64_t rows, int64_t width, const int64_t *position, int salt)
 {
     for (int64_t i = 0; i < rows * width; i++)
         x[i] = (position[i / width] * 37 + i % width * 11 + salt) % 23 / 23.0f;
@@ -53,9 +54,10 @@ main(void)
     void *workspace = aligned_alloc(64, workspace_bytes / 64 * 64 + 64);
     void *saved = aligned_alloc(64, saved_bytes / 64 * 64 + 64);
 
-    fill(q, rows, H * DIM, position, 0), fill(k, rows, HKV * DIM, position, 7);
-    fill(v, rows, HKV * DIM, position, 2),
-        fill(dout, rows, H * DIM, position, 5);
+    values_fill(q, rows, H * DIM, position, 0),
+        values_fill(k, rows, HKV * DIM, position, 7);
+    values_fill(v, rows, HKV * DIM, position, 2),
+        values_fill(dout, rows, H * DIM, position, 5);
     /* One part, so one pointer for each tensor. */
     const void *q_of[] = {q}, *k_of[] = {k}, *v_of[] = {v};
     const void *out_of[] = {out}, *dout_of[] = {dout};

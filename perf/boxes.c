@@ -64,13 +64,13 @@ box_take(void *context, const struct uli_move *move)
     while (s < move->nsources && move->sources[s].rank != g->src_rank)
         s++;
     box = realloc(all->boxes, (size_t)(all->count + 1) * sizeof(*box));
-    if (box != NULL)
+    if (box)
         all->boxes = box;
     int32_t *tensors =
         realloc(all->tensors, (size_t)(all->count + 1) * sizeof(*tensors));
-    if (tensors != NULL)
+    if (tensors)
         all->tensors = tensors;
-    if (box == NULL || tensors == NULL || s == move->nsources)
+    if (!box || !tensors || s == move->nsources)
         return g->ok = false;
     strides_of(g, move->tensor, move->dst.rank, to_head, dst);
     strides_of(g, move->tensor, g->src_rank, !to_head, src);
@@ -98,7 +98,7 @@ perf_boxes_make(const struct uli_layout *layout, ulyx_direction_t direction,
         uli_layout_each_move(
             layout, direction, t, dst_rank, src_rank, scratch, box_take, &g);
     free(scratch);
-    return g.ok && scratch != NULL;
+    return g.ok && scratch;
 }
 
 void

@@ -60,12 +60,12 @@ perf_device_close(struct perf_rank *rank)
 {
     perf_graph_drop(rank, 1);
     for (int i = 0; i < 2; i++) {
-        if (rank->timers[i] != NULL)
+        if (rank->timers[i])
             perf_tell(
                 "timer", DEVICES->event_destroy(rank->device, rank->timers[i]));
         rank->timers[i] = NULL;
     }
-    if (rank->stream != NULL)
+    if (rank->stream)
         perf_tell(
             "stream", DEVICES->stream_destroy(rank->device, rank->stream));
     rank->stream = NULL;
@@ -92,10 +92,9 @@ perf_device_free(struct perf_rank *rank, struct perf_side *side)
 static bool
 rank_travel(struct perf_rank *rank, void *dst, const void *src, int64_t bytes)
 {
-    return rank->stream == NULL ||
-           (perf_tell("copy",
-                DEVICES->copy(rank->device, dst, src, bytes, rank->stream)) &&
-               perf_device_wait(rank, 1));
+    return !rank->stream || (perf_tell("copy", DEVICES->copy(rank->device, dst,
+                                                   src, bytes, rank->stream)) &&
+                                perf_device_wait(rank, 1));
 }
 
 bool
@@ -116,7 +115,7 @@ perf_device_wait(struct perf_rank *ranks, int count_ranks)
     bool ok = true;
 
     for (int r = 0; r < count_ranks; r++)
-        if (ranks[r].stream != NULL)
+        if (ranks[r].stream)
             ok = perf_tell("stream",
                      DEVICES->stream_wait(ranks[r].device, ranks[r].stream)) &&
                  ok;
@@ -194,7 +193,7 @@ perf_graph_drop(struct perf_rank *ranks, int count_ranks)
     bool ok = true;
 
     for (int r = 0; r < count_ranks; r++) {
-        if (ranks[r].graph != NULL)
+        if (ranks[r].graph)
             ok = perf_tell("graph",
                      DEVICES->graph_destroy(ranks[r].device, ranks[r].graph)) &&
                  ok;

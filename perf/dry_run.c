@@ -64,8 +64,8 @@ perf_run_dry(struct perf_run *run)
 
     run->nranks = procs * run->options.threads * run->options.ranks_per_thread;
     run->comms = calloc((size_t)run->nranks, sizeof(*run->comms));
-    if (run->comms == NULL || ulyx_comm_create_local(run->nranks, &params,
-                                  run->comms) != ULYX_SUCCESS) {
+    if (!run->comms || ulyx_comm_create_local(
+                           run->nranks, &params, run->comms) != ULYX_SUCCESS) {
         fprintf(stderr, "ulyx_perf: communicator: %s\n", ulyx_last_error());
         return PERF_LIBRARY;
     }

@@ -20,16 +20,16 @@ read_cpuinfo(const char *key, char *text_p, size_t bytes)
     char line[256];
     bool found = false;
 
-    while (file != NULL && !found && fgets(line, sizeof(line), file) != NULL) {
+    while (file && !found && fgets(line, sizeof(line), file)) {
         const char *colon = strchr(line, ':');
 
-        if (colon == NULL || strncmp(line, key, strlen(key)) != 0)
+        if (!colon || strncmp(line, key, strlen(key)) != 0)
             continue;
         snprintf(text_p, bytes, "%s", colon + 1 + strspn(colon + 1, " \t"));
         text_p[strcspn(text_p, "\n")] = 0;
         found = text_p[0] != 0;
     }
-    if (file != NULL)
+    if (file)
         fclose(file);
     return found;
 }

@@ -83,7 +83,7 @@ perf_run_ulyx(struct perf_rank *ranks, int count_ranks, int count)
 {
     for (int i = 0; i < count; i++) {
         /* On a device a call ends when it is enqueued. */
-        bool grouped = count_ranks > 1 && ranks[0].stream == NULL;
+        bool grouped = count_ranks > 1 && !ranks[0].stream;
         ulyx_status_t status = ULYX_SUCCESS;
 
         if (grouped)
@@ -347,7 +347,7 @@ fill_row(struct perf_rank *rank, const struct samples *samples,
     double *ours = samples->times[rank->algo];
     double *scratch = calloc((size_t)samples->blocks, sizeof(*scratch));
 
-    if (scratch == NULL ||
+    if (!scratch ||
         ulyx_plan_get_traffic(rank->plan, rank->direction, &traffic) !=
             ULYX_SUCCESS ||
         !perf_row_describe(rank, row)) {
@@ -371,8 +371,8 @@ gather_wrong(struct perf_rank *ranks, int count_ranks, int64_t *mine,
 {
     size_t n = (size_t)ranks[0].nranks, each = PERF_ALGOS;
     int64_t *all = calloc(n * each, sizeof(*all));
-    bool ok = all != NULL &&
-              perf_gather(ranks, count_ranks, mine, each * sizeof(*mine), all);
+    bool ok =
+        all && perf_gather(ranks, count_ranks, mine, each * sizeof(*mine), all);
 
     for (int a = 0; ok && a < ranks[0].nplans; a++) {
         rows[a].wrong = 0;

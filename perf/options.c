@@ -152,7 +152,7 @@ usage_print(FILE *out)
         "ULYX_SECRET=... ulyx_perf\n"
         "\n");
     for (int i = 0; i < OPTIONS; i++)
-        if (table[i].help != NULL && table[i].kind != ELSEWHERE)
+        if (table[i].help && table[i].kind != ELSEWHERE)
             fprintf(out, "  %s%s %-18s %s\n",
                 table[i].brief ? table[i].brief : "  ",
                 table[i].brief ? "," : " ", table[i].name, table[i].help);
@@ -189,7 +189,7 @@ options_print_table(void)
     printf("name\tulyx_perf\ttimes the exchange of sequence-parallel "
            "attention\n");
     for (int i = 0; i < OPTIONS; i++)
-        if (table[i].help != NULL && table[i].kind != ELSEWHERE)
+        if (table[i].help && table[i].kind != ELSEWHERE)
             printf("option\t%s\t%s\t%s\t%s\n",
                 table[i].brief ? table[i].brief : "", table[i].name,
                 table[i].offset == AT(json_file) ? "FILE"
@@ -312,22 +312,22 @@ find_long(const char *word, size_t length)
             return &table[i];
         other = found;
         found = &table[i];
-        if (other != NULL)
+        if (other)
             break;
     }
-    if (other != NULL)
+    if (other)
         perf_reject("%.*s may be %s or %s", (int)length, word, other->name,
             found->name);
-    else if (found == NULL)
+    else if (!found)
         perf_reject("unknown option %.*s", (int)length, word);
-    return other != NULL ? NULL : found;
+    return other ? NULL : found;
 }
 
 static const struct option *
 find_short(const char *word)
 {
     for (int i = 0; i < OPTIONS; i++)
-        if (table[i].brief != NULL && strncmp(table[i].brief, word, 2) == 0)
+        if (table[i].brief && strncmp(table[i].brief, word, 2) == 0)
             return &table[i];
     perf_reject("unknown option %s", word);
     return NULL;
@@ -348,11 +348,11 @@ static const struct option *
 option_find(const char *word, const char **value_p)
 {
     const char *equals = strchr(word, '=');
-    size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
+    size_t length = equals ? (size_t)(equals - word) : strlen(word);
 
     *value_p = NULL;
     if (strncmp(word, "--", 2) == 0) {
-        *value_p = equals != NULL ? equals + 1 : NULL;
+        *value_p = equals ? equals + 1 : NULL;
         return find_long(word, length);
     }
     if (word[0] == '-' && word[1] != 0 && word[2] != 0)
@@ -377,20 +377,20 @@ option_take(int argc, char **argv, int *at_p, struct perf_options *options)
     const char *value;
     const struct option *option = option_find(argv[*at_p], &value);
 
-    if (option == NULL)
+    if (!option)
         return PERF_USAGE;
     options->given |= UINT64_C(1) << (option - table);
     if (option->kind == FLAG) {
-        if (value != NULL) {
+        if (value) {
             perf_reject("%s takes no value", option->name);
             return PERF_USAGE;
         }
         *(bool *)(void *)((char *)options + option->offset) = true;
         return PERF_OK;
     }
-    if (value == NULL && *at_p + 1 < argc)
+    if (!value && *at_p + 1 < argc)
         value = argv[++*at_p];
-    if (value == NULL) {
+    if (!value) {
         perf_reject("%s wants a value", option->name);
         return PERF_USAGE;
     }

@@ -22,9 +22,9 @@ value_refuse(const char *name, const char *value, const char *known)
 static bool
 next_word(const char **at_p, char *word_p, size_t bytes)
 {
-    size_t length = *at_p != NULL ? strcspn(*at_p, ",") : 0;
+    size_t length = *at_p ? strcspn(*at_p, ",") : 0;
 
-    if (*at_p == NULL)
+    if (!*at_p)
         return false;
     snprintf(word_p, bytes, "%.*s", (int)length, *at_p);
     *at_p = (*at_p)[length] == ',' ? *at_p + length + 1 : NULL;
@@ -294,7 +294,7 @@ check_tune(const struct perf_options *o)
         "--work", "--split", "--replicated", "--unalign", "--percentiles",
         "--per_iter", "--wide"};
 
-    if (o->tune == NULL)
+    if (!o->tune)
         return true;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (perf_option_given(o, names[i]))
@@ -319,7 +319,7 @@ check_counts(const struct perf_options *o)
     if (o->heads % (o->kv_heads > 0 ? o->kv_heads : 1) != 0)
         return perf_reject("--heads %lld is not a multiple of --kv-heads %lld",
             (long long)o->heads, (long long)o->kv_heads);
-    if (o->cycles == 0 && o->json_file != NULL)
+    if (o->cycles == 0 && o->json_file)
         return perf_reject("-N 0 never ends, so -J would never be written");
     return true;
 }

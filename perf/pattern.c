@@ -117,7 +117,7 @@ struct checking {
 static bool
 row_holds(const struct checking *k, int32_t p, const struct perf_line *row)
 {
-    if (k->nsegments[p] == 0 && k->segments[p] == NULL)
+    if (k->nsegments[p] == 0 && !k->segments[p])
         return row->head >= k->heads[p][0] &&
                row->head < k->heads[p][0] + k->heads[p][1];
     for (int64_t s = 0; s < k->nsegments[p]; s++) {
@@ -248,7 +248,7 @@ static void
 close_checking(struct checking *k, int32_t nranks)
 {
     perf_view_close(&k->view);
-    for (int32_t p = 0; k->segments != NULL && p < nranks; p++)
+    for (int32_t p = 0; k->segments && p < nranks; p++)
         free(k->segments[p]);
     free(k->heads);
     free(k->segments);

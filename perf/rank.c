@@ -84,15 +84,15 @@ side_allocate(struct perf_rank *rank, struct perf_side *side, bool window)
     void *address;
 
     side->bytes = side->set_bytes * rank->sets;
-    if (!window || rank->stream != NULL) {
+    if (!window || rank->stream) {
         side->base = aligned_alloc(4096, (size_t)side->bytes);
-        if (side->base == NULL)
+        if (!side->base)
             return perf_tell("memory", ULYX_ERR_NO_MEMORY);
         side->where = side->base;
     }
     if (!window)
-        return rank->stream == NULL || perf_device_alloc(rank, side);
-    if (rank->stream != NULL) {
+        return !rank->stream || perf_device_alloc(rank, side);
+    if (rank->stream) {
         params.memory_kind = ULYX_MEMORY_CUDA;
         params.device = rank->device;
     }
@@ -100,7 +100,7 @@ side_allocate(struct perf_rank *rank, struct perf_side *side, bool window)
             ulyx_mem_alloc(side->bytes, &params, &side->mem, &address)))
         return false;
     side->where = address;
-    if (rank->stream == NULL)
+    if (!rank->stream)
         side->base = address;
     return perf_tell("attach", ulyx_mem_attach(rank->comm, side->mem));
 }
@@ -108,13 +108,13 @@ side_allocate(struct perf_rank *rank, struct perf_side *side, bool window)
 static void
 side_release(struct perf_rank *rank, struct perf_side *side)
 {
-    if (side->mem != NULL) {
+    if (side->mem) {
         ulyx_mem_detach(rank->comm, side->mem);
         ulyx_mem_free(side->mem);
-    } else if (rank->stream != NULL && side->where != side->base) {
+    } else if (rank->stream && side->where != side->base) {
         perf_device_free(rank, side);
     }
-    if (side->mem == NULL || rank->stream != NULL)
+    if (!side->mem || rank->stream)
         free(side->base);
     memset(side, 0, sizeof(*side));
 }
@@ -123,7 +123,7 @@ static bool
 make_boxes(struct perf_rank *rank)
 {
     rank->to = calloc((size_t)rank->nranks, sizeof(*rank->to));
-    if (rank->to == NULL ||
+    if (!rank->to ||
         !perf_tell("layout", uli_layout_create(&rank->shape->internal, NULL,
                                  NULL, &rank->layout)))
         return false;
@@ -179,7 +179,7 @@ perf_rank_close(struct perf_rank *rank)
     side_release(rank, &rank->src);
     side_release(rank, &rank->dst);
     side_release(rank, &rank->back);
-    for (int32_t p = 0; rank->to != NULL && p < rank->nranks; p++)
+    for (int32_t p = 0; rank->to && p < rank->nranks; p++)
         perf_boxes_free(&rank->to[p]);
     free(rank->to);
     rank->to = NULL;

@@ -47,7 +47,7 @@ add_model(struct perf_run *run, const char *name)
     for (int c = 0; c < run->ncases; c++)
         if (strcmp(run->cases[c].name, name) == 0)
             return perf_reject("--model: %s is there twice", name);
-    if (model == NULL) {
+    if (!model) {
         model = perf_models(&count);
         for (int i = 0; i < count; i++) {
             size_t length = strlen(known);
@@ -71,7 +71,7 @@ perf_run_choose(struct perf_run *run)
     int count;
     const struct perf_model *models = perf_models(&count);
 
-    if (at == NULL) {
+    if (!at) {
         add_cases(run, "shape", o->heads, o->kv_heads, o->dim, o->dim_v);
         return true;
     }
@@ -108,7 +108,7 @@ case_shrink(const struct perf_run *run, const struct perf_case *one,
 {
     const struct perf_options *o = &run->options;
     int64_t elements = (int64_t)sweep->bytes / (o->batch * one->dtype.bytes);
-    bool chosen = o->model != NULL || perf_option_given(o, "--heads") ||
+    bool chosen = o->model || perf_option_given(o, "--heads") ||
                   perf_option_given(o, "--kv-heads") ||
                   perf_option_given(o, "--dim") ||
                   perf_option_given(o, "--dim-v") || o->replicated > 0;

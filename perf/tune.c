@@ -70,13 +70,13 @@ measure_exchange(const struct perf_options *options, ulyx_comm_t *comm,
         .direction = one.direction};
     struct perf_shape shape;
     struct perf_row *row = calloc(1, sizeof(*row));
-    int code = row != NULL ? PERF_LIBRARY : PERF_INTERNAL;
+    int code = row ? PERF_LIBRARY : PERF_INTERNAL;
 
     perf_shape_fill(options, &one, rows * comm->nranks, comm->nranks, &shape);
     shape.params.algo = algo;
     rank.shape = &shape;
-    if (row != NULL && perf_tell("plan", ulyx_plan_create(comm, &shape.params,
-                                             &rank.plans[0]))) {
+    if (row && perf_tell("plan",
+                   ulyx_plan_create(comm, &shape.params, &rank.plans[0]))) {
         rank.nplans = 1;
         if (perf_rank_open(&rank, options))
             code = perf_measure(&rank, 1, options, row);
@@ -137,9 +137,9 @@ tune_measure_pair(struct tune *t, int color, struct perf_curve *curve)
     ulyx_comm_t *pair;
     int code = tune_split(t, color, &pair);
 
-    if (code == PERF_OK && pair != NULL)
+    if (code == PERF_OK && pair)
         code = tune_measure_curve(t, pair, curve);
-    if (pair != NULL)
+    if (pair)
         ulyx_comm_destroy(pair);
     return tune_meet(t, code);
 }
@@ -155,12 +155,12 @@ tune_measure_abreast(struct tune *t, int color)
     size_t n = (size_t)t->rank->nranks;
     double own = 0, *all = calloc(n, sizeof(*all)), longest = 0;
     ulyx_comm_t *pair = NULL;
-    int code = all != NULL ? tune_split(t, color, &pair) : PERF_INTERNAL;
+    int code = all ? tune_split(t, color, &pair) : PERF_INTERNAL;
 
     options.iterations = 10;
-    if (code == PERF_OK && pair != NULL)
+    if (code == PERF_OK && pair)
         code = measure_exchange(&options, pair, rows, "direct", &own);
-    if (pair != NULL)
+    if (pair)
         ulyx_comm_destroy(pair);
     if (code == PERF_OK && !perf_gather(t->rank, 1, &own, sizeof(own), all))
         code = PERF_LIBRARY;
@@ -327,7 +327,7 @@ tune_judge_pair(struct tune *t, const struct uli_planner *planner, bool nic)
     if (code == PERF_OK && comm->rank == 0)
         code = say_held_out(t, planner, nic ? &t->found.nic : &t->found.near,
             nic ? "between nodes" : "within a node", pair);
-    if (pair != NULL)
+    if (pair)
         ulyx_comm_destroy(pair);
     return code;
 }
@@ -342,13 +342,13 @@ tune_check_file(struct tune *t)
     if (t->rank->rank == 0) {
         FILE *file = fopen(t->path, "ae");
 
-        if (file == NULL || fclose(file) != 0) {
+        if (!file || fclose(file) != 0) {
             fprintf(
                 stderr, "ulyx_perf: --tune %s: %s\n", t->path, strerror(errno));
             code = PERF_USAGE;
         }
     }
-    if (all == NULL || !perf_gather(t->rank, 1, &code, sizeof(code), all))
+    if (!all || !perf_gather(t->rank, 1, &code, sizeof(code), all))
         code = PERF_LIBRARY;
     else
         code = all[0];
@@ -364,7 +364,7 @@ tune_share_planner(struct tune *t, struct uli_planner *planner)
     size_t n = (size_t)t->rank->nranks,
            bytes = sizeof(planner->model) + sizeof(int);
     unsigned char *mine = calloc(1, bytes), *all = calloc(n, bytes);
-    int code = mine != NULL && all != NULL ? PERF_OK : PERF_INTERNAL;
+    int code = mine && all ? PERF_OK : PERF_INTERNAL;
 
     if (code == PERF_OK && t->rank->rank == 0) {
         code = perf_tune_write(t->path, &t->found);
@@ -373,7 +373,7 @@ tune_share_planner(struct tune *t, struct uli_planner *planner)
                                     &planner->tuning, NULL, NULL)))
             code = PERF_INTERNAL;
     }
-    if (mine != NULL && all != NULL) {
+    if (mine && all) {
         memcpy(mine, &planner->model, sizeof(planner->model));
         memcpy(mine + sizeof(planner->model), &code, sizeof(code));
         if (!perf_gather(t->rank, 1, mine, bytes, all))

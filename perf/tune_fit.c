@@ -84,7 +84,7 @@ perf_tune_write(const char *path, const struct perf_tuning *tuning)
     if (ok)
         write_all(file, tuning);
     ok = ok && !ferror(file);
-    if (file != NULL && fclose(file) != 0)
+    if (file && fclose(file) != 0)
         ok = false;
     if (!ok)
         fprintf(stderr, "ulyx_perf: --tune %s: %s\n", path, strerror(errno));
@@ -106,7 +106,7 @@ perf_tune_predict(const struct perf_options *options,
     ulyx_status_t status = ULYX_ERR_NO_MEMORY;
 
     perf_shape_fill(options, &one, rows * comm->nranks, comm->nranks, &shape);
-    if (node_of != NULL)
+    if (node_of)
         status = uli_layout_create(&shape.internal, NULL, NULL, &layout);
     for (int32_t p = 0; status == ULYX_SUCCESS && p < comm->nranks; p++)
         node_of[p] = comm->peers[p].node;
@@ -115,7 +115,7 @@ perf_tune_predict(const struct perf_options *options,
             layout, comm->nnodes, node_of, &preference, planner, &choice);
     if (status == ULYX_SUCCESS)
         *seconds_p = choice.best.predictions[ULYX_SEQ_TO_HEAD].time_s;
-    if (layout != NULL)
+    if (layout)
         uli_layout_destroy(layout);
     free(node_of);
     return status;

@@ -71,7 +71,7 @@ one_size(struct thread *thread, const struct perf_case *one, int64_t seq)
     struct perf_shape shape;
     struct perf_row *rows = calloc(PERF_ALGOS, sizeof(*rows));
 
-    if (rows == NULL)
+    if (!rows)
         return PERF_INTERNAL;
     for (int a = 0; a < run->options.nalgos; a++)
         rows[a] = (struct perf_row){.one = one, .seq = seq};
@@ -99,7 +99,7 @@ thread_introduce(struct thread *thread)
     size_t all_count = (size_t)run->nranks;
     struct perf_place *all = calloc(all_count, sizeof(*all));
     struct perf_place *mine = calloc((size_t)count, sizeof(*mine));
-    bool ok = all != NULL && mine != NULL;
+    bool ok = all && mine;
 
     for (int r = 0; ok && r < count; r++)
         perf_place_fill(&thread->ranks[r], thread->number, &mine[r]);
@@ -197,7 +197,7 @@ thread_main(void *context)
     struct thread *thread = context;
     int cycles = thread->run->options.cycles, done = 0, sizes;
 
-    if (thread->run->options.tune != NULL) {
+    if (thread->run->options.tune) {
         thread->code = perf_tune(&thread->run->options, thread->ranks);
         return NULL;
     }
@@ -223,7 +223,7 @@ run_threads(struct perf_run *run)
         calloc((size_t)threads * (size_t)each, sizeof(*ranks));
     int worst = PERF_OK;
 
-    if (all == NULL || ranks == NULL)
+    if (!all || !ranks)
         return PERF_INTERNAL;
     for (int i = 0; i < threads * each; i++) {
         ranks[i].rank = run->first_rank + i;
@@ -253,7 +253,7 @@ under_floor(const struct perf_report *report)
 {
     const char *text = getenv("ULYX_PERF_MIN_BW");
 
-    return text != NULL && perf_report_average(report) < 0.9 * atof(text);
+    return text && perf_report_average(report) < 0.9 * atof(text);
 }
 
 static int
@@ -266,10 +266,10 @@ run_measure(struct perf_run *run)
         code = perf_run_connect(run);
     if (code != PERF_OK)
         return code;
-    if (run->first_rank == 0 && run->options.tune == NULL) {
+    if (run->first_rank == 0 && !run->options.tune) {
         run->report =
             perf_report_open(&run->options, run->nranks, run->argc, run->argv);
-        if (run->report == NULL)
+        if (!run->report)
             return PERF_USAGE;
     }
     code = run_threads(run);
@@ -282,7 +282,7 @@ run_measure(struct perf_run *run)
         ulyx_comm_destroy(run->comms[i]);
     }
     free(run->comms);
-    if (run->report == NULL)
+    if (!run->report)
         return code;
     if (code == PERF_OK &&
         (perf_report_wrong(run->report) > 0 || under_floor(run->report)))

@@ -70,7 +70,7 @@ sets_in_use(const struct perf_rank *rank)
 bool
 perf_verify_timed(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
 {
-    if (ranks[0].stream != NULL &&
+    if (ranks[0].stream &&
         !(perf_run_ulyx(ranks, count_ranks, sets_in_use(&ranks[0])) &&
             perf_device_wait(ranks, count_ranks)))
         return false;

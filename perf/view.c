@@ -121,7 +121,7 @@ perf_view_each(const struct perf_view *v, perf_line_fn fn, void *context)
 {
     int64_t rows = v->head_side ? perf_view_part(v)->rows : v->rows;
 
-    if (v->segments != NULL) {
+    if (v->segments) {
         each_segment_row(v, fn, context);
         return;
     }

@@ -19,7 +19,7 @@ add_word(char *text_p, size_t bytes, const char *word)
 {
     size_t length = strlen(text_p);
 
-    if (strstr(text_p, word) == NULL)
+    if (!strstr(text_p, word))
         snprintf(text_p + length, bytes - length, "%s%s", length > 0 ? "+" : "",
             word);
 }
@@ -33,10 +33,10 @@ find_schedule(struct perf_row *row)
     const char *at = strstr(row->describe, begin);
     const char *transport = strstr(row->describe, by);
 
-    if (at == NULL)
+    if (!at)
         return;
     at += sizeof(begin) - 1;
-    if (transport != NULL && strncmp(at, "packed", 6) == 0)
+    if (transport && strncmp(at, "packed", 6) == 0)
         at = transport + sizeof(by) - 1;
     snprintf(row->schedule, sizeof(row->schedule), "%.*s",
         (int)strcspn(at, " :,(;"), at);
@@ -58,12 +58,12 @@ find_verbs(ulyx_direction_t direction, struct perf_row *row)
 
     snprintf(begin, sizeof(begin), "; %s:", uli_direction_name(direction));
     at = strstr(row->describe, begin);
-    if (at == NULL)
+    if (!at)
         return;
     at += strlen(begin);
     snprintf(part, sizeof(part), "%.*s", (int)strcspn(at, ";"), at);
     for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
-        if (strstr(part, verbs[i].text) != NULL)
+        if (strstr(part, verbs[i].text))
             add_word(row->verb, sizeof(row->verb), verbs[i].word);
 }
 
@@ -74,7 +74,7 @@ find_transports(const ulyx_comm_t *comm, struct perf_row *row)
     for (int32_t p = 0; p < comm->nranks; p++) {
         const struct uli_peer *peer = &comm->peers[p];
         const struct uli_tr_ops *ops =
-            comm->memory_kind == ULYX_MEMORY_CUDA && peer->map_device != NULL
+            comm->memory_kind == ULYX_MEMORY_CUDA && peer->map_device
                 ? peer->map_device
                 : peer->map;
 
@@ -97,7 +97,7 @@ perf_row_describe(const struct perf_rank *rank, struct perf_row *row)
     find_verbs(rank->direction, row);
     find_transports(rank->comm, row);
     /* Also where pairs leave it to the schedule (hier). */
-    if (rank->comm->nnodes > 1 && rank->stream == NULL)
+    if (rank->comm->nnodes > 1 && !rank->stream)
         add_word(row->verb, sizeof(row->verb), "put");
     return true;
 }

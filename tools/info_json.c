@@ -25,7 +25,7 @@ info_write_json(json_t *root)
 {
     int code = root == NULL;
 
-    if (root == NULL)
+    if (!root)
         fprintf(stderr, "ulyx_info: no memory for the JSON\n");
     else if (json_dumpf(root, stdout, JSON_COMPACT) != 0 ||
              putchar('\n') == EOF || fflush(stdout) != 0) {

@@ -45,7 +45,7 @@ command_print_help(const struct info_command *command)
     for (int i = 0; i < command->count; i++) {
         const struct info_option *option = &command->options[i];
 
-        if (option->help != NULL)
+        if (option->help)
             printf("  %-18s %s\n", option->name, option->help);
     }
     printf("  %-18s %s\n", "-h, --help", "this text");
@@ -69,9 +69,9 @@ command_print_table(const struct info_command *command)
     for (int i = 0; i < command->count; i++) {
         const struct info_option *o = &command->options[i];
 
-        if (o->help != NULL && !option_is_operand(o))
+        if (o->help && !option_is_operand(o))
             printf("option\t\t%s\t%s\t%s\n", o->name,
-                o->value != NULL         ? o->value
+                o->value                 ? o->value
                 : o->kind == INFO_NUMBER ? "N"
                 : o->kind == INFO_TEXT   ? "LIST"
                                          : "",
@@ -87,7 +87,7 @@ option_takes_word(const char *value, const char *text)
 {
     const char *words = value;
 
-    while (value != NULL && strchr(value, '|') != NULL) {
+    while (value && strchr(value, '|')) {
         size_t length = strcspn(words, "|");
 
         if (strlen(text) == length && strncmp(words, text, length) == 0)
@@ -113,7 +113,7 @@ words_as_text(const char *words, char *text_p, size_t bytes)
             text_p[at++] = *c;
         else
             at += (size_t)snprintf(
-                text_p + at, bytes - at, "%s", more != NULL ? ", " : " or ");
+                text_p + at, bytes - at, "%s", more ? ", " : " or ");
         text_p[at] = 0;
     }
     return text_p;
@@ -195,12 +195,12 @@ command_take(
     const struct info_command *command, int argc, char **argv, int *at_p)
 {
     const char *word = argv[*at_p], *equals = strchr(word, '=');
-    size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
+    size_t length = equals ? (size_t)(equals - word) : strlen(word);
     const struct info_option *option = word[0] == '-'
                                            ? command_find(command, word, length)
                                            : command_next_operand(command);
 
-    if (option == NULL)
+    if (!option)
         return info_reject(command->name, "%s is not understood", word);
     if (option_is_operand(option) && option->kind == INFO_LIST) {
         struct info_list *list = option->to;
@@ -211,16 +211,15 @@ command_take(
     }
     if (option_is_operand(option))
         return option_store(command, option, word);
-    if (option->kind == INFO_FLAG && equals != NULL)
+    if (option->kind == INFO_FLAG && equals)
         return info_reject(command->name, "%s takes no value", option->name);
     if (option->kind == INFO_FLAG) {
         *(bool *)option->to = true;
         return -1;
     }
-    if (equals == NULL && *at_p + 1 == argc)
+    if (!equals && *at_p + 1 == argc)
         return info_reject(command->name, "%s wants a value", word);
-    return option_store(
-        command, option, equals != NULL ? equals + 1 : argv[++*at_p]);
+    return option_store(command, option, equals ? equals + 1 : argv[++*at_p]);
 }
 
 int

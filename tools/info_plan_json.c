@@ -96,7 +96,7 @@ layout_pack_directions(const struct uli_layout *layout)
             json_array_append_new(
                 directions, tally_pack_direction(&tally, scratch));
     }
-    if (scratch == NULL || tally.from == NULL) {
+    if (!scratch || !tally.from) {
         json_decref(directions);
         directions = NULL; /* said by info_write_json */
     }

@@ -17,8 +17,7 @@ found_is_asked(const struct info_found *found, int64_t pid, const char *name)
 
     for (int i = 0; i < found->count; i++)
         has_pid |= found->ranks[i].pid == pid;
-    return has_pid &&
-           (name == NULL || strcmp(name, found->ranks[0].copy.name) == 0);
+    return has_pid && (!name || strcmp(name, found->ranks[0].copy.name) == 0);
 }
 
 int

@@ -29,13 +29,13 @@ process_state(pid_t pid)
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     file = fopen(path, "re");
-    if (file == NULL)
+    if (!file)
         return '?';
-    if (fgets(text, sizeof(text), file) == NULL)
+    if (!fgets(text, sizeof(text), file))
         text[0] = 0;
     fclose(file);
     end = strrchr(text, ')'); /* of the name, which may hold anything */
-    return end != NULL && end[1] == ' ' && end[2] != 0 ? end[2] : '?';
+    return end && end[1] == ' ' && end[2] != 0 ? end[2] : '?';
 }
 
 int
@@ -46,7 +46,7 @@ info_ranks_add(struct info_ranks *ranks, const struct info_rank *rank)
         struct info_rank *at =
             realloc(ranks->at, (size_t)capacity * sizeof(*at));
 
-        if (at == NULL) {
+        if (!at) {
             fprintf(stderr, "ulyx_info: no memory for %d ranks\n", capacity);
             return 1;
         }
@@ -112,9 +112,9 @@ process_read(struct info_ranks *ranks, pid_t pid)
 
     snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
     folder = opendir(path);
-    if (folder == NULL) /* of another user, or gone */
+    if (!folder) /* of another user, or gone */
         return 0;
-    while (code == 0 && (entry = readdir(folder)) != NULL) {
+    while (code == 0 && (entry = readdir(folder))) {
         ssize_t length =
             readlinkat(dirfd(folder), entry->d_name, link, sizeof(link) - 1);
         int fd;
@@ -167,11 +167,11 @@ info_ranks_find(struct info_ranks *ranks_p)
     struct dirent *entry;
     int code = 0;
 
-    if (folder == NULL) {
+    if (!folder) {
         fprintf(stderr, "ulyx_info: ranks: /proc cannot be read\n");
         return 1;
     }
-    while (code == 0 && (entry = readdir(folder)) != NULL) {
+    while (code == 0 && (entry = readdir(folder))) {
         char *end;
         long pid = strtol(entry->d_name, &end, 10);
 

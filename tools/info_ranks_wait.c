@@ -41,7 +41,7 @@ rank_find_call(const struct info_rank *rank)
         const struct uli_recorder_call *call = &rank->copy.calls[i];
 
         if (call->status == ULYX_IN_PROGRESS &&
-            (longest == NULL || call_has_failed(rank, longest) ||
+            (!longest || call_has_failed(rank, longest) ||
                 call->begun_ns <= longest->begun_ns))
             longest = call;
     }
@@ -93,7 +93,7 @@ info_rank_waits_for(const struct info_rank *rank, const struct info_rank *other)
 {
     const struct uli_recorder_call *call = rank->call;
 
-    if (call == NULL || rank == other)
+    if (!call || rank == other)
         return false;
     if (other->absent)
         return call->awaited == other->copy.rank ||

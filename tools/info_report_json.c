@@ -23,7 +23,7 @@ progress_pack(const struct info_rank *rank)
     const struct uli_recorder_progress *progress = &rank->copy.progress;
     json_t *peers;
 
-    if (rank->call == NULL || progress->serial != rank->call->serial)
+    if (!rank->call || progress->serial != rank->call->serial)
         return json_null();
     peers = json_array();
     for (int i = 0; i < progress->npeers; i++) {

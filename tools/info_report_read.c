@@ -105,8 +105,7 @@ take_hex(struct reader *reader, const json_t *object, const char *name,
 {
     const char *text = json_string_value(json_object_get(object, name));
 
-    if (text == NULL || strlen(text) != 16 ||
-        strspn(text, "0123456789abcdef") != 16)
+    if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
         return reader_refuse(reader, "%s is not 16 hexadecimal digits", name);
     *number_p = strtoull(text, NULL, 16);
     return true;
@@ -184,7 +183,7 @@ reader_mention(struct reader *reader, const struct uli_recorder_copy *copy,
         size_t capacity = mentions->capacity > 0 ? 2 * mentions->capacity : 64;
         struct info_mention *at = realloc(mentions->at, capacity * sizeof(*at));
 
-        if (at == NULL) {
+        if (!at) {
             reader->code = 1;
             return reader_refuse(reader, "no memory");
         }
@@ -322,7 +321,7 @@ reader_take_dump(struct reader *reader, const json_t *root)
     const json_t *comms = json_object_get(root, "communicators");
     int64_t form;
 
-    if (!json_is_object(root) || json_object_get(root, "ulyx_dump") == NULL)
+    if (!json_is_object(root) || !json_object_get(root, "ulyx_dump"))
         return reader_refuse(reader, "no dump of ulyx");
     if (!take_number(reader, root, "ulyx_dump", INT64_MIN, INT64_MAX, &form))
         return false;
@@ -362,7 +361,7 @@ info_report_read(const char *path, struct info_ranks *ranks,
     }
     root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     free(text);
-    if (root == NULL) {
+    if (!root) {
         snprintf(why_p, INFO_REPORT_WHY, "no JSON: line %d: %.120s", error.line,
             error.text);
         for (char *c = why_p; *c != 0; c++)

@@ -137,7 +137,7 @@ info_sweep_open(enum info_form form, struct info_sweep **sweep_p)
 {
     struct info_sweep *sweep = calloc(1, sizeof(*sweep));
 
-    if (sweep == NULL)
+    if (!sweep)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for rows");
     sweep->form = form;
     if (form == INFO_JSON)

@@ -44,7 +44,7 @@ name_pack(const char *name)
 {
     json_t *text = name[0] ? json_string(name) : NULL;
 
-    return text != NULL ? text : json_null();
+    return text ? text : json_null();
 }
 
 static json_t *
@@ -84,11 +84,11 @@ place_pack_nic_link(
         uli_topology_node(t, ULI_TOPO_GPU, place->gpu);
     const struct uli_topo_node *nic =
         uli_topology_node(t, ULI_TOPO_NIC, place->nic);
-    int32_t numa = nic != NULL ? uli_topology_numa_of(t, nic) : -1;
+    int32_t numa = nic ? uli_topology_numa_of(t, nic) : -1;
 
-    if (nic == NULL)
+    if (!nic)
         return json_null();
-    if (gpu != NULL)
+    if (gpu)
         return json_string(
             uli_link_class_name(uli_topology_link(t, gpu, nic).class));
     return numa != ULI_TOPO_UNKNOWN && numa == place->numa
@@ -120,9 +120,8 @@ links_append_rank(const struct uli_topology *t,
     for (int32_t s = 0; s < ranks; s++) {
         const struct uli_topo_node *b =
             uli_topology_node(t, ULI_TOPO_GPU, places[s].gpu);
-        double rate = a != NULL && b != NULL && a != b
-                          ? uli_topology_link(t, a, b).bytes_per_s
-                          : 0;
+        double rate =
+            a && b && a != b ? uli_topology_link(t, a, b).bytes_per_s : 0;
 
         json_array_append_new(
             row, json_string(uli_link_class_name(
@@ -140,9 +139,9 @@ info_topology_json(const struct uli_topology *t, int32_t ranks)
     json_t *list = json_array(), *links = json_array(), *rates = json_array();
     json_t *root;
 
-    if (places != NULL)
+    if (places)
         uli_topology_place_ranks(t, ranks, places);
-    for (int32_t r = 0; places != NULL && r < ranks; r++) {
+    for (int32_t r = 0; places && r < ranks; r++) {
         json_array_append_new(list, place_pack(t, &places[r], r));
         links_append_rank(t, places, ranks, r, links, rates);
     }
@@ -155,7 +154,7 @@ info_topology_json(const struct uli_topology *t, int32_t ranks)
         "nics", kind_pack_all(t, ULI_TOPO_NIC), "nvswitches",
         (int)uli_topology_count(t, ULI_TOPO_NVSWITCH), "ranks", list, "links",
         links, "bytes_per_s", rates);
-    if (places == NULL) {
+    if (!places) {
         json_decref(root);
         root = NULL;
     }

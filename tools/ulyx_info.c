@@ -287,7 +287,7 @@ print_plan(int argc, char **argv)
     comms = calloc((size_t)s.ranks, sizeof(*comms));
     plans = calloc((size_t)s.ranks, sizeof(*plans));
     code =
-        comms == NULL || plans == NULL ||
+        !comms || !plans ||
         ulyx_comm_create_local((int32_t)s.ranks, NULL, comms) != ULYX_SUCCESS;
     if (code == 0)
         code = make_plans(&s, comms, plans);
@@ -435,7 +435,7 @@ commands_print_table(void)
     for (int i = 0; i < COMMANDS; i++) {
         const char *text = commands[i].text;
         struct info_command plain = {.name = commands[i].name,
-            .about = text != NULL ? text : commands[i].summary};
+            .about = text ? text : commands[i].summary};
 
         if (strcmp(commands[i].name, "plan --nodes") == 0)
             info_predict(1, &word);
@@ -496,7 +496,7 @@ command_run(int argc, char **argv)
 static void
 quiet_log(void)
 {
-    if (getenv("ULYX_DEBUG") != NULL)
+    if (getenv("ULYX_DEBUG"))
         return;
     setenv("ULYX_DEBUG", "NONE", 1);
     uli_log_on(ULI_LOG_WARN, ULI_LOG_ALL); /* settles the level */

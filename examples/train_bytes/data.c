@@ -46,13 +46,13 @@ corpus_append(struct corpus *corpus, const char *path)
     size_t got;
     int error;
 
-    if (file == NULL) {
+    if (!file) {
         fprintf(stderr, "train_bytes: %s: %s\n", path, strerror(errno));
         return 2;
     }
     while ((got = fread(block, 1, sizeof(block), file)) > 0) {
         grown = realloc(corpus->bytes, (size_t)corpus->count + got);
-        if (grown == NULL) {
+        if (!grown) {
             fprintf(stderr, "train_bytes: %s: no memory for it\n", path);
             fclose(file);
             return 2;
@@ -79,7 +79,7 @@ append_own_documents(struct corpus *corpus)
     static const char *const parts[] = {"README.md", "docs/*.md"};
 
     roots[1][length > 0 ? length : 0] = 0;
-    for (int up = 0; up < 3 && strrchr(roots[1], '/') != NULL; up++) {
+    for (int up = 0; up < 3 && strrchr(roots[1], '/'); up++) {
         *strrchr(roots[1], '/') = 0; /* <root>/build/bin/train_bytes */
         if (up == 1)                 /* <prefix>/bin/train_bytes */
             snprintf(
@@ -162,8 +162,8 @@ batch_create(struct batch *batch_p, int64_t seq, int64_t docs)
     batch_p->labels = calloc(rows, sizeof(*batch_p->labels));
     batch_p->positions = calloc(rows, sizeof(*batch_p->positions));
     batch_p->begins = calloc((size_t)docs + 1, sizeof(*batch_p->begins));
-    if (batch_p->tokens != NULL && batch_p->labels != NULL &&
-        batch_p->positions != NULL && batch_p->begins != NULL)
+    if (batch_p->tokens && batch_p->labels && batch_p->positions &&
+        batch_p->begins)
         return 0;
     fprintf(stderr, "train_bytes: no memory for a batch\n");
     batch_free(batch_p);

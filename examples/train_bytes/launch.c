@@ -205,10 +205,10 @@ launch_threads(const struct options *options, const struct corpus *corpus,
     int error = 3, each = rank_threads(options, true);
 
     params.timeout_s = options->timeout_s;
-    if (threads != NULL && comms != NULL && ranks > 1 &&
+    if (threads && comms && ranks > 1 &&
         ulyx_comm_create_local(ranks, &params, comms) != ULYX_SUCCESS) {
         call_failed("communicator");
-    } else if (threads != NULL && comms != NULL) {
+    } else if (threads && comms) {
         for (int32_t r = 0; r < ranks; r++)
             threads[r].self = (struct train_rank){
                 options, corpus, comms[r], r, each, hook, context, quiet};

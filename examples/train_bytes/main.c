@@ -31,7 +31,7 @@ main(int argc, char **argv)
     error = launch_query(&launch);
     if (error != 0)
         return error;
-    if (launch.launcher != NULL && (launch.nranks != 1 || options.ranks == 1))
+    if (launch.launcher && (launch.nranks != 1 || options.ranks == 1))
         return launch_rank(&options);
     if (options.ranks == 1)
         return launch_one(&options);

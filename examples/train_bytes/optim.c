@@ -23,7 +23,7 @@ optimizer_create(struct optimizer *optimizer_p, const struct model *model)
         return 0;
     optimizer_p->first = calloc(values, sizeof(real));
     optimizer_p->second = calloc(values, sizeof(real));
-    if (optimizer_p->first != NULL && optimizer_p->second != NULL)
+    if (optimizer_p->first && optimizer_p->second)
         return 0;
     fprintf(stderr, "train_bytes: no memory for the optimizer\n");
     optimizer_destroy(optimizer_p);

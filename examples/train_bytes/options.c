@@ -204,7 +204,7 @@ options_check(struct options *o)
         wrong = "--dim must be --heads times a multiple of 8";
     else if (o->seq < 2 * o->docs)
         wrong = "--seq must have two tokens or more for each of --docs";
-    if (wrong == NULL)
+    if (!wrong)
         return 0;
     fprintf(stderr, "train_bytes: %s\n", wrong);
     return 2;
@@ -221,7 +221,7 @@ options_parse(int argc, char **argv, struct options *options_p)
 
         if (options_answer(argv[at]))
             return 1;
-        if (option == NULL) {
+        if (!option) {
             fprintf(stderr, "train_bytes: %s: no such option; see --help\n",
                 argv[at]);
             return 2;

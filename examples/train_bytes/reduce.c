@@ -13,7 +13,7 @@ reduce_sum(ulyx_comm_t *comm, ulyx_dtype_t dtype, int64_t count, void *values,
 {
     int32_t nranks = 0;
 
-    if (comm == NULL)
+    if (!comm)
         return 0;
     if (ulyx_comm_get_nranks(comm, &nranks) != ULYX_SUCCESS ||
         ulyx_allreduce(comm, values, values, count, dtype, NULL) !=

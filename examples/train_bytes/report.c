@@ -26,9 +26,9 @@ report_peak_bytes(void)
     char line[256];
     double kib = 0;
 
-    if (file == NULL)
+    if (!file)
         return 0;
-    while (fgets(line, sizeof(line), file) != NULL)
+    while (fgets(line, sizeof(line), file))
         if (sscanf(line, "VmHWM: %lf", &kib) == 1)
             break;
     fclose(file);

@@ -50,7 +50,7 @@ run_step(struct run *run, int64_t index)
         return error;
     run->loss /= (double)run->batch.predicted;
     norm = optimizer_norm(model);
-    if (self->hook != NULL) {
+    if (self->hook) {
         struct train_view view = {index, self->rank, run->loss, norm,
             model->parameters, model->parameter_count, model->gradient};
 
@@ -72,7 +72,7 @@ run_summary(struct run *run)
     double *sums = calloc((size_t)ranks + 2, sizeof(*sums));
     int error = 3;
 
-    if (sums == NULL)
+    if (!sums)
         return error;
     sums[0] = (double)run->attend.exchanged_bytes;
     sums[1] = (double)run->sum_bytes;
@@ -118,7 +118,7 @@ REAL_NAME(train_rank)(const struct train_rank *self)
         error = optimizer_create(&run.optimizer, &run.model);
     if (error == 0)
         error = run_steps(&run);
-    if (error != 0 && self->comm != NULL)
+    if (error != 0 && self->comm)
         ulyx_comm_abort(self->comm); /* the others need not wait */
     optimizer_destroy(&run.optimizer);
     model_destroy(&run.model);

@@ -76,7 +76,7 @@ open_permute(struct perf_rank *rank, int32_t t)
     uli_strides_t **strides = calloc(n, sizeof(*strides));
     int32_t *nodes = calloc(n, sizeof(*nodes));
     int32_t blocks = 0;
-    bool ok = strides != NULL && nodes != NULL && blocks_of(rank, &blocks);
+    bool ok = strides && nodes && blocks_of(rank, &blocks);
 
     shape.ntensors = 1;
     shape.tensors[0] = shape.tensors[t];
@@ -213,9 +213,9 @@ rank_allocate(struct perf_rank *rank)
     size_t n = (size_t)rank->nranks * (size_t)rank->shape->params.ntensors;
 
     rank->peers = calloc(1, sizeof(*rank->peers));
-    if (rank->peers != NULL)
+    if (rank->peers)
         rank->peers->strides = calloc(n, sizeof(*rank->peers->strides));
-    return rank->peers != NULL && rank->peers->strides != NULL;
+    return rank->peers && rank->peers->strides;
 }
 
 bool
@@ -246,7 +246,7 @@ perf_peers_close(struct perf_rank *rank)
 {
     struct perf_peers *peers = rank->peers;
 
-    if (peers == NULL)
+    if (!peers)
         return;
     ulyx_plan_destroy(peers->nccl);
     for (int32_t t = 0; t < PERF_TENSORS; t++) {

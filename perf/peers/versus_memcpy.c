@@ -21,12 +21,12 @@ spare_of(const struct perf_rank *rank, int32_t p, int64_t *room_p)
     uint32_t window;
 
     /* Ranks attach their windows in the same order, so ids agree. */
-    if (p != rank->rank && rank->back.mem != NULL &&
+    if (p != rank->rank && rank->back.mem &&
         uli_window_find(rank->comm, rank->back.base, 1, &window, &offset))
-        for (; address == NULL && room > 0; room -= address ? 0 : 4096)
+        for (; !address && room > 0; room -= address ? 0 : 4096)
             address = uli_window_address(rank->comm, p, window, at, room);
-    *room_p = address != NULL ? room : rank->back.set_bytes;
-    return address != NULL ? address : rank->back.base + at;
+    *room_p = address ? room : rank->back.set_bytes;
+    return address ? address : rank->back.base + at;
 }
 
 static void

@@ -111,7 +111,7 @@ count_bytes(struct perf_rank *rank, struct mpi_state *s)
     }
     s->send = malloc((size_t)send + 1);
     s->receive = malloc((size_t)receive + 1);
-    return s->send != NULL && s->receive != NULL;
+    return s->send && s->receive;
 }
 
 bool
@@ -121,7 +121,7 @@ perf_mpi_open(struct perf_rank *rank)
     size_t n = (size_t)rank->nranks;
     int even, mine;
 
-    if (s == NULL)
+    if (!s)
         return false;
     rank->mpi = s;
     s->nranks = rank->nranks;
@@ -154,12 +154,12 @@ perf_mpi_close(struct perf_rank *rank)
 {
     struct mpi_state *s = rank->mpi;
 
-    if (s == NULL)
+    if (!s)
         return;
     for (int p = 0; p < s->nranks; p++) {
-        if (s->from != NULL)
+        if (s->from)
             perf_boxes_free(&s->from[p]);
-        if (s->receive_types != NULL) {
+        if (s->receive_types) {
             MPI_Type_free(&s->send_types[p]);
             MPI_Type_free(&s->receive_types[p]);
         }

@@ -90,15 +90,15 @@ perf_report_open(
 {
     struct perf_report *report = calloc(1, sizeof(*report));
 
-    if (report == NULL)
+    if (!report)
         return NULL;
     report->options = options;
     report->argc = argc;
     report->argv = argv;
     report->summary.nranks = nranks;
     report->terminal = options->progress && isatty(STDERR_FILENO);
-    if (options->json_file != NULL &&
-        (report->json = perf_json_open(options, nranks, argc, argv)) == NULL) {
+    if (options->json_file &&
+        !(report->json = perf_json_open(options, nranks, argc, argv))) {
         free(report);
         return NULL;
     }
@@ -118,7 +118,7 @@ perf_report_begin(struct perf_report *report, const struct perf_place *places)
         fprintf(report->options->csv ? stderr : stdout, "%s",
             report->options->notes);
     fflush(stdout);
-    if (report->json != NULL)
+    if (report->json)
         perf_json_places(report->json, places, report->summary.nranks);
 }
 
@@ -132,7 +132,7 @@ keep_ratios(struct perf_report *report, const struct perf_row *row)
         if (!perf_row_ratio(row, (enum perf_column)c, &ratio))
             continue;
         grown = realloc(report->ratios[c], (n + 1) * sizeof(*grown));
-        if (grown == NULL)
+        if (!grown)
             continue;
         grown[n] = ratio;
         report->ratios[c] = grown;
@@ -150,7 +150,7 @@ perf_report_row(struct perf_report *report, const struct perf_row *row)
     else
         perf_text_row(stdout, report->options, row);
     fflush(stdout);
-    if (report->json != NULL)
+    if (report->json)
         perf_json_row(report->json, report->options, &report->summary, row);
     keep_ratios(report, row);
     report->summary.average += row->busbw;
@@ -212,7 +212,7 @@ perf_report_close(struct perf_report *report)
         s->median[c] = perf_median(ratios, n);
         free(ratios);
     }
-    if (report->json != NULL)
+    if (report->json)
         ok = perf_json_close(report->json, s);
     if (!report->options->csv)
         perf_text_footer(stdout, s);

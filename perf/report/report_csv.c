@@ -52,7 +52,7 @@ put_facts(FILE *out, const struct perf_options *o,
     int count = perf_row_facts(o, summary, row, facts);
 
     for (int f = 0; f < count; f++)
-        if (facts[f].text != NULL)
+        if (facts[f].text)
             put_text(out, facts[f].text);
         else
             fprintf(out, ",%" PRId64, facts[f].number);

@@ -26,7 +26,7 @@ json_text(const char *words)
     json_t *string = json_string(words);
     char copy[1024];
 
-    if (string != NULL)
+    if (string)
         return string;
     snprintf(copy, sizeof(copy), "%s", words);
     for (char *c = copy; *c != 0; c++)
@@ -52,7 +52,7 @@ environment_json(void)
     static const char *const secrets[] = {"ULYX_SECRET=", "ULYX_COMM_ID="};
     json_t *object = json_object();
 
-    for (char **e = environ; *e != NULL; e++) {
+    for (char **e = environ; *e; e++) {
         const char *equals = strchr(*e, '=');
         bool keep = false;
         char name[128];
@@ -61,7 +61,7 @@ environment_json(void)
             keep = keep || !strncmp(*e, prefixes[i], strlen(prefixes[i]));
         for (size_t i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++)
             keep = keep && strncmp(*e, secrets[i], strlen(secrets[i])) != 0;
-        if (!keep || equals == NULL || equals - *e >= (long)sizeof(name))
+        if (!keep || !equals || equals - *e >= (long)sizeof(name))
             continue;
         snprintf(name, sizeof(name), "%.*s", (int)(equals - *e), *e);
         json_object_set_new(object, name, json_text(equals + 1));
@@ -77,11 +77,11 @@ perf_json_open(
     json_t *arguments;
     char start[32];
 
-    if (json == NULL)
+    if (!json)
         return NULL;
     json->path = o->json_file;
     json->file = fopen(json->path, "w");
-    if (json->file == NULL) {
+    if (!json->file) {
         fprintf(stderr, "ulyx_perf: -J %s: %s\n", json->path, strerror(errno));
         free(json);
         return NULL;
@@ -164,8 +164,8 @@ perf_json_row(struct perf_json *json, const struct perf_options *o,
     }
     for (int f = 0; f < count; f++)
         json_object_set_new(object, facts[f].name,
-            facts[f].text != NULL ? json_text(facts[f].text)
-                                  : json_integer(facts[f].number));
+            facts[f].text ? json_text(facts[f].text)
+                          : json_integer(facts[f].number));
     json_array_append_new(json->results, object);
 }
 

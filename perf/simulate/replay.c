@@ -36,7 +36,7 @@ array_grown(void *array, int count, int *capacity, size_t each)
         return array;
     *capacity = 2 * *capacity + 1024;
     array = realloc(array, (size_t)*capacity * each);
-    if (array == NULL)
+    if (!array)
         abort();
     return array;
 }
@@ -80,12 +80,12 @@ read_program(const char *path, int rank, struct program *p)
     char line[128];
     int now = -1;
 
-    if (file == NULL) {
+    if (!file) {
         perror(path);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     memset(p, 0, sizeof(*p));
-    while (fgets(line, sizeof(line), file) != NULL)
+    while (fgets(line, sizeof(line), file))
         if (sscanf(line, "rank %d", &now) != 1 && now == rank && line[0] == 'l')
             read_line(p, line);
     fclose(file);

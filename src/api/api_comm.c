@@ -108,7 +108,7 @@ creation_run(struct creation *c, const ulyx_comm_params_t *params)
     if (c->outcome.status != ULYX_SUCCESS)
         c->params = defaults;
     /* The caller's name need not outlive the call, the queue does. */
-    if (c->params.name != NULL)
+    if (c->params.name)
         snprintf(c->name, sizeof(c->name), "%s", c->params.name);
     c->params.name = NULL;
     return uli_group_run(NULL, run_creation, NULL, c, sizeof(*c));

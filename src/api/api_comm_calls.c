@@ -30,7 +30,7 @@ api_comm_calls_inherit(
 {
     ULI_TRY(uli_struct_take_or_default(
         &uli_structs[ULI_STRUCT_COMM_PARAMS], given, &child->params));
-    if (given == NULL) {
+    if (!given) {
         child->params.memory_kind = comm->memory_kind;
         child->params.device = comm->device;
     }
@@ -45,7 +45,7 @@ api_comm_calls_inherit(
             "memory_kind is %d, the communicator's is %d",
             child->params.memory_kind, comm->memory_kind);
     snprintf(child->name, sizeof(child->name), "%s",
-        child->params.name != NULL ? child->params.name : comm->name);
+        child->params.name ? child->params.name : comm->name);
     child->params.name = NULL;
     return ULYX_SUCCESS;
 }
@@ -85,8 +85,8 @@ ulyx_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
     child.outcome = uli_outcome_keep(
-        new_p != NULL ? api_comm_calls_inherit(comm, params, &child)
-                      : uli_error(ULYX_ERR_INVALID_ARGUMENT, "new_p is NULL"));
+        new_p ? api_comm_calls_inherit(comm, params, &child)
+              : uli_error(ULYX_ERR_INVALID_ARGUMENT, "new_p is NULL"));
     return offspring_make(&child, run_split);
 }
 
@@ -174,7 +174,7 @@ ulyx_status_t
 ulyx_comm_destroy(ulyx_comm_t *comm)
 {
     ULI_TRY(uli_api_enter());
-    if (comm == NULL)
+    if (!comm)
         return ULYX_SUCCESS;
     if (uli_group_holds(comm))
         return uli_error(ULYX_ERR_BUSY,
@@ -224,10 +224,10 @@ ulyx_comm_get_dead_ranks(const ulyx_comm_t *comm, int32_t capacity,
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
     ULI_CHECK_POINTER(count_p);
-    if (capacity < 0 || (capacity > 0 && ranks_p == NULL))
+    if (capacity < 0 || (capacity > 0 && !ranks_p))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "capacity is %d and ranks_p is %s", capacity,
-            ranks_p == NULL ? "NULL" : "given");
+            !ranks_p ? "NULL" : "given");
     uli_comm_check((ulyx_comm_t *)comm);
     for (int32_t p = 0; p < comm->nranks; p++) {
         if (atomic_load(&comm->peers[p].dead) == 0)
@@ -268,7 +268,7 @@ ulyx_comm_dump(ulyx_comm_t *comm, const char *path)
 {
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
-    if (path == NULL)
+    if (!path)
         path = comm->settings.dump_file;
     if (path[0] == 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,

@@ -129,7 +129,7 @@ ulyx_plan_get_segments(const ulyx_plan_t *plan, int32_t tensor, int32_t rank,
     const struct uli_run *runs =
         uli_layout_runs(plan->layout, tensor, rank, count_p);
     int64_t stride = plan->ranks[rank].strides[tensor][ULI_SIDE_HEAD][1];
-    if (capacity == 0 && segments_p == NULL)
+    if (capacity == 0 && !segments_p)
         return ULYX_SUCCESS; /* asked for the count */
     ULI_TRY(check_capacity(capacity, *count_p, segments_p));
     for (int64_t i = 0; i < *count_p; i++) {
@@ -162,7 +162,7 @@ ulyx_plan_get_kv_map(const ulyx_plan_t *plan, int32_t q_tensor,
     int32_t me = plan->comm->rank;
     uli_layout_heads(plan->layout, q_tensor, me, &q_first, count_p);
     uli_layout_heads(plan->layout, kv_tensor, me, &kv_first, &kv_count);
-    if (capacity == 0 && map_p == NULL)
+    if (capacity == 0 && !map_p)
         return ULYX_SUCCESS; /* asked for the count */
     ULI_TRY(check_capacity(capacity, *count_p, map_p));
     int64_t group = q->heads / kv->heads;

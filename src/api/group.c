@@ -80,9 +80,9 @@ call_queue(const void *key, ulyx_status_t (*run)(void *context),
     struct call *call = calloc(1, sizeof(*call) + bytes);
     ulyx_status_t status = ULYX_SUCCESS;
 
-    if (call == NULL)
+    if (!call)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a queued call");
-    if (key != NULL)
+    if (key)
         status = uli_handle_enter(ULI_HANDLE_COMM, key, "comm", &call->entered);
     if (status != ULYX_SUCCESS) {
         free(call);
@@ -115,7 +115,7 @@ uli_group_run(const void *key, ulyx_status_t (*run)(void *context),
     if (!uli_group_active())
         return run(context);
     status = call_queue(key, run, context, bytes);
-    if (status != ULYX_SUCCESS && release != NULL)
+    if (status != ULYX_SUCCESS && release)
         release(context);
     return status;
 }
@@ -170,15 +170,15 @@ worker_of(struct uli_list *workers, const void *key)
 
     for (struct uli_list *n = workers->next; n != workers; n = n->next) {
         worker = ULI_CONTAINER_OF(n, struct worker, node);
-        if (key != NULL && worker->key == key)
+        if (key && worker->key == key)
             return worker;
     }
     worker = calloc(1, sizeof(*worker));
-    if (worker == NULL)
+    if (!worker)
         return NULL;
     worker->key = key;
     worker->caller = uli_thread_caller();
-    if (key != NULL)
+    if (key)
         uli_board_queue(key_comm(key));
     uli_list_init(&worker->calls);
     uli_list_append(workers, &worker->node);
@@ -194,7 +194,7 @@ deal_calls(struct uli_list *workers, struct uli_list *failed)
         struct worker *worker = worker_of(workers, call->key);
 
         uli_list_remove(&call->node);
-        if (worker != NULL) {
+        if (worker) {
             uli_list_append(&worker->calls, &call->node);
             continue;
         }
@@ -267,7 +267,7 @@ reap_workers(struct uli_list *workers, ulyx_status_t *first_p, char *text_p)
             ULI_CONTAINER_OF(workers->next, struct worker, node);
 
         group_reap(&worker->calls, first_p, text_p);
-        if (worker->key != NULL)
+        if (worker->key)
             uli_board_unqueue(key_comm(worker->key));
         uli_list_remove(&worker->node);
         free(worker);

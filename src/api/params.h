@@ -24,7 +24,7 @@ ulyx_status_t uli_api_stream(const ulyx_comm_t *comm, const void *stream);
 
 #define ULI_CHECK_POINTER(pointer)                                             \
     do {                                                                       \
-        if ((pointer) == NULL)                                                 \
+        if (!(pointer))                                                        \
             return uli_error(                                                  \
                 ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", #pointer);            \
     } while (0)

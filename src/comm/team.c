@@ -47,7 +47,7 @@ team_reserve(struct uli_team *team)
     struct retired *retired_list = realloc(team->retired_list,
         (size_t)(team->reserved + 1) * sizeof(*retired_list));
 
-    if (retired_list == NULL)
+    if (!retired_list)
         return false;
     team->retired_list = retired_list;
     team->reserved++;
@@ -61,7 +61,7 @@ team_join(const unsigned char id[16])
     struct uli_team *team = team_find(id);
     bool is_new = team == NULL;
 
-    if (is_new && (team = calloc(1, sizeof(*team))) == NULL)
+    if (is_new && !(team = calloc(1, sizeof(*team))))
         return NULL;
     if (!team_reserve(team)) {
         if (is_new)
@@ -84,7 +84,7 @@ uli_team_join(const unsigned char id[16], struct uli_team **team_p)
     pthread_mutex_lock(&lock);
     team = team_join(id);
     pthread_mutex_unlock(&lock);
-    if (team == NULL)
+    if (!team)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a team of ranks");
     *team_p = team;
     return ULYX_SUCCESS;
@@ -139,7 +139,7 @@ uli_team_retire_device(
 static void
 destroy_retired(struct retired *retired)
 {
-    if (retired->memory.address == NULL)
+    if (!retired->memory.address)
         uli_segment_destroy(&retired->segment);
     else if (uli_share_free(&retired->memory) != ULYX_SUCCESS)
         ULI_WARN(ULI_LOG_MEM, -1, "device arena: %s", uli_error_text());
@@ -150,7 +150,7 @@ uli_team_leave(struct uli_team *team)
 {
     bool last;
 
-    if (team == NULL)
+    if (!team)
         return;
     pthread_mutex_lock(&lock);
     last = --team->ranks == 0;

@@ -19,7 +19,7 @@ int
 attend_take(const struct attend *attend, int64_t bytes, struct memory *memory_p)
 {
     memory_p->window = NULL;
-    if (!attend->options->windows || attend->comm == NULL) {
+    if (!attend->options->windows || !attend->comm) {
         memory_p->at = aligned_alloc(64, (size_t)bytes_rounded(bytes));
         return memory_p->at == NULL;
     }
@@ -40,7 +40,7 @@ attend_take(const struct attend *attend, int64_t bytes, struct memory *memory_p)
 void
 attend_give_back(const struct attend *attend, struct memory *memory)
 {
-    if (memory->window == NULL) {
+    if (!memory->window) {
         free(memory->at);
     } else if (ulyx_mem_detach(attend->comm, memory->window) != ULYX_SUCCESS ||
                ulyx_mem_free(memory->window) != ULYX_SUCCESS) {
@@ -57,7 +57,7 @@ attend_allocate(struct attend *attend)
     int64_t saved = bytes_rounded(attend->saved_bytes);
 
     attend->saved = calloc((size_t)layers, sizeof(*attend->saved));
-    if (attend->saved == NULL ||
+    if (!attend->saved ||
         attend_take(attend, workspace + layers * saved, &attend->held) != 0)
         return -1;
     attend->workspace = attend->held.at;
@@ -71,7 +71,7 @@ attend_create(struct attend *attend_p, const struct options *options,
     ulyx_comm_t *comm, int threads)
 {
     memset(attend_p, 0, sizeof(*attend_p));
-    attend_p->ops = comm == NULL ? &attend_plain_ops : &attend_sharded_ops;
+    attend_p->ops = !comm ? &attend_plain_ops : &attend_sharded_ops;
     attend_p->options = options;
     attend_p->comm = comm;
     attend_p->heads = options->heads;
@@ -96,7 +96,7 @@ attend_create(struct attend *attend_p, const struct options *options,
 void
 attend_destroy(struct attend *attend)
 {
-    if (attend->ops == NULL)
+    if (!attend->ops)
         return;
     attend->ops->destroy(attend);
     attend_give_back(attend, &attend->held);

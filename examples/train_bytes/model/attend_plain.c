@@ -53,7 +53,7 @@ plain_create(struct attend *attend)
     attend->rows = attend->options->seq;
     attend->positions =
         calloc((size_t)attend->rows, sizeof(*attend->positions));
-    if (attend->positions == NULL)
+    if (!attend->positions)
         return -1;
     for (int64_t i = 0; i < attend->rows; i++)
         attend->positions[i] = i;

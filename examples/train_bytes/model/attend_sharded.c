@@ -32,7 +32,7 @@ query_rows(struct attend *attend)
         return call_failed("rows");
     attend->positions =
         calloc((size_t)attend->rows + 1, sizeof(*attend->positions));
-    if (attend->positions == NULL)
+    if (!attend->positions)
         return -1;
     if (ulyx_plan_get_positions(
             plan, 0, rank, attend->rows, attend->positions) != ULYX_SUCCESS)

@@ -43,7 +43,7 @@ list_parameters(struct model *model)
 
     model->parameters = calloc(
         (size_t)o->layers * LAYER_PARAMETERS + 3, sizeof(*model->parameters));
-    if (model->parameters == NULL)
+    if (!model->parameters)
         return -1;
     add_parameter(model, "embedding", -1, VOCABULARY, o->dim);
     for (int64_t layer = 0; layer < o->layers; layer++)
@@ -94,7 +94,7 @@ model_take(char *base, int64_t *at, int64_t rows, int64_t width)
     int64_t here = *at;
 
     *at = here + (rows * width * (int64_t)sizeof(real) + 63) / 64 * 64;
-    return base == NULL ? NULL : (real *)(void *)(base + here);
+    return !base ? NULL : (real *)(void *)(base + here);
 }
 
 static void
@@ -159,7 +159,7 @@ model_allocate(struct model *model)
 
     model->layers =
         calloc((size_t)model->options->layers, sizeof(*model->layers));
-    if (model->layers == NULL || list_parameters(model) != 0)
+    if (!model->layers || list_parameters(model) != 0)
         return -1;
     values = (size_t)model->values;
     model->value = calloc(values, sizeof(real));
@@ -169,9 +169,8 @@ model_allocate(struct model *model)
     model->positions = calloc(rows, sizeof(*model->positions));
     model->memory_bytes = model_place(model, NULL);
     if (attend_take(model->attend, model->memory_bytes, &model->memory) != 0 ||
-        model->value == NULL || model->gradient == NULL ||
-        model->tokens == NULL || model->labels == NULL ||
-        model->positions == NULL)
+        !model->value || !model->gradient || !model->tokens || !model->labels ||
+        !model->positions)
         return -1;
     model_place(model, model->memory.at);
     return 0;
@@ -209,7 +208,7 @@ model_destroy(struct model *model)
     free(model->tokens);
     free(model->labels);
     free(model->positions);
-    if (model->attend != NULL)
+    if (model->attend)
         attend_give_back(model->attend, &model->memory);
     memset(model, 0, sizeof(*model));
 }

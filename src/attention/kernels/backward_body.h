@@ -51,8 +51,8 @@ backward_layout(struct backward *b, float *base)
     struct carver c = {base, 0};
     b->q_units = units_of(problem->dim_qk);
     b->v_units = units_of(problem->dim_v);
-    b->q_columns = padded(problem->dim_qk);
-    b->v_columns = padded(problem->dim_v);
+    b->q_columns = columns_padded(problem->dim_qk);
+    b->v_columns = columns_padded(problem->dim_v);
     b->q_ld = b->q_columns + LANES;
     b->v_ld = b->v_columns + LANES;
     b->kt = carver_take(&c, ULI_TILE_KEYS * b->q_units);
@@ -286,7 +286,8 @@ backward_dq(struct backward *b, const struct uli_attn_run *run,
         memset(dq, 0, (size_t)(all * b->q_columns) * 4);
         memcpy(dq, sums, bytes);
     }
-    gemm(GEMM_ADD, all, b->q_columns, PAIRED ? (end - begin) / 2 : end - begin,
+    gemm_stripes(GEMM_ADD, all, b->q_columns,
+        PAIRED ? (end - begin) / 2 : end - begin,
         b->dp + (PAIRED ? begin / 2 : begin), SCORE_LD, 1,
         b->k + (PAIRED ? begin / 2 : begin) * b->q_ld, b->q_ld, dq,
         b->q_columns, b->dq);
@@ -326,10 +327,11 @@ backward_tile(struct backward *b, const struct uli_attn_run *run,
     backward_scores(b, i, rows, begin, end, lse2, b->shared->delta + at);
     if (PAIRED)
         backward_pack(b, all, begin, end);
-    gemm(GEMM_ADD, keys, b->v_columns, depth, b->s + begin, 1, SCORE_LD,
+    gemm_stripes(GEMM_ADD, keys, b->v_columns, depth, b->s + begin, 1, SCORE_LD,
         b->dout2, b->v_ld, b->dv + begin * b->v_columns, b->v_columns, b->dv);
-    gemm(GEMM_ADD, keys, b->q_columns, depth, b->turned + begin, 1, SCORE_LD,
-        b->q2, b->q_ld, b->dk + begin * b->q_columns, b->q_columns, b->dk);
+    gemm_stripes(GEMM_ADD, keys, b->q_columns, depth, b->turned + begin, 1,
+        SCORE_LD, b->q2, b->q_ld, b->dk + begin * b->q_columns, b->q_columns,
+        b->dk);
     backward_dq(b, run, run_index, i, rows, begin, end);
     b->scores += keys * all;
 }

@@ -182,15 +182,15 @@ forward_panel(struct forward *f, int64_t first, int64_t j, int64_t tile_count)
     int64_t count = end - begin;
     bool whole = uli_attn_visible_begin(problem, &f->doc, last) <= j + begin &&
                  uli_attn_visible_end(problem, &f->doc, i + first) >= j + end;
-    gemm(GEMM_ZERO, count, PANEL, f->units, f->k + begin * f->k_ld, f->k_ld, 1,
-        f->qt + first * f->units, PANEL, f->st, PANEL, f->alpha);
+    gemm_stripes(GEMM_ZERO, count, PANEL, f->units, f->k + begin * f->k_ld,
+        f->k_ld, 1, f->qt + first * f->units, PANEL, f->st, PANEL, f->alpha);
     if (f->head.transformed)
         forward_transform(f, first, i, j + begin, count);
     if (!whole)
         forward_mask(f, first, i, j + begin, count);
     forward_softmax(f, first, count);
-    gemm(GEMM_SCALE, PANEL, f->columns, PAIRED ? count / 2 : count, f->st, 1,
-        PANEL, f->v + (PAIRED ? begin / 2 : begin) * f->v_ld, f->v_ld,
+    gemm_stripes(GEMM_SCALE, PANEL, f->columns, PAIRED ? count / 2 : count,
+        f->st, 1, PANEL, f->v + (PAIRED ? begin / 2 : begin) * f->v_ld, f->v_ld,
         f->out + first * f->columns, f->columns, f->alpha);
     f->scores += count * PANEL;
 }
@@ -232,7 +232,7 @@ forward_layout(struct forward *f, int64_t rows, float *base)
 {
     struct carver c = {base, 0};
     f->units = units_of(f->problem->dim_qk);
-    f->columns = padded(f->problem->dim_v);
+    f->columns = columns_padded(f->problem->dim_v);
     f->k_ld = f->units + LANES;
     f->v_ld = f->columns + LANES;
     f->k = carver_take(&c, ULI_TILE_KEYS * f->k_ld);
@@ -245,9 +245,9 @@ forward_layout(struct forward *f, int64_t rows, float *base)
     f->sum = carver_take(&c, rows);
     f->out = carver_take(&c, rows * f->columns);
     f->qt = carver_take(&c, rows * f->units);
-    f->staging =
-        carver_take(&c, uli_max(rows * f->units,
-                            ULI_TILE_KEYS * filled(f->problem->dim_v) / 2));
+    f->staging = carver_take(
+        &c, uli_max(rows * f->units,
+                ULI_TILE_KEYS * columns_filled(f->problem->dim_v) / 2));
     return c.floats;
 }
 

@@ -52,9 +52,9 @@ gemm_block(const int vectors, const enum gemm_init init, int64_t depth,
 /* Columns outermost: a stripe of B stays in the first cache while the rows of
  * A pass. columns: a multiple of LANES. */
 INLINE void
-gemm(const enum gemm_init init, int64_t rows, int64_t columns, int64_t depth,
-    const float *a, int64_t a_row, int64_t a_col, const float *b, int64_t b_ld,
-    float *c, int64_t c_ld, const float *factor)
+gemm_stripes(const enum gemm_init init, int64_t rows, int64_t columns,
+    int64_t depth, const float *a, int64_t a_row, int64_t a_col, const float *b,
+    int64_t b_ld, float *c, int64_t c_ld, const float *factor)
 {
     int64_t n = 0;
     for (; n + PANEL <= columns; n += PANEL)
@@ -74,8 +74,8 @@ gemm_panels(int64_t rows, int64_t keys, int64_t units, const float *a,
     int64_t a_ld, const float *panels, float *c, int64_t c_ld)
 {
     for (int64_t n = 0; n < keys; n += PANEL)
-        gemm(GEMM_ZERO, rows, PANEL, units, a, a_ld, 1, panels + n * units,
-            PANEL, c + n, c_ld, c);
+        gemm_stripes(GEMM_ZERO, rows, PANEL, units, a, a_ld, 1,
+            panels + n * units, PANEL, c + n, c_ld, c);
 }
 
 #endif

@@ -51,7 +51,7 @@ uli_attn_kernel_find(const char *name, const struct uli_attn_problem *problem,
 {
     const struct uli_attn_kernel *kernel;
     bool device = problem->memory != ULYX_MEMORY_HOST;
-    for (int n = 0; (kernel = row_of(device, n)) != NULL; n++) {
+    for (int n = 0; (kernel = row_of(device, n)); n++) {
         if (name && strcmp(name, kernel->name) != 0)
             continue;
         const char *refusal = uli_attn_kernel_refusal(kernel, problem, pass);

@@ -29,7 +29,7 @@ carver_take(struct carver *c, int64_t floats)
 }
 
 INLINE int64_t
-filled(int64_t columns)
+columns_filled(int64_t columns)
 {
     return (columns + 7) / 8 * 8;
 }
@@ -38,11 +38,11 @@ filled(int64_t columns)
 INLINE int64_t
 units_of(int64_t columns)
 {
-    return PAIRED ? filled(columns) / 2 : filled(columns);
+    return PAIRED ? columns_filled(columns) / 2 : columns_filled(columns);
 }
 
 INLINE int64_t
-padded(int64_t columns)
+columns_padded(int64_t columns)
 {
     return (columns + LANES - 1) / LANES * LANES;
 }
@@ -51,7 +51,7 @@ INLINE void
 load_row(
     float *to, const unsigned char *from, ulyx_dtype_t dtype, int64_t columns)
 {
-    int64_t zeros = filled(columns) - columns;
+    int64_t zeros = columns_filled(columns) - columns;
 #if PAIRED
     memcpy(to, from, (size_t)columns * 2);
     memset((uint16_t *)(void *)to + columns, 0, (size_t)zeros * 2);

@@ -22,7 +22,7 @@ scratch_bytes(
 static int64_t
 dq_columns(const struct uli_attn_problem *problem)
 {
-    return padded(problem->dim_qk);
+    return columns_padded(problem->dim_qk);
 }
 
 const struct uli_attn_tile_ops TILE_OPS = {

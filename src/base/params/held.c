@@ -21,7 +21,7 @@ uli_docs_check(const ulyx_docs_t *docs, const char *name)
     if (docs->index_bytes != 4 && docs->index_bytes != 8)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s.index_bytes is %d, must be 4 or 8", name, docs->index_bytes);
-    if (docs->count > 0 && docs->begin == NULL)
+    if (docs->count > 0 && !docs->begin)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s.begin is NULL", name);
     return ULYX_SUCCESS;
 }

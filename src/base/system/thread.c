@@ -35,7 +35,7 @@ static _Thread_local const void *acts_for;
 const void *
 uli_thread_caller(void)
 {
-    return acts_for != NULL ? acts_for : &mark;
+    return acts_for ? acts_for : &mark;
 }
 
 void

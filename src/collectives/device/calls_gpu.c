@@ -15,7 +15,7 @@ uli_gpu_check_stream(const struct uli_device_ops *ops, int32_t device,
     bool shares_device, void *stream, bool *capturing_p)
 {
     void *const legacy = (void *)(uintptr_t)1; /* CU_STREAM_LEGACY */
-    if (shares_device && (stream == NULL || stream == legacy))
+    if (shares_device && (!stream || stream == legacy))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "stream is the %s stream, which takes turns with all others: ranks "
             "that share a device in a process need streams of their own",

@@ -233,7 +233,7 @@ uli_box_copy(const struct uli_box *box, struct uli_box_span span, void *dst,
         .src_stride = {box->src_stride[1], box->src_stride[2]},
     };
     struct uli_span_rect rect;
-    bool stream = stream_stores && kernel->fence != NULL;
+    bool stream = stream_stores && kernel->fence;
     while (uli_span_next(box->extent, &span, &rect)) {
         memcpy(plane.extent, rect.extent, sizeof(plane.extent));
         plane.dst = (unsigned char *)dst + box->dst_offset +

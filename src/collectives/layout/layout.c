@@ -29,7 +29,7 @@ uli_layout_reserve(struct uli_layout *layout, int64_t count, int64_t elem_bytes)
         return NULL;
     }
     struct uli_memory *block = calloc(1, (size_t)bytes);
-    if (block == NULL) {
+    if (!block) {
         layout->failure = uli_error(
             ULYX_ERR_NO_MEMORY, "layout: a table of %" PRId64 " bytes", bytes);
         return NULL;
@@ -43,7 +43,7 @@ uli_layout_reserve(struct uli_layout *layout, int64_t count, int64_t elem_bytes)
 void
 uli_layout_destroy(struct uli_layout *layout)
 {
-    if (layout == NULL)
+    if (!layout)
         return;
     while (layout->memory) {
         struct uli_memory *block = layout->memory;
@@ -158,7 +158,7 @@ uli_layout_fill(struct uli_layout *layout, const ulyx_docs_t *docs_q,
                                     ? &layout->bank[1]
                                     : &layout->bank[0];
     ULI_TRY(uli_docs_load(layout, tables, 0, docs_q));
-    if (docs_k == NULL && layout->naxes == 1)
+    if (!docs_k && layout->naxes == 1)
         uli_docs_share(tables);
     else
         ULI_TRY(uli_docs_load(layout, tables, 1, docs_k));
@@ -181,7 +181,7 @@ uli_layout_create(const struct uli_shape *shape, const ulyx_docs_t *docs_q,
     struct uli_rows present;
     ULI_TRY(uli_layout_check(shape));
     struct uli_layout *layout = calloc(1, sizeof(*layout));
-    if (layout == NULL)
+    if (!layout)
         return uli_error(
             ULYX_ERR_NO_MEMORY, "layout: %zu bytes", sizeof(*layout));
     layout->bytes = sizeof(*layout);

@@ -164,7 +164,7 @@ cell_at(const struct uli_visit *v, struct line line, struct rows rows,
     for (int32_t r = line.lo; r <= line.hi; r++) {
         const struct uli_run *run =
             visit_holding(v, line, r, rows.begin, &rows.end);
-        if (run == NULL)
+        if (!run)
             continue;
         v->scratch[(*count_p)++] = in_run(v, r, run, rows.begin);
         if (lowest)

@@ -87,6 +87,7 @@ check_rows(const struct uli_layout *layout, int32_t i, int64_t rows,
 {
     const struct uli_shape_part *part = &layout->shape.parts[i];
     int64_t most = layout->limits.most.rows[i];
+    bool has_splits = splits != NULL;
     if (!part->row_capacity && rows != part->rows)
         return INVALID("rows[%d] is %" PRId64 ": the part has %" PRId64
                        " and no row_capacity",
@@ -97,7 +98,7 @@ check_rows(const struct uli_layout *layout, int32_t i, int64_t rows,
             i, rows, most);
     if (!part->row_capacity)
         return ULYX_SUCCESS;
-    if ((splits != NULL) != layout->limits.has_splits[i])
+    if (has_splits != layout->limits.has_splits[i])
         return INVALID("splits[%d] is %s: creation gave the part %s", i,
             splits ? "given" : "NULL", splits ? "none" : "splits");
     return splits ? uli_part_splits_check(i, splits, layout->shape.nranks, rows)

@@ -50,7 +50,7 @@ uli_differ_open(ulyx_comm_t *comm)
 {
     struct uli_suspicion *suspicion = calloc(1, sizeof(*suspicion));
 
-    if (suspicion == NULL)
+    if (!suspicion)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a communicator");
     pthread_mutex_init(&suspicion->lock, NULL);
     suspicion->after = -1;
@@ -61,7 +61,7 @@ uli_differ_open(ulyx_comm_t *comm)
 void
 uli_differ_close(ulyx_comm_t *comm)
 {
-    if (comm->suspicion == NULL)
+    if (!comm->suspicion)
         return;
     pthread_mutex_destroy(&comm->suspicion->lock);
     free(comm->suspicion);
@@ -109,7 +109,7 @@ step_read(ulyx_comm_t *comm, int32_t rank, const struct uli_call_key *before)
     struct step step = {.rank = rank, .known = true};
 
     uli_board_read(&control->board, &step.standing);
-    step.begun = before != NULL
+    step.begun = before
                      ? (int32_t)uli_recorder_begun(&control->recorder, before)
                      : ULI_BEGUN_NO;
     return step;
@@ -251,7 +251,7 @@ static void
 differ_spread(ulyx_comm_t *comm, const struct uli_differ *differ)
 {
     for (int32_t p = 0; p < comm->nranks; p++)
-        if (comm->peers[p].control != NULL && !uli_comm_is_remote(comm, p))
+        if (comm->peers[p].control && !uli_comm_is_remote(comm, p))
             control_give(comm->peers[p].control, differ);
 }
 

@@ -45,7 +45,7 @@ uli_comm_spread_poison(ulyx_comm_t *comm, uint64_t poison)
         struct uli_control *control = comm->peers[p].control;
         uint64_t none = 0;
 
-        if (control == NULL || uli_comm_is_remote(comm, p))
+        if (!control || uli_comm_is_remote(comm, p))
             continue;
         atomic_compare_exchange_strong(&control->poison, &none, poison);
         uli_doorbell_ring(control);
@@ -154,9 +154,8 @@ uli_comm_noted_late(const ulyx_comm_t *comm, int32_t rank)
 {
     const struct uli_control *control = atomic_load(&comm->peers[rank].control);
 
-    return control != NULL && atomic_load(&control->late_noted) != 0
-               ? &control->late
-               : NULL;
+    return control && atomic_load(&control->late_noted) != 0 ? &control->late
+                                                             : NULL;
 }
 
 /* A rank notes it before its call ends, so the recorder is read first. */
@@ -164,12 +163,11 @@ int32_t
 uli_comm_awaits(const ulyx_comm_t *comm, int32_t rank)
 {
     const struct uli_control *control = atomic_load(&comm->peers[rank].control);
-    int32_t awaited =
-        control != NULL ? uli_recorder_awaited(&control->recorder) : -1;
+    int32_t awaited = control ? uli_recorder_awaited(&control->recorder) : -1;
     const struct uli_late *noted = uli_comm_noted_late(comm, rank);
     struct uli_late late;
 
-    if (noted != NULL && uli_late_take(noted, comm->nranks, &late))
+    if (noted && uli_late_take(noted, comm->nranks, &late))
         return late.runs[0].first;
     return awaited < comm->nranks && awaited != rank ? awaited : -1;
 }
@@ -281,7 +279,7 @@ uli_comm_tell_meeting(ulyx_comm_t *comm, int32_t rank)
 {
     struct uli_bootstrap *meeting = comm->meeting;
 
-    if (meeting == NULL || meeting->ops->await == NULL)
+    if (!meeting || !meeting->ops->await)
         return;
     meeting->ops->await(meeting, -1);
     comm->meeting_awaits = rank;
@@ -308,7 +306,7 @@ check_meeting(ulyx_comm_t *comm)
     struct uli_bootstrap *meeting = comm->meeting;
 
     meeting_tell(comm);
-    if (meeting->ops->broken == NULL || !meeting->ops->broken(meeting))
+    if (!meeting->ops->broken || !meeting->ops->broken(meeting))
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_RANK_LOST, "the meeting has failed");
 }
@@ -333,7 +331,7 @@ uli_comm_check(ulyx_comm_t *comm)
     poison = atomic_load_explicit(&comm->control->poison, memory_order_acquire);
     if (poison != 0)
         return take_poison(comm, poison);
-    return comm->meeting != NULL ? check_meeting(comm) : ULYX_SUCCESS;
+    return comm->meeting ? check_meeting(comm) : ULYX_SUCCESS;
 }
 
 ulyx_status_t

@@ -22,14 +22,14 @@ uli_rounds_post(
 static bool
 is_elsewhere(const ulyx_comm_t *comm, enum uli_rounds rounds, int32_t rank)
 {
-    return rounds == ULI_ROUNDS_AGREE && comm->remote != NULL &&
+    return rounds == ULI_ROUNDS_AGREE && comm->remote &&
            comm->peers[rank].node != comm->remote->nodes.mine;
 }
 
 int64_t
 uli_rounds_chunk(const ulyx_comm_t *comm, enum uli_rounds rounds)
 {
-    return rounds == ULI_ROUNDS_AGREE && comm->remote != NULL
+    return rounds == ULI_ROUNDS_AGREE && comm->remote
                ? comm->remote->nodes.chunk_bytes
                : ULI_AGREE_BYTES;
 }
@@ -76,10 +76,10 @@ uli_rounds_publish(ulyx_comm_t *comm, enum uli_rounds rounds, uint64_t round,
         memcpy(post->payload, payload, (size_t)bytes);
     atomic_store_explicit(&post->round, round, memory_order_release);
     for (int32_t p = 0; p < comm->nranks; p++)
-        if (p != comm->rank && comm->peers[p].control != NULL &&
+        if (p != comm->rank && comm->peers[p].control &&
             !uli_comm_is_remote(comm, p))
             uli_doorbell_ring(comm->peers[p].control);
-    if (rounds == ULI_ROUNDS_SHRINK && comm->remote != NULL)
+    if (rounds == ULI_ROUNDS_SHRINK && comm->remote)
         send_post(comm, post, round);
 }
 
@@ -90,7 +90,7 @@ uli_rounds_has(
     const struct uli_agree_post *post =
         uli_rounds_read(comm, rounds, rank, round);
 
-    return post != NULL &&
+    return post &&
            atomic_load_explicit(&post->round, memory_order_acquire) == round;
 }
 
@@ -138,7 +138,7 @@ uli_rounds_late(ulyx_comm_t *comm, uint64_t number)
         &round, comm->nranks, comm->rank, is_missing, rank_awaits, mark_of};
     struct uli_late late = uli_late_find(&view, ULI_LATE_REACH);
 
-    if (late.count == 0 && comm->remote != NULL)
+    if (late.count == 0 && comm->remote)
         return uli_nodes_relays(comm, number);
     for (int32_t p = 0; p < comm->nranks; p++)
         if (comm->peers[p].named && !is_missing(&round, p))

@@ -292,7 +292,7 @@ members_discard(ulyx_comm_t *made, ulyx_status_t status)
 {
     char text[256];
 
-    if (made == NULL)
+    if (!made)
         return;
     snprintf(text, sizeof(text), "%s", uli_error_text());
     uli_comm_abort(made);
@@ -358,7 +358,7 @@ uli_comm_shrink(
     struct uli_recorder *recorder = &comm->control->recorder;
     uint64_t recorded;
 
-    if (m == NULL)
+    if (!m)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a shrink");
     recorded = uli_recorder_begin(
         recorder, &(struct uli_recorder_entry){.call = ULI_CALL_SHRINK,
@@ -367,7 +367,7 @@ uli_comm_shrink(
     m->comm = comm;
     uli_comm_acknowledge(comm);
     status = uli_shrink_settle(comm, deadline);
-    while (status == ULYX_SUCCESS && made == NULL)
+    while (status == ULYX_SUCCESS && !made)
         status = shrink_attempt(m, params, deadline, &made);
     free(m);
     uli_recorder_end(recorder, recorded, status, uli_clock_ns());

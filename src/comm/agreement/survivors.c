@@ -33,14 +33,14 @@ ring_node(ulyx_comm_t *comm)
 static void
 survivors_lock(ulyx_comm_t *comm)
 {
-    if (comm->remote != NULL)
+    if (comm->remote)
         pthread_mutex_lock(&comm->remote->lock);
 }
 
 static void
 survivors_unlock(ulyx_comm_t *comm)
 {
-    if (comm->remote != NULL)
+    if (comm->remote)
         pthread_mutex_unlock(&comm->remote->lock);
 }
 
@@ -58,7 +58,7 @@ uli_survivors_hear(
 static void
 close_call(struct uli_survivors_call *call)
 {
-    if (call == NULL)
+    if (!call)
         return;
     free(call->proposal.seats);
     free(call->nodes);
@@ -73,7 +73,7 @@ open_call(ulyx_comm_t *comm, uint32_t instance, uli_deadline_t deadline)
         &comm->control->decisions[(instance - 1) & 1];
     int64_t now = uli_clock_ns();
 
-    if (call == NULL)
+    if (!call)
         return NULL;
     call->comm = comm;
     call->deadline = deadline;
@@ -84,7 +84,7 @@ open_call(ulyx_comm_t *comm, uint32_t instance, uli_deadline_t deadline)
     call->proposal.seats =
         calloc((size_t)comm->nranks, sizeof(*call->proposal.seats));
     call->nodes = calloc((size_t)comm->nnodes, sizeof(*call->nodes));
-    if (call->proposal.seats == NULL || call->nodes == NULL) {
+    if (!call->proposal.seats || !call->nodes) {
         close_call(call);
         return NULL;
     }
@@ -178,7 +178,7 @@ learn_from_message(struct uli_survivors_call *call)
 {
     bool learned;
 
-    if (call->comm->remote == NULL)
+    if (!call->comm->remote)
         return false;
     survivors_lock(call->comm);
     learned =
@@ -267,7 +267,7 @@ vote_propose(struct uli_survivors_call *call)
     ask_node(call, exclude);
     ready = vote_weigh(call, &decision);
     survivors_unlock(comm);
-    if (!ready && comm->remote != NULL)
+    if (!ready && comm->remote)
         uli_survivors_ask_nodes(call, now);
     if (!ready)
         return false;
@@ -413,7 +413,7 @@ decide_next(ulyx_comm_t *comm, const struct uli_opinion *mine, bool has_come,
         open_call(comm, instance + !has_come, deadline);
     ulyx_status_t status;
 
-    if (call == NULL)
+    if (!call)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for an agreement");
     if (has_come || rank_come(comm, mine)) {
         uli_survivors_listen(comm, call);
@@ -487,7 +487,7 @@ uli_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
         return uli_error_pass(outcome, text);
     ULI_TRY(uli_survivors_same(&decision));
     *value_p = decision.value;
-    if (nranks_p != NULL)
+    if (nranks_p)
         *nranks_p = count_members(comm, &decision);
     return ULYX_SUCCESS;
 }

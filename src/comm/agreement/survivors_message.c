@@ -41,7 +41,7 @@ name_ballot(uint32_t instance, uint32_t ballot)
 void
 uli_survivors_listen(ulyx_comm_t *comm, struct uli_survivors_call *call)
 {
-    if (comm->remote == NULL)
+    if (!comm->remote)
         return;
     pthread_mutex_lock(&comm->remote->lock);
     comm->remote->deciding = call;
@@ -69,7 +69,7 @@ void
 uli_survivors_tell(
     ulyx_comm_t *comm, const struct uli_decision *decision, bool members)
 {
-    for (int32_t p = 0; comm->remote != NULL && p < comm->nranks; p++) {
+    for (int32_t p = 0; comm->remote && p < comm->nranks; p++) {
         struct uli_message message = {.head.kind = ULI_MESSAGE_DECISION};
 
         if (can_hear(comm, p) && (!members || uli_decision_has(decision, p)))
@@ -271,11 +271,11 @@ uli_survivors_receive(
     }
     pthread_mutex_lock(&comm->remote->lock);
     call = comm->remote->deciding;
-    if (call != NULL && message->head.kind == ULI_MESSAGE_VOTES)
+    if (call && message->head.kind == ULI_MESSAGE_VOTES)
         take_votes(comm, from, call, message);
-    else if (call != NULL && message->head.kind == ULI_MESSAGE_DECISION)
+    else if (call && message->head.kind == ULI_MESSAGE_DECISION)
         take_decision(comm, call, message);
-    else if (call != NULL)
+    else if (call)
         ask_soon(&call->nodes[comm->peers[from].node]);
     pthread_mutex_unlock(&comm->remote->lock);
 }

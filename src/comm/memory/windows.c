@@ -338,7 +338,7 @@ window_reserve(ulyx_comm_t *comm, uint32_t *window_p)
     ulyx_status_t status = ULYX_SUCCESS;
     uint32_t w = 1; /* 0 is the control segment */
     pthread_mutex_lock(&comm->lock);
-    while ((slot = find_slot(own_table(comm), w)) != NULL &&
+    while ((slot = find_slot(own_table(comm), w)) &&
            (atomic_load(&slot->base) || atomic_load(&slot->bytes)))
         w++;
     status = need_slot(own_table(comm), w, &slot);

@@ -70,7 +70,7 @@ dump_write(const char *pattern, enum uli_dump_cause cause,
     uli_service_each(comm_collect, &collection);
     uli_dump_text_end(&collection.text);
     uli_log_file_name(pattern, collection.rank, name_p, PATH_MAX);
-    if (collection.text.at == NULL) {
+    if (!collection.text.at) {
         snprintf(why_p, ULI_FILE_WHY, "no memory");
         return ULYX_ERR_NO_MEMORY;
     }

@@ -43,7 +43,7 @@ text_reserve(struct uli_dump_text *text, size_t more)
     if (bytes == text->bytes)
         return true;
     at = realloc(text->at, bytes);
-    if (at == NULL) {
+    if (!at) {
         text->failed = true;
         return false;
     }

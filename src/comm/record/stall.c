@@ -39,8 +39,8 @@ rank_text(const ulyx_comm_t *comm, int32_t rank, char *text_p, size_t bytes)
     const struct uli_recorder_call *call;
     char last[128];
 
-    if (control == NULL || !uli_recorder_read(&control->recorder,
-                               sizeof(control->recorder), &copy)) {
+    if (!control || !uli_recorder_read(
+                        &control->recorder, sizeof(control->recorder), &copy)) {
         snprintf(text_p, bytes, "on another node");
         return;
     }

@@ -178,7 +178,7 @@ uli_remote_flush(ulyx_comm_t *comm)
         !atomic_exchange(&remote->poison_told, true))
         tell_poison(comm, poison);
     while (atomic_load_explicit(&remote->noutbox, memory_order_acquire) &&
-           (out = take_outgoing(remote)) != NULL) {
+           (out = take_outgoing(remote))) {
         uli_remote_send(comm, out->peer, out->message, out->bytes);
         free(out);
     }

@@ -125,7 +125,7 @@ add_vectors(const struct call &c, const uli_collective_args &a,
         for (int u = 0; u < VECTORS_IN_FLIGHT; u++)
 #pragma unroll
             for (int i = 0; i < V; i++) {
-                ACC value = decode<DTYPE, ACC>(held[u], i);
+                ACC value = element_decode<DTYPE, ACC>(held[u], i);
                 total[u][i] = p == 0 ? value : total[u][i] + value;
             }
     }

@@ -100,7 +100,7 @@ template <int DTYPE> struct element_bytes {
 
 template <int DTYPE, typename ACC, int BYTES>
 PTX_FN ACC
-decode(const elements<BYTES> &e, int i)
+element_decode(const elements<BYTES> &e, int i)
 {
     if (DTYPE == ULYX_DTYPE_F64) {
         uint64_t bits =
@@ -119,7 +119,7 @@ decode(const elements<BYTES> &e, int i)
 
 template <int DTYPE>
 PTX_FN uint64_t
-encode(float value)
+element_encode(float value)
 {
     return DTYPE == ULYX_DTYPE_BF16  ? sum_bf16_of_f32(value)
            : DTYPE == ULYX_DTYPE_F16 ? sum_f16_of_f32(value)
@@ -128,7 +128,7 @@ encode(float value)
 
 template <int DTYPE>
 PTX_FN uint64_t
-encode(double value)
+element_encode(double value)
 {
     return DTYPE == ULYX_DTYPE_F64   ? sum_canonical_f64(value)
            : DTYPE == ULYX_DTYPE_F32 ? sum_canonical_f32((float)value)
@@ -145,7 +145,7 @@ round_elements(
     e = {};
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        uint64_t bits = encode<DTYPE>(total[i]);
+        uint64_t bits = element_encode<DTYPE>(total[i]);
         int at = i * element_bytes<DTYPE>::value;
         e.word[at / 4] |= (uint32_t)bits << 8 * (at % 4);
         if (DTYPE == ULYX_DTYPE_F64)
@@ -220,7 +220,7 @@ tree_add(struct tree<ACC, V> &t, int32_t s, int32_t group,
     t.group = group;
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        ACC value = decode<DTYPE, ACC>(e, i);
+        ACC value = element_decode<DTYPE, ACC>(e, i);
         if (s == 0)
             t.total[i] = value;
         else if (opens)
