@@ -27,10 +27,8 @@
 #include "bootstrap/bootstrap.h"
 #include "comm/device/gpu.h"
 #include "comm/record/dump.h"
+#include "comm/record/stand.h"
 #include "comm/remote/remote.h"
-
-/* A peer that runs has answered by then; a short deadline is longer. */
-#define STILL_NS INT64_C(20000000)
 
 static uint64_t
 poison_pack(ulyx_status_t status, int32_t rank)
@@ -283,7 +281,7 @@ uli_comm_tell_meeting(ulyx_comm_t *comm, int32_t rank)
         return;
     meeting->ops->await(meeting, -1);
     comm->meeting_awaits = rank;
-    comm->meeting_still_ns = uli_clock_ns() + STILL_NS;
+    comm->meeting_still_ns = uli_clock_ns() + ULI_STAND_NS;
 }
 
 /* Not at once: a rank that is stopped stays with what it has said, and an

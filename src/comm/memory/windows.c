@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include "base/log.h"
 #include "comm/device/gpu.h"
+#include "comm/record/stand.h"
 #include "comm/remote/remote_internal.h"
 #include "comm/service/service.h"
 
@@ -418,9 +419,11 @@ try_map(ulyx_comm_t *peer, int32_t rank, uint32_t window,
 /* A rank of this process that is not in the registry has not got there yet,
  * or has left. */
 static ulyx_status_t
-give_within(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+give_within(struct uli_stand *stand, uint32_t window,
     const struct uli_tr_handle *handle, uli_deadline_t deadline)
 {
+    ulyx_comm_t *comm = stand->comm;
+    int32_t rank = stand->rank;
     for (;;) {
         ulyx_comm_t *peer =
             uli_service_find(comm->peers[rank].identity.endpoint);
@@ -431,6 +434,7 @@ give_within(ulyx_comm_t *comm, int32_t rank, uint32_t window,
             return status;
         if (is_gone(comm, rank))
             return ULYX_SUCCESS;
+        uli_stand_look(stand);
         ULI_TRY(uli_comm_check(comm));
         if (uli_deadline_over(deadline))
             return ULYX_ERR_TIMEOUT;
@@ -471,28 +475,29 @@ fail_late(
         phase == ULI_LATE_MAP ? "attach" : "detach", window);
 }
 
+/* To the rank that the call needs now. */
 static ulyx_status_t
-windows_give_give(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+windows_give_give(struct uli_stand *stand, uint32_t window,
     const struct uli_tr_handle *handle, uli_deadline_t deadline)
 {
     ulyx_status_t status =
-        comm->peers[rank].same_process
-            ? give_within(comm, rank, window, handle, deadline)
-            : uli_service_deliver(comm, rank, window, handle, deadline);
+        stand->comm->peers[stand->rank].same_process
+            ? give_within(stand, window, handle, deadline)
+            : uli_service_deliver(stand, window, handle, deadline);
     if (status == ULYX_ERR_TIMEOUT)
-        return fail_late(comm, rank, ULI_LATE_MAP, window);
+        return fail_late(stand->comm, stand->rank, ULI_LATE_MAP, window);
     return status;
 }
 
 static ulyx_status_t
 windows_give_take(
-    ulyx_comm_t *comm, int32_t rank, uint32_t window, uli_deadline_t deadline)
+    struct uli_stand *stand, uint32_t window, uli_deadline_t deadline)
 {
-    if (comm->peers[rank].same_process) {
-        withdraw_within(comm, rank, window);
+    if (stand->comm->peers[stand->rank].same_process) {
+        withdraw_within(stand->comm, stand->rank, window);
         return ULYX_SUCCESS;
     }
-    return uli_service_withdraw(comm, rank, window, deadline);
+    return uli_service_withdraw(stand, window, deadline);
 }
 
 /* Here: by my operations, and by what still comes from remote peers. */
@@ -561,21 +566,23 @@ static ulyx_status_t
 give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
     uint64_t recorded, uli_deadline_t deadline, uint32_t *window_p)
 {
+    struct uli_stand stand = {.comm = comm, .recorded = recorded};
     uint32_t window;
     ULI_TRY(window_reserve(comm, &window));
     for (int32_t i = 0; i < comm->nranks - 1; i++) {
         int32_t p = peer_at(comm, i);
         if (!takes_windows(comm, p))
             continue;
-        uli_recorder_await(&comm->control->recorder, recorded, p);
+        uli_stand_begin(&stand, p);
         uli_comm_tell_meeting(comm, p);
         ulyx_status_t status =
-            windows_give_give(comm, p, window, handle, deadline);
+            windows_give_give(&stand, window, handle, deadline);
         if (status != ULYX_SUCCESS) {
             windows_give_undo(comm, window, i + 1, false, status);
             return status;
         }
     }
+    uli_stand_end(&stand);
     ulyx_status_t status =
         remote ? give_remote(comm, window, handle, recorded, deadline)
                : ULYX_SUCCESS;
@@ -637,17 +644,19 @@ static ulyx_status_t
 take_window(ulyx_comm_t *comm, uint32_t window, uint64_t recorded,
     uli_deadline_t deadline)
 {
+    struct uli_stand stand = {.comm = comm, .recorded = recorded};
     window_hide(comm, window);
     for (int32_t i = 0; i < comm->nranks - 1; i++) {
         int32_t p = peer_at(comm, i);
         if (!takes_windows(comm, p))
             continue;
-        uli_recorder_await(&comm->control->recorder, recorded, p);
-        ulyx_status_t status = windows_give_take(comm, p, window, deadline);
+        uli_stand_begin(&stand, p);
+        ulyx_status_t status = windows_give_take(&stand, window, deadline);
         if (status == ULYX_ERR_TIMEOUT)
             return fail_late(comm, p, ULI_LATE_LET_GO, window);
         ULI_TRY(status);
     }
+    uli_stand_end(&stand);
     ULI_TRY(take_remote(comm, window, recorded, deadline));
     uli_windows_forget(comm, window);
     return ULYX_SUCCESS;
@@ -670,12 +679,14 @@ uli_windows_deliver_control(ulyx_comm_t *comm, uli_deadline_t deadline)
 {
     struct uli_tr_handle handle = {
         comm->segment.fd, comm->segment.address, comm->segment.bytes, NULL};
+    struct uli_stand stand = {.comm = comm};
     for (int32_t i = 0; i < comm->nranks - 1; i++) {
         int32_t p = peer_at(comm, i);
         if (!takes_windows(comm, p))
             continue;
+        uli_stand_begin(&stand, p);
         uli_comm_tell_meeting(comm, p);
-        ULI_TRY(windows_give_give(comm, p, 0, &handle, deadline));
+        ULI_TRY(windows_give_give(&stand, 0, &handle, deadline));
     }
     return ULYX_SUCCESS;
 }

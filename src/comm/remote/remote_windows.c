@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "comm/record/stand.h"
 #include "comm/remote/remote_internal.h"
 #include "comm/memory/windows.h"
 
@@ -21,7 +22,7 @@ enum { TEXT_BYTES = 200 };
 struct call {
     struct uli_list node;
     ulyx_comm_t *comm;
-    uint64_t recorded; /* in the flight recorder, or 0 */
+    struct uli_stand stand;
     uint64_t token;
     bool *waits; /* [nranks], under lock */
     _Atomic int32_t count;
@@ -116,6 +117,7 @@ remote_windows_begin(ulyx_comm_t *comm, struct call *call)
     struct uli_remote *remote = comm->remote;
     memset(call, 0, sizeof(*call));
     call->comm = comm;
+    call->stand = (struct uli_stand){.comm = comm, .rank = -1};
     call->waits = calloc((size_t)comm->nranks, sizeof(*call->waits));
     if (!call->waits)
         return uli_error(
@@ -179,9 +181,12 @@ all_answered(void *context)
     pthread_mutex_lock(&comm->remote->lock);
     int32_t p = next_awaited(call, 0);
     pthread_mutex_unlock(&comm->remote->lock);
-    if (p < comm->nranks)
-        uli_recorder_await(&comm->control->recorder, call->recorded, p);
-    return p == comm->nranks;
+    if (p == comm->nranks)
+        return true;
+    if (p != call->stand.rank)
+        uli_stand_begin(&call->stand, p);
+    uli_stand_look(&call->stand);
+    return false;
 }
 
 static struct uli_late
@@ -206,7 +211,7 @@ ask_all(ulyx_comm_t *comm, const struct uli_message *request,
     if (!comm->net)
         return ULYX_SUCCESS;
     ULI_TRY(remote_windows_begin(comm, &call));
-    call.recorded = recorded;
+    call.stand.recorded = recorded;
     ulyx_status_t status = ULYX_SUCCESS;
     for (int32_t i = 1; i < comm->nranks && status == ULYX_SUCCESS; i++) {
         int32_t p = (comm->rank + i) % comm->nranks;

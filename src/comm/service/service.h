@@ -40,16 +40,17 @@ void uli_service_each(
 /* For one who changes identities of a registered communicator's peers. */
 void uli_service_lock(void);
 
-/* Delivers a window to a peer in another process and waits until it is
- * mapped there; or has it withdrawn. A peer that has left counts as done; one
- * that is not there yet is tried again. TIMEOUT comes without a text, the
- * caller fails the communicator; else errors are those of the peer by name,
- * the communicator's failure, AUTH, SYSTEM. */
-ulyx_status_t uli_service_deliver(ulyx_comm_t *comm, int32_t rank,
-    uint32_t window, const struct uli_tr_handle *handle,
-    uli_deadline_t deadline);
+struct uli_stand;
+
+/* Delivers a window to the peer that the call needs now, which is in another
+ * process, and waits until it is mapped there; or has it withdrawn. A peer that
+ * has left counts as done; one that is not there yet is tried again. TIMEOUT
+ * comes without a text, the caller fails the communicator; else errors are
+ * those of the peer by name, the communicator's failure, AUTH, SYSTEM. */
+ulyx_status_t uli_service_deliver(struct uli_stand *stand, uint32_t window,
+    const struct uli_tr_handle *handle, uli_deadline_t deadline);
 ulyx_status_t uli_service_withdraw(
-    ulyx_comm_t *comm, int32_t rank, uint32_t window, uli_deadline_t deadline);
+    struct uli_stand *stand, uint32_t window, uli_deadline_t deadline);
 
 /* Has window `window` of rank `rank` withdrawn at its peer, whatever state
  * any communicator is in; with `retire` only if no operation of the peer is in

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "comm/record/stand.h"
 #include "comm/service/service_internal.h"
 
 enum { SLICE_MS = 50 };
@@ -87,8 +88,8 @@ uli_service_connect(const struct uli_identity *peer, uli_deadline_t deadline,
 /* ---- one exchange -------------------------------------------------------- */
 
 static ulyx_status_t
-service_client_await(
-    int socket_fd, short events, ulyx_comm_t *comm, uli_deadline_t deadline)
+service_client_await(int socket_fd, short events, struct uli_stand *stand,
+    uli_deadline_t deadline)
 {
     for (;;) {
         struct pollfd entry = {socket_fd, events, 0};
@@ -98,8 +99,10 @@ service_client_await(
             return ULYX_SUCCESS;
         if (ready < 0 && errno != EINTR)
             return uli_error_errno("poll");
-        if (comm)
-            ULI_TRY(uli_comm_check(comm));
+        if (stand) {
+            uli_stand_look(stand);
+            ULI_TRY(uli_comm_check(stand->comm));
+        }
         if (uli_deadline_over(deadline))
             return ULYX_ERR_TIMEOUT;
     }
@@ -143,21 +146,21 @@ is_broken(int number)
 
 ulyx_status_t
 uli_service_exchange(int socket_fd, const struct uli_service_request *request,
-    const struct uli_service_cargo *cargo, ulyx_comm_t *comm,
+    const struct uli_service_cargo *cargo, struct uli_stand *stand,
     uli_deadline_t deadline, struct uli_service_answer *answer_p)
 {
     while (send_request(socket_fd, request, cargo) < 0) {
         if (is_broken(errno))
             return ULYX_IN_PROGRESS;
         if (errno == EAGAIN || errno == ETOOMANYREFS) /* in flight: many */
-            ULI_TRY(service_client_await(socket_fd, POLLOUT, comm, deadline));
+            ULI_TRY(service_client_await(socket_fd, POLLOUT, stand, deadline));
         else if (errno != EINTR)
             return uli_error_errno("sending a descriptor to a peer");
         if (uli_deadline_over(deadline))
             return ULYX_ERR_TIMEOUT;
     }
     for (;;) {
-        ULI_TRY(service_client_await(socket_fd, POLLIN, comm, deadline));
+        ULI_TRY(service_client_await(socket_fd, POLLIN, stand, deadline));
         ssize_t got = recv(socket_fd, answer_p, sizeof(*answer_p), 0);
         if (got == sizeof(*answer_p) && answer_p->protocol == ULI_PROTOCOL)
             break;
@@ -177,7 +180,7 @@ uli_service_exchange(int socket_fd, const struct uli_service_request *request,
 static ulyx_status_t
 service_client_query(const struct uli_identity *peer,
     const struct uli_service_request *request,
-    const struct uli_service_cargo *cargo, ulyx_comm_t *comm,
+    const struct uli_service_cargo *cargo, struct uli_stand *stand,
     uli_deadline_t deadline, bool *gone_p, struct uli_service_answer *answer_p)
 {
     ulyx_status_t status;
@@ -185,7 +188,7 @@ service_client_query(const struct uli_identity *peer,
     if (socket_fd < 0)
         return status;
     status = uli_service_exchange(
-        socket_fd, request, cargo, comm, deadline, answer_p);
+        socket_fd, request, cargo, stand, deadline, answer_p);
     close(socket_fd);
     return status;
 }
@@ -226,16 +229,18 @@ service_client_lost(ulyx_comm_t *comm, int32_t rank)
 /* Until the peer has answered: one that is not there yet is asked again, and
  * one that has left needs nothing. */
 static ulyx_status_t
-service_client_require(ulyx_comm_t *comm, int32_t rank,
+service_client_require(struct uli_stand *stand,
     const struct uli_service_request *request,
     const struct uli_service_cargo *cargo, uli_deadline_t deadline)
 {
+    ulyx_comm_t *comm = stand->comm;
+    int32_t rank = stand->rank;
     const struct uli_identity *peer = &comm->peers[rank].identity;
     struct uli_service_answer answer;
     for (int wait_ms = 1;; wait_ms = wait_ms < 10 ? wait_ms * 2 : 10) {
         bool gone;
         ulyx_status_t status = service_client_query(
-            peer, request, cargo, comm, deadline, &gone, &answer);
+            peer, request, cargo, stand, deadline, &gone, &answer);
         if (status == ULYX_SUCCESS && answer.outcome == ULI_SERVICE_DONE)
             return ULYX_SUCCESS;
         if (status == ULYX_SUCCESS && answer.outcome == ULI_SERVICE_FAILED)
@@ -249,6 +254,7 @@ service_client_require(ulyx_comm_t *comm, int32_t rank,
             return service_client_lost(comm, rank);
         if (status == ULYX_SUCCESS && request->kind != ULI_SERVICE_DELIVER)
             return ULYX_SUCCESS; /* nobody has it */
+        uli_stand_look(stand);
         ULI_TRY(uli_comm_check(comm));
         if (uli_deadline_over(deadline))
             return ULYX_ERR_TIMEOUT;
@@ -274,23 +280,25 @@ load_cargo(const struct uli_tr_handle *handle,
 }
 
 ulyx_status_t
-uli_service_deliver(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+uli_service_deliver(struct uli_stand *stand, uint32_t window,
     const struct uli_tr_handle *handle, uli_deadline_t deadline)
 {
+    const ulyx_comm_t *comm = stand->comm;
     struct uli_service_request request = make_request(ULI_SERVICE_DELIVER,
-        &comm->peers[rank].identity, comm->rank, window, handle->bytes);
+        &comm->peers[stand->rank].identity, comm->rank, window, handle->bytes);
     struct uli_service_cargo cargo;
     load_cargo(handle, &request, &cargo);
-    return service_client_require(comm, rank, &request, &cargo, deadline);
+    return service_client_require(stand, &request, &cargo, deadline);
 }
 
 ulyx_status_t
 uli_service_withdraw(
-    ulyx_comm_t *comm, int32_t rank, uint32_t window, uli_deadline_t deadline)
+    struct uli_stand *stand, uint32_t window, uli_deadline_t deadline)
 {
+    const ulyx_comm_t *comm = stand->comm;
     struct uli_service_request request = make_request(ULI_SERVICE_WITHDRAW,
-        &comm->peers[rank].identity, comm->rank, window, 0);
-    return service_client_require(comm, rank, &request, NULL, deadline);
+        &comm->peers[stand->rank].identity, comm->rank, window, 0);
+    return service_client_require(stand, &request, NULL, deadline);
 }
 
 bool

@@ -143,11 +143,12 @@ void uli_service_watch_sweep(void);
 int uli_service_connect(const struct uli_identity *peer,
     uli_deadline_t deadline, bool *gone_p, ulyx_status_t *status_p);
 /* Sends the request (cargo NULL: alone) and waits for the answer. IN_PROGRESS:
- * the connection broke before an answer; TIMEOUT without a text. comm, if not
- * NULL, is checked for failure in the wait. */
+ * the connection broke before an answer; TIMEOUT without a text. stand, if not
+ * NULL: the call says that it stands still, and its communicator is checked for
+ * failure in the wait. */
 ulyx_status_t uli_service_exchange(int socket_fd,
     const struct uli_service_request *request,
-    const struct uli_service_cargo *cargo, ulyx_comm_t *comm,
+    const struct uli_service_cargo *cargo, struct uli_stand *stand,
     uli_deadline_t deadline, struct uli_service_answer *answer_p);
 
 #endif

@@ -18,6 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "comm/record/stand.h"
 #include "comm/service/service_internal.h"
 
 #ifndef SO_PEERPIDFD /* Linux 6.5 */
@@ -131,13 +132,15 @@ open_watch(ulyx_comm_t *comm, int32_t rank, uli_deadline_t deadline, int *fd_p,
     struct uli_service_request ping = {
         .protocol = ULI_PROTOCOL, .kind = ULI_SERVICE_PING};
     struct uli_service_answer answer;
+    struct uli_stand stand = {.comm = comm};
     ulyx_status_t status;
     int socket_fd = uli_service_connect(peer, deadline, gone_p, &status);
     if (socket_fd < 0)
         return status;
+    uli_stand_begin(&stand, rank);
     *fd_p = open_pidfd(socket_fd);
     status =
-        uli_service_exchange(socket_fd, &ping, NULL, comm, deadline, &answer);
+        uli_service_exchange(socket_fd, &ping, NULL, &stand, deadline, &answer);
     close(socket_fd);
     if (status != ULYX_SUCCESS && *fd_p >= 0)
         close(*fd_p);

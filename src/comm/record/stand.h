@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A call that needs one rank after another says for which it stands still, in
+ * the flight recorder; not at once, for a rank that is stopped stays with what
+ * it has said, and others would follow it to a rank that has answered since.
+ */
+#ifndef ULI_COMM_RECORD_STAND_H
+#define ULI_COMM_RECORD_STAND_H
+
+#include "comm/comm.h"
+
+/* A rank that runs has answered by then; a short deadline is longer. */
+#define ULI_STAND_NS INT64_C(20000000)
+
+/* On the call's stack. */
+struct uli_stand {
+    ulyx_comm_t *comm;
+    uint64_t recorded; /* the call, in the flight recorder, or 0 */
+    int32_t rank;      /* the one that it needs now */
+    bool told;
+    int64_t still_ns; /* when it is to be told */
+};
+
+/* It needs no rank any more: what was said is taken back. */
+static inline void
+uli_stand_end(struct uli_stand *stand)
+{
+    if (stand->told)
+        uli_recorder_await(
+            &stand->comm->control->recorder, stand->recorded, -1);
+    stand->told = false;
+}
+
+/* It needs this rank now, and no other. */
+static inline void
+uli_stand_begin(struct uli_stand *stand, int32_t rank)
+{
+    uli_stand_end(stand);
+    stand->rank = rank;
+    stand->still_ns = uli_clock_ns() + ULI_STAND_NS;
+}
+
+/* From its wait, again and again: it still does. */
+static inline void
+uli_stand_look(struct uli_stand *stand)
+{
+    if (stand->told || uli_clock_ns() < stand->still_ns)
+        return;
+    stand->told = true;
+    uli_recorder_await(
+        &stand->comm->control->recorder, stand->recorded, stand->rank);
+}
+
+#endif
