@@ -7,6 +7,7 @@
  *     of rank 0
  *     detach of window 2: timed out waiting for rank 1 (node5, pid 9) to let go
  *     of it
+ *     rank 0 (node4, pid 9) aborted; it waited for ranks 3, 8-15
  */
 #include "base/late.h"
 
@@ -146,12 +147,27 @@ static const char *const phase_words[ULI_LATE_PHASES] = {
                         "rank is",
 };
 
+enum { WHOM_BYTES = 128 + ULI_LATE_WHO_BYTES };
+
+/* "rank 3 (node5, pid 412)", "ranks 3, 5"; who alone where no rank is late. */
+static void
+late_whom(const struct uli_late *late, const char *who, char text_p[WHOM_BYTES])
+{
+    char ranks[128] = "";
+    bool adds = late->count == 1 && who[0];
+
+    if (late->count > 0)
+        uli_late_ranks(late, ranks, sizeof(ranks));
+    snprintf(text_p, WHOM_BYTES, "%s%s%s%s", ranks, adds ? " (" : "",
+        late->count < 2 ? who : "", adds ? ")" : "");
+}
+
 void
 uli_late_text(const struct uli_late *late, const char *what, const char *who,
     char *text_p, size_t bytes)
 {
-    char ranks[128] = "", origin[40] = "";
-    bool adds = late->count == 1 && who[0];
+    char whom[WHOM_BYTES], origin[40] = "";
+
     if (late->origin >= 0)
         snprintf(origin, sizeof(origin), ", by the deadline of rank %d",
             late->origin);
@@ -162,11 +178,20 @@ uli_late_text(const struct uli_late *late, const char *what, const char *who,
             what, origin);
         return;
     }
-    if (late->count > 0)
-        uli_late_ranks(late, ranks, sizeof(ranks));
-    snprintf(text_p, bytes, "%s: timed out waiting for %s%s%s%s%s%s", what,
-        ranks, adds ? " (" : "", late->count < 2 ? who : "", adds ? ")" : "",
+    late_whom(late, who, whom);
+    snprintf(text_p, bytes, "%s: timed out waiting for %s%s%s", what, whom,
         phase_words[late->phase], origin);
+}
+
+void
+uli_late_abort_text(const struct uli_late *late, const char *aborter,
+    const char *who, char *text_p, size_t bytes)
+{
+    char whom[WHOM_BYTES];
+
+    late_whom(late, who, whom);
+    snprintf(text_p, bytes, "%s aborted%s%s", aborter,
+        late->count > 0 ? "; it waited for " : "", whom);
 }
 
 ulyx_status_t

@@ -101,6 +101,11 @@ void uli_late_ranks(const struct uli_late *late, char *text_p, size_t bytes);
 void uli_late_text(const struct uli_late *late, const char *what,
     const char *who, char *text_p, size_t bytes);
 
+/* "rank 0 (node4, pid 9) aborted; it waited for rank 3 (node5, pid 412)".
+ * aborter: the rank that has aborted, in words. who: as above. */
+void uli_late_abort_text(const struct uli_late *late, const char *aborter,
+    const char *who, char *text_p, size_t bytes);
+
 /* uli_error(ULYX_ERR_TIMEOUT, ...) with that text; the format is of the
  * operation. */
 ulyx_status_t uli_late_error(const struct uli_late *late, const char *who,

@@ -79,6 +79,8 @@ struct uli_arena_block {
 
 /* ---- the communicator ---------------------------------------------------- */
 
+enum { ULI_FAILURE_BYTES = 256 };
+
 struct ulyx_comm {
     int32_t rank, nranks;
     char name[64];
@@ -108,13 +110,13 @@ struct ulyx_comm {
     struct uli_gpu *gpu;       /* of CUDA memory; NULL on the host */
     struct uli_comm_batch *batch; /* NULL until a plan needs it; see batch.h */
 
-    _Atomic int32_t failed;       /* status of the first failure, or 0 */
-    _Atomic int32_t failed_rank;  /* its cause, or -1 */
-    atomic_bool failing;          /* claimed: failure_text is being written */
-    char failure_text[256];       /* complete once failed is set */
-    char abort_text[32];          /* of an abort at this rank */
-    atomic_bool abort_unsaid;     /* no log line about it yet */
-    pthread_mutex_t failure_lock; /* control->awaited */
+    _Atomic int32_t failed;      /* status of the first failure, or 0 */
+    _Atomic int32_t failed_rank; /* its cause, or -1 */
+    atomic_bool failing;         /* claimed: failure_text is being written */
+    char failure_text[ULI_FAILURE_BYTES]; /* complete once failed is set */
+    char abort_text[32];                  /* of an abort at this rank */
+    atomic_bool abort_unsaid;             /* no log line about it yet */
+    pthread_mutex_t failure_lock;         /* control->late */
 
     _Atomic(const void *) caller;       /* private to board.c, as the next: */
     _Atomic(const void *) board_holder; /* a call, or NULL */
@@ -205,6 +207,9 @@ ulyx_status_t uli_comm_look(ulyx_comm_t *comm);
 /* The status of the failure that the communicator has, with its text as last
  * error; SUCCESS: it has none. Looks for no new one. Any thread. */
 ulyx_status_t uli_comm_failure(ulyx_comm_t *comm);
+/* In words, once it has one; *text_p may hold them. Any thread. */
+const char *uli_comm_failure_text(
+    ulyx_comm_t *comm, char text_p[ULI_FAILURE_BYTES]);
 
 /* Fails the communicator: the first call wins, its text is kept; posts poison
  * to all peers, but for TIMEOUT (rank = who is the cause, or -1). By MISMATCH:
@@ -236,8 +241,18 @@ const struct uli_late *uli_comm_noted_late(
  * thread. */
 int32_t uli_comm_awaits(const ulyx_comm_t *comm, int32_t rank);
 
-/* Posts poison (control.h) to all peers, without failing by it here. */
+/* Of poison (control.h). */
+static inline ulyx_status_t
+uli_poison_status(uint64_t poison)
+{
+    return (ulyx_status_t)(uint32_t)(poison >> 32);
+}
+/* Posts poison to all peers, without failing by it here. */
 void uli_comm_spread_poison(ulyx_comm_t *comm, uint64_t poison);
+/* The same with what another node's rank has told with it: of an abort whom the
+ * rank waited for, of calls that differ which. */
+void uli_comm_hear_poison(
+    ulyx_comm_t *comm, uint64_t poison, const void *told, size_t bytes);
 
 /* Fails it by the poison that a peer has posted, if one has. For one that looks
  * at it for others: no wait, no meeting. Any thread. */

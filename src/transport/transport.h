@@ -51,7 +51,7 @@ struct uli_identity {
     char service[32];            /* abstract socket name of the process */
     char host[64];               /* for messages */
 };
-enum { ULI_PROTOCOL = 8 };
+enum { ULI_PROTOCOL = 9 };
 
 /* A window as its owner hands it out. fd is borrowed from the owner's memory
  * object; -1 within one process, where address is the address itself. */

@@ -143,7 +143,8 @@ struct uli_pair_flags {
      * that its communicator tells, which may take longer to come. */
     _Atomic uint64_t closed;
     uint64_t last[ULI_FLAGS];
-    struct uli_late late; /* with `last`: control->late of the peer */
+    /* With `last`: control->late of the peer, or the record of an abort. */
+    struct uli_late late;
 };
 
 /* How an item moves. NONE: the other side moves it. */

@@ -67,14 +67,14 @@ uli_exchange_left(const struct uli_exchange *exchange, int32_t p)
 bool
 uli_exchange_gone(const struct uli_exchange *exchange, int32_t p)
 {
-    uint64_t closed = atomic_load_explicit(
-        &exchange->pairs[p].mine->closed, memory_order_acquire);
+    const struct uli_pair_flags *mine = exchange->pairs[p].mine;
+    uint64_t closed = atomic_load_explicit(&mine->closed, memory_order_acquire);
     if (closed > 1) {
-        uli_comm_spread_poison(exchange->comm, closed);
+        uli_comm_hear_poison(
+            exchange->comm, closed, &mine->late, sizeof(mine->late));
         return false;
     }
-    return uli_flags_final(exchange->pairs[p].mine) ||
-           uli_exchange_left(exchange, p);
+    return uli_flags_final(mine) || uli_exchange_left(exchange, p);
 }
 
 /* Of a rank of this node in its control block, of a remote one in the pair

@@ -7,6 +7,7 @@
 #include "collectives/exchange/exchange.h"
 
 #include <string.h>
+#include "comm/agreement/abort_record.h"
 #include "comm/remote/remote.h"
 
 /* What goes before a flag into the memory of a remote peer; pending: the puts
@@ -113,21 +114,32 @@ uli_post_waits(struct uli_exchange *exchange, int32_t p, uint64_t value)
 
 /* ---- the end ------------------------------------------------------------- */
 
+/* Of an abort the record that goes with the poison, else whom this rank has
+ * waited for. */
+static struct uli_late
+closing_late(ulyx_comm_t *comm, uint64_t poison)
+{
+    const struct uli_late *noted = uli_comm_noted_late(comm, comm->rank);
+    struct uli_late late;
+    if (uli_poison_status(poison) == ULYX_ERR_ABORTED &&
+        uli_abort_told(comm, &late))
+        return late;
+    return noted ? *noted : uli_late_none(ULI_LATE_MOVE);
+}
+
 void
 uli_post_closed(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     struct uli_pair_flags *yours = pair->yours;
+    uint64_t poison = uli_remote_poison(exchange->comm);
     for (int i = 0; i < ULI_FLAGS; i++)
         yours->last[i] = uli_flag(yours, i);
-    const struct uli_late *late =
-        uli_comm_noted_late(exchange->comm, exchange->comm->rank);
-    yours->late = late ? *late : uli_late_none(ULI_LATE_MOVE);
+    yours->late = closing_late(exchange->comm, poison);
     struct parcel parcel = {yours->last,
         (int64_t)(sizeof(yours->last) + sizeof(yours->late)), pair->flags_at,
         exchange->pending};
     parcel.to.offset += (char *)yours->last - (char *)yours;
-    uint64_t poison = uli_remote_poison(exchange->comm);
     post_at(exchange, p, &yours->closed, poison ? poison : 1, &parcel);
 }
 

@@ -108,6 +108,14 @@ arrival_misses(void *context, int32_t rank)
                uli_nodes_came(comm, rank, arrival->round));
 }
 
+/* Whether this rank would know by now that a rank has come. */
+static bool
+arrival_sees(const struct arrival *arrival, int32_t rank)
+{
+    return !uli_comm_is_remote(arrival->comm, rank) || arrival->asked ||
+           uli_nodes_told(arrival->comm, rank, arrival->round);
+}
+
 /* The first ranks that are missing. Those of other nodes may have come unless
  * these were asked. */
 static void
@@ -122,11 +130,25 @@ arrival_note(struct arrival *arrival)
 
         if (!arrival_misses(arrival, p))
             continue;
-        if (uli_comm_is_remote(comm, p) && !arrival->asked)
+        if (!arrival_sees(arrival, p))
             peer.stage = ULI_STAGE_UNKNOWN;
         uli_recorder_miss(&progress, &peer);
     }
     uli_recorder_note(&comm->control->recorder, &progress);
+}
+
+/* For ranks that wait for this one in turn, and for who reads the flight
+ * recorder. */
+static void
+arrival_announce(struct arrival *arrival)
+{
+    ulyx_comm_t *comm = arrival->comm;
+    struct uli_late late = uli_rounds_late(comm, arrival->round);
+
+    uli_recorder_await(&comm->control->recorder, comm->agree_recorded,
+        late.count > 0 ? late.runs[0].first : -1);
+    arrival_note(arrival);
+    arrival->announced = true;
 }
 
 /* It stands still: for whom is said on the board, and looked into. Who joins a
@@ -139,7 +161,7 @@ arrival_look(struct arrival *arrival)
         .call = arrival->call, .direction = -1, .number = comm->sequence - 1};
     int32_t awaited = uli_differ_choose(comm, &key, arrival_misses, arrival);
 
-    arrival_note(arrival);
+    arrival_announce(arrival);
     if (awaited < 0 || arrival->call == ULI_CALL_ALLTOALL)
         return;
     if (uli_comm_is_remote(comm, awaited) && comm->nnodes <= ASKED_NODES)
@@ -167,20 +189,6 @@ await_until(struct arrival *arrival, uli_deadline_t deadline)
         if (arrival->announced)
             arrival_look(arrival);
     }
-}
-
-/* For ranks that wait for this one in turn, and for who reads the flight
- * recorder. */
-static void
-arrival_announce(struct arrival *arrival)
-{
-    ulyx_comm_t *comm = arrival->comm;
-    struct uli_late late = uli_rounds_late(comm, arrival->round);
-
-    uli_recorder_await(&comm->control->recorder, comm->agree_recorded,
-        late.count > 0 ? late.runs[0].first : -1);
-    arrival_note(arrival);
-    arrival->announced = true;
 }
 
 static ulyx_status_t

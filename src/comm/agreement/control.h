@@ -54,6 +54,10 @@ struct uli_control {
      * have its tensors back. Set when `poison` is at the peers and `late` is
      * whole, before the owner can see the failure itself. */
     _Atomic uint32_t failed;
+    /* Whom a rank waited for that has aborted (abort_record.h): 1: is being
+     * written, 2: is there. Written before the poison that tells of it. */
+    _Atomic uint32_t abort_state;
+    struct uli_late abort;
     struct uli_board board;
     /* Ranks that are in different calls: 1: is being written, 2: is there.
      * Written before the poison that tells of it. */

@@ -25,6 +25,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
+#include "comm/agreement/abort_record.h"
 #include "comm/device/gpu.h"
 #include "comm/record/dump.h"
 #include "comm/record/stand.h"
@@ -49,6 +50,17 @@ uli_comm_spread_poison(ulyx_comm_t *comm, uint64_t poison)
         uli_doorbell_ring(control);
     }
     uli_remote_tell_poison(comm, poison);
+}
+
+void
+uli_comm_hear_poison(
+    ulyx_comm_t *comm, uint64_t poison, const void *told, size_t bytes)
+{
+    if (uli_poison_status(poison) == ULYX_ERR_ABORTED)
+        uli_abort_receive(comm, told, bytes);
+    else
+        uli_differ_receive(comm, told, bytes);
+    uli_comm_spread_poison(comm, poison);
 }
 
 static void
@@ -81,12 +93,13 @@ settle_failure(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
 static ulyx_status_t
 read_failure(ulyx_comm_t *comm)
 {
+    char text[ULI_FAILURE_BYTES];
     ulyx_status_t status;
 
     while ((status = atomic_load(&comm->failed)) == ULYX_SUCCESS)
         sched_yield();
     uli_dump_settle(comm);
-    return uli_error_pass(status, comm->failure_text);
+    return uli_error_pass(status, uli_comm_failure_text(comm, text));
 }
 
 ulyx_status_t
@@ -100,8 +113,11 @@ uli_comm_failure(ulyx_comm_t *comm)
 static void
 log_failure(ulyx_comm_t *comm)
 {
+    char text[ULI_FAILURE_BYTES];
+
     ULI_WARN(ULI_LOG_FAULT, comm->rank, "%s: %s: %s", comm->name,
-        ulyx_status_text(atomic_load(&comm->failed)), comm->failure_text);
+        ulyx_status_text(atomic_load(&comm->failed)),
+        uli_comm_failure_text(comm, text));
 }
 
 ulyx_status_t
@@ -217,6 +233,41 @@ uli_comm_fail_late(
         late->count > 0 ? late->runs[0].first : -1, "%s", text);
 }
 
+/* "rank 0 (node4, pid 9) aborted; it waited for rank 3 (node5, pid 412)": of
+ * the rank in the record, where one was told, for that was the first. */
+static void
+abort_text(ulyx_comm_t *comm, int32_t rank, char *text_p, size_t bytes)
+{
+    struct uli_late late = uli_late_none(ULI_LATE_MOVE), numbered = late;
+    const struct uli_peer *peer;
+    char aborter[ULI_LATE_WHO_BYTES + 24], who[ULI_LATE_WHO_BYTES] = "";
+
+    if (uli_abort_told(comm, &late)) {
+        rank = late.origin;
+        late_identity(comm, &late, who);
+        numbered = late_numbered(comm, &late);
+    }
+    peer = &comm->peers[rank];
+    snprintf(aborter, sizeof(aborter), "rank %d (%.63s, pid %d)",
+        uli_comm_number(comm, rank), peer->identity.host, peer->identity.pid);
+    uli_late_abort_text(&numbered, aborter, who, text_p, bytes);
+}
+
+/* An abort at this rank wrote nothing but its rank, for it may have come from a
+ * signal handler: whom it waited for is added by who reads. */
+const char *
+uli_comm_failure_text(ulyx_comm_t *comm, char text_p[ULI_FAILURE_BYTES])
+{
+    struct uli_late late;
+
+    if (atomic_load(&comm->failed) != ULYX_ERR_ABORTED ||
+        strcmp(comm->failure_text, comm->abort_text) != 0 ||
+        !uli_abort_told(comm, &late))
+        return comm->failure_text;
+    abort_text(comm, comm->rank, text_p, ULI_FAILURE_BYTES);
+    return text_p;
+}
+
 ulyx_status_t
 uli_comm_late_error(
     const ulyx_comm_t *comm, const struct uli_late *late, const char *what)
@@ -247,19 +298,23 @@ uli_comm_rank_died(ulyx_comm_t *comm, int32_t rank, const char *how)
 static ulyx_status_t
 take_poison(ulyx_comm_t *comm, uint64_t poison)
 {
-    ulyx_status_t status = (ulyx_status_t)(uint32_t)(poison >> 32);
+    ulyx_status_t status = uli_poison_status(poison);
     int32_t rank = (int32_t)(uint32_t)poison;
+    char text[ULI_FAILURE_BYTES];
 
     if (status == ULYX_ERR_MISMATCH)
         return uli_differ_fail(comm, rank);
     if (rank < 0 || rank >= comm->nranks)
         return uli_comm_fail(comm, status, rank, "rank %d aborted", rank);
+    if (status != ULYX_ERR_RANK_LOST) {
+        abort_text(comm, rank, text, sizeof(text));
+        return uli_comm_fail(comm, status, rank, "%s", text);
+    }
     const struct uli_peer *peer = &comm->peers[rank];
-    if (status == ULYX_ERR_RANK_LOST)
-        atomic_store(&comm->peers[rank].dead, 1);
-    return uli_comm_fail(comm, status, rank, "rank %d (%.63s, pid %d) %s",
-        uli_comm_number(comm, rank), peer->identity.host, peer->identity.pid,
-        status == ULYX_ERR_RANK_LOST ? "was found dead by a peer" : "aborted");
+    atomic_store(&comm->peers[rank].dead, 1);
+    return uli_comm_fail(comm, status, rank,
+        "rank %d (%.63s, pid %d) was found dead by a peer",
+        uli_comm_number(comm, rank), peer->identity.host, peer->identity.pid);
 }
 
 void
@@ -354,6 +409,7 @@ uli_comm_abort(ulyx_comm_t *comm)
 
     if (first)
         memcpy(comm->failure_text, comm->abort_text, sizeof(comm->abort_text));
+    uli_abort_record(comm);
     /* Also of a communicator that had failed otherwise: its peers still wait.
      */
     poison_peers(comm, ULYX_ERR_ABORTED, comm->rank);

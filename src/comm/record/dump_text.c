@@ -174,6 +174,7 @@ static void
 text_add_failure(struct uli_dump_text *text, ulyx_comm_t *comm)
 {
     ulyx_status_t status = atomic_load(&comm->failed);
+    char words[ULI_FAILURE_BYTES];
 
     text_print(text, ",\"failure\":");
     if (status == ULYX_SUCCESS) {
@@ -183,7 +184,7 @@ text_add_failure(struct uli_dump_text *text, ulyx_comm_t *comm)
     text_print(text, "{\"status\":");
     text_print_string(text, ulyx_status_name(status));
     text_print(text, ",\"text\":");
-    text_print_string(text, comm->failure_text);
+    text_print_string(text, uli_comm_failure_text(comm, words));
     text_print(text, "}");
 }
 

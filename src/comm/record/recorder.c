@@ -152,6 +152,21 @@ uli_recorder_note(
     atomic_store_explicit(&to->writing, 0, memory_order_release);
 }
 
+bool
+uli_recorder_doubts(const struct uli_recorder *recorder, int32_t rank)
+{
+    const struct uli_recorded_progress *progress = &recorder->progress;
+
+    int32_t missing = atomic_load(&progress->missing);
+
+    if (atomic_load(&progress->serial) != atomic_load(&recorder->serial))
+        return false;
+    for (int32_t i = 0; i < missing && i < ULI_RECORDED_PEERS; i++)
+        if (atomic_load(&progress->peers[i].rank) == rank)
+            return atomic_load(&progress->peers[i].stage) == ULI_STAGE_UNKNOWN;
+    return false;
+}
+
 /* ---- what was begun ------------------------------------------------------ */
 
 void

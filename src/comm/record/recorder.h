@@ -143,6 +143,10 @@ void uli_recorder_note(struct uli_recorder *recorder,
  * has ended, or has not said. Any thread. */
 int32_t uli_recorder_awaited(const struct uli_recorder *recorder);
 
+/* May the newest call stand still for others instead, of which it cannot see
+ * how far they are? Any thread. */
+bool uli_recorder_doubts(const struct uli_recorder *recorder, int32_t rank);
+
 /* The call is begun, or refused; before any peer can see that. By the thread
  * that has the plan's ticket. */
 void uli_recorder_count(

@@ -305,6 +305,13 @@ uli_nodes_came(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
     return atomic_load(&comm->remote->peers[rank].here) >= round;
 }
 
+bool
+uli_nodes_told(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
+{
+    int32_t leader = leader_of(&comm->remote->nodes, comm->peers[rank].node);
+    return atomic_load(&comm->remote->peers[leader].answered) == round;
+}
+
 static bool
 is_missing(ulyx_comm_t *comm, int32_t rank, uint64_t round)
 {

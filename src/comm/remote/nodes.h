@@ -58,6 +58,8 @@ bool uli_nodes_drive(ulyx_comm_t *comm, uint64_t round);
 void uli_nodes_ask(ulyx_comm_t *comm, uint64_t round, bool all);
 /* Whether the rank is known to have come to the round. */
 bool uli_nodes_came(const ulyx_comm_t *comm, int32_t rank, uint64_t round);
+/* Has a rank of its node that answers for all of them said who has come? */
+bool uli_nodes_told(const ulyx_comm_t *comm, int32_t rank, uint64_t round);
 /* Whom the rank waits for instead, as its node has answered; -1: not known. */
 int32_t uli_nodes_awaits(const ulyx_comm_t *comm, int32_t rank, uint64_t round);
 /* All ranks have come, but not all posts: the leaders that do not pass them on.

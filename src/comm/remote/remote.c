@@ -355,15 +355,11 @@ uli_remote_leave(ulyx_comm_t *comm)
         return;
     uli_remote_flush(comm);
     uli_survivors_farewell(comm);
-    for (int32_t p = 0; p < comm->nranks; p++) {
-        struct uli_message left = {.head.kind = ULI_MESSAGE_LEFT,
-            .value = comm->agree_round,
-            .bytes = (int64_t)uli_remote_poison(comm)};
+    for (int32_t p = 0; p < comm->nranks; p++)
         if (uli_comm_is_remote(comm, p) &&
             atomic_load(&comm->remote->peers[p].contacted) &&
             !atomic_load(&comm->peers[p].dead))
-            uli_remote_send_message(comm, p, &left, NULL, 0);
-    }
+            uli_remote_tell_left(comm, p);
 }
 
 static double

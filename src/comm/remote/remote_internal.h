@@ -57,7 +57,8 @@ struct uli_message {
     int32_t status;
     unsigned char more[]; /* head.count: HERE whereabouts, ACK text, SHRINK
                            * post, VOTES, DECISION, LOOK's call, STANDS' board,
-                           * POISON: struct uli_differ or nothing */
+                           * POISON, LEFT with one: struct uli_differ, of an
+                           * abort struct uli_late, or nothing */
 };
 
 /* ---- one rank's end ------------------------------------------------------ */
@@ -118,6 +119,8 @@ ulyx_status_t uli_remote_send_message(ulyx_comm_t *comm, int32_t peer,
 /* From a hook: sent by the next progress. */
 void uli_remote_post(ulyx_comm_t *comm, int32_t peer,
     struct uli_message *message, const void *more, size_t count);
+/* In good order this rank leaves; with the poison, if there is one. */
+void uli_remote_tell_left(ulyx_comm_t *comm, int32_t peer);
 /* Empties the outbox and tells what poison is due. */
 void uli_remote_flush(ulyx_comm_t *comm);
 /* The net's `message` hook. */

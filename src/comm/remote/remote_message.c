@@ -13,6 +13,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/size.h"
+#include "comm/agreement/abort_record.h"
 #include "comm/remote/remote_internal.h"
 
 /* A peer that cannot be reached may have left in good order, and its word of
@@ -117,11 +118,26 @@ uli_remote_post(ulyx_comm_t *comm, int32_t peer, struct uli_message *message,
     pthread_mutex_unlock(&remote->lock);
 }
 
+/* What goes with the poison: of calls that differ which, of an abort whom the
+ * rank waited for. */
+union told {
+    struct uli_differ differ;
+    struct uli_late abort;
+};
+
+static size_t
+poison_told(ulyx_comm_t *comm, uint64_t poison, union told *told_p)
+{
+    if (uli_poison_status(poison) == ULYX_ERR_ABORTED)
+        return uli_abort_told(comm, &told_p->abort) ? sizeof(told_p->abort) : 0;
+    return uli_differ_told(comm, &told_p->differ) ? sizeof(told_p->differ) : 0;
+}
+
 static void
 tell_poison(ulyx_comm_t *comm, uint64_t poison)
 {
-    struct uli_differ differ;
-    size_t bytes = uli_differ_told(comm, &differ) ? sizeof(differ) : 0;
+    union told told;
+    size_t bytes = poison_told(comm, poison, &told);
     for (int32_t d = 1; d < comm->nranks; d *= 2) {
         int32_t sides[2] = {(comm->rank + d) % comm->nranks,
             (comm->rank - d + comm->nranks) % comm->nranks};
@@ -130,8 +146,7 @@ tell_poison(ulyx_comm_t *comm, uint64_t poison)
                 .head.kind = ULI_MESSAGE_POISON, .value = poison};
             if (uli_comm_is_remote(comm, sides[i]) &&
                 !atomic_load(&comm->peers[sides[i]].dead))
-                uli_remote_send_message(
-                    comm, sides[i], &message, &differ, bytes);
+                uli_remote_send_message(comm, sides[i], &message, &told, bytes);
         }
     }
 }
@@ -143,6 +158,18 @@ uli_remote_tell_poison(ulyx_comm_t *comm, uint64_t poison)
     if (comm->net &&
         atomic_compare_exchange_strong(&comm->remote->poison, &none, poison))
         comm->remote->ops->wake(comm->net);
+}
+
+void
+uli_remote_tell_left(ulyx_comm_t *comm, int32_t peer)
+{
+    uint64_t poison = uli_remote_poison(comm);
+    struct uli_message left = {.head.kind = ULI_MESSAGE_LEFT,
+        .value = comm->agree_round,
+        .bytes = (int64_t)poison};
+    union told told;
+    size_t bytes = poison ? poison_told(comm, poison, &told) : 0;
+    uli_remote_send_message(comm, peer, &left, &told, bytes);
 }
 
 uint64_t
@@ -206,7 +233,8 @@ static void
 take_left(ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
 {
     if (message->bytes)
-        uli_comm_spread_poison(comm, (uint64_t)message->bytes);
+        uli_comm_hear_poison(
+            comm, (uint64_t)message->bytes, message->more, message->head.count);
     atomic_store(&comm->remote->peers[from].left_round, message->value);
     atomic_store(&comm->control->left[from], 1);
 }
@@ -248,8 +276,8 @@ carry_out(ulyx_comm_t *comm, int32_t from, const struct uli_message *message,
         uli_differ_hear(comm, from, message);
         break;
     case ULI_MESSAGE_POISON:
-        uli_differ_receive(comm, message->more, message->head.count);
-        uli_comm_spread_poison(comm, message->value);
+        uli_comm_hear_poison(
+            comm, message->value, message->more, message->head.count);
         break;
     case ULI_MESSAGE_LEFT:
         take_left(comm, from, message);

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Making, spreading and reading the record of an abort; see abort_record.h.
+ */
+#include "comm/agreement/abort_record.h"
+
+#include <sched.h>
+#include <string.h>
+#include "comm/comm.h"
+#include "comm/remote/remote.h"
+
+/* ---- making -------------------------------------------------------------- */
+
+static int32_t
+rank_awaits(void *context, int32_t rank)
+{
+    return uli_comm_awaits(context, rank);
+}
+
+/* By its flight recorder, and on from there by those of its node: the rank at
+ * the end, or in a circle the first one. Nobody where that is a guess. */
+static struct uli_late
+live_wait(ulyx_comm_t *comm)
+{
+    const struct uli_late_view view = {.context = comm,
+        .nranks = comm->nranks,
+        .rank = comm->rank,
+        .awaits = rank_awaits};
+    int32_t first = uli_comm_awaits(comm, comm->rank), last;
+
+    if (first < 0 || uli_recorder_doubts(&comm->control->recorder, first))
+        return uli_late_none(ULI_LATE_MOVE);
+    last = uli_late_origin(&view, first);
+    return uli_late_one(ULI_LATE_MOVE, last >= 0 ? last : first);
+}
+
+/* What a deadline has left, for the abort may come after it. */
+static struct uli_late
+own_wait(ulyx_comm_t *comm)
+{
+    const struct uli_late *noted = uli_comm_noted_late(comm, comm->rank);
+    struct uli_late late;
+
+    if (noted == NULL || !uli_late_take(noted, comm->nranks, &late))
+        late = live_wait(comm);
+    late.origin = comm->rank;
+    return late;
+}
+
+/* ---- telling ------------------------------------------------------------- */
+
+static void
+control_give(struct uli_control *control, const struct uli_late *late)
+{
+    uint32_t none = 0;
+
+    if (!atomic_compare_exchange_strong(&control->abort_state, &none, 1))
+        return;
+    control->abort = *late;
+    atomic_store(&control->abort_state, 2);
+}
+
+/* To all of this node. */
+static void
+record_spread(ulyx_comm_t *comm, const struct uli_late *late)
+{
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        struct uli_control *control = atomic_load(&comm->peers[p].control);
+
+        if (control != NULL && !uli_comm_is_remote(comm, p))
+            control_give(control, late);
+    }
+}
+
+void
+uli_abort_record(ulyx_comm_t *comm)
+{
+    struct uli_late late;
+
+    if (atomic_load(&comm->control->abort_state) != 0)
+        return;
+    late = own_wait(comm);
+    if (late.count > 0)
+        record_spread(comm, &late);
+}
+
+/* ---- reading ------------------------------------------------------------- */
+
+static bool
+record_take(const ulyx_comm_t *comm, const struct uli_late *theirs,
+    struct uli_late *late_p)
+{
+    return theirs->origin >= 0 && uli_late_take(theirs, comm->nranks, late_p);
+}
+
+bool
+uli_abort_told(ulyx_comm_t *comm, struct uli_late *late_p)
+{
+    enum { PATIENCE = 1000 }; /* of one that is just being written */
+    const _Atomic uint32_t *state = &comm->control->abort_state;
+
+    for (int i = 0; i < PATIENCE && atomic_load(state) == 1; i++)
+        sched_yield();
+    return atomic_load(state) == 2 &&
+           record_take(comm, &comm->control->abort, late_p);
+}
+
+void
+uli_abort_receive(ulyx_comm_t *comm, const void *content, size_t bytes)
+{
+    struct uli_late late;
+
+    if (bytes != sizeof(late))
+        return;
+    memcpy(&late, content, sizeof(late));
+    if (record_take(comm, &late, &late))
+        record_spread(comm, &late);
+}
