@@ -1,19 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# soak.sh MINUTES [--hosts N] [--seed N] [--deadline SECONDS] [--build FOLDER]
-# [--write FILE]: random communicators and calls with random faults
+# soak.sh MINUTES [--hosts N] [--goals] [--seed N] [--deadline SECONDS]
+# [--build FOLDER] [--write FILE]: random communicators and calls with random faults
 # (tests/soak/soak.c), an eighth of the time with threads, the rest with
 # processes and, with --hosts, beside them with processes on N hosts made of
-# namespaces (scripts/netns-test.sh; wants root). Prints what went wrong, then
+# namespaces (scripts/netns-test.sh; wants root). With --goals MINUTES is the
+# most: it ends when each fault was injected often (tests/soak/soak.c: 1,000
+# kills, 200 of the others; across hosts 100). Prints what went wrong, then
 # the table; --write docs/RELIABILITY.md writes that page. MINUTES may be a
 # fraction. --seed repeats a run's draws; --deadline is of calls that wait for a
 # rank that stays stopped, 0.5 when not given. Ends with 1 where anything went
-# wrong; with 77 where hosts cannot be made.
+# wrong or a goal was not reached; with 77 where hosts cannot be made.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-build=$here/../build hosts='' seed='' page='' minutes='' deadline=0.5
+build=$here/../build hosts='' seed='' page='' minutes='' deadline=0.5 goals=''
 usage() {
-    sed -n '3,11s/^# //p' "$0" >&2
+    sed -n '3,14s/^# //p' "$0" >&2
     exit 2
 }
 while [ $# -gt 0 ]; do
@@ -23,6 +25,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --hosts) hosts=$2 && shift ;;
     --build) build=$2 && shift ;;
+    --goals) goals=goals ;;
     --deadline) deadline=$2 && shift ;;
     --seed) seed=$2 && shift ;;
     --write) page=$2 && shift ;;
@@ -44,7 +47,8 @@ soak=$build/bin/soak
     exit 2
 }
 seed=${seed:-$(date +%s)000}
-line="scripts/soak.sh $minutes${hosts:+ --hosts $hosts} --seed $seed"
+line="scripts/soak.sh $minutes${hosts:+ --hosts $hosts}${goals:+ --goals}"
+line="$line --seed $seed"
 [ "$deadline" = 0.5 ] || line="$line --deadline $deadline"
 [ -z "$page" ] || line="$line --write $page"
 work=$(mktemp -d)
@@ -62,7 +66,8 @@ share() {
 run() {
     world=$1 seconds=$2
     shift 2
-    exec "$@" "$soak" "$world" "$seconds" "$deadline" "$seed" >"$work/$world"
+    exec "$@" "$soak" "$world" "$seconds" "$deadline" "$seed" $goals \
+        >"$work/$world"
 }
 
 # code_of JOB: its exit status.

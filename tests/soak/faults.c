@@ -37,6 +37,13 @@ fault_is_outer(enum fault fault)
     return fault != FAULT_FORKED && fault != FAULT_ABORTED;
 }
 
+bool
+strike_is_beside(const struct strike *strike, int rank)
+{
+    return hosts_of(rank, strike->nranks) ==
+           hosts_of(strike->victim, strike->nranks);
+}
+
 /* ---- striking ------------------------------------------------------------ */
 
 /* Of so many ranks, those that UCX has ended will not come. */
@@ -166,14 +173,13 @@ text_lists(const char *text, int rank)
     return false;
 }
 
-/* Of a cut, ranks on one side name ranks of the other: hosts have consecutive
- * ranks. */
+/* Of a cut, ranks on one side name ranks of the other. */
 static bool
 text_lists_other_side(const struct strike *strike, int rank, const char *text)
 {
-    bool mine = rank < (strike->nranks + 1) / 2;
+    bool mine = strike_is_beside(strike, rank);
     for (int r = 0; r < strike->nranks; r++)
-        if ((r < (strike->nranks + 1) / 2) != mine && text_lists(text, r))
+        if (strike_is_beside(strike, r) != mine && text_lists(text, r))
             return true;
     return false;
 }

@@ -48,6 +48,8 @@ bool fault_is_harmless(enum fault fault);
 bool fault_is_silent(enum fault fault);
 /* Does the fault want a process that strikes, or a thread of the victim? */
 bool fault_is_outer(enum fault fault);
+/* Is the rank on the victim's host? Without hosts every rank is. */
+bool strike_is_beside(const struct strike *strike, int rank);
 /* Waits until the stopped victim, which is resumed when all others are through,
  * is so as well. */
 void fault_await_awake(struct strike *strike);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * soak WORLD SECONDS DEADLINE [SEED [SCENES]]: scenes that are drawn - how many
- * ranks, of a communicator that was created or split, which call, which path of
- * data, what befalls whom and when - until the time is over. WORLD: threads,
- * processes, or hosts (under netns-test.sh spread). DEADLINE: of calls that
- * wait for a rank that stays stopped or is cut off, in seconds. Prints a line
- * "row FAULT WORLD ..." for each fault, which scripts/soak.sh makes a table of,
- * and of each scene that went wrong its seed and why: soak WORLD 60 DEADLINE
- * SEED 1 does it again. Ends with 1 where any did.
+ * soak WORLD SECONDS DEADLINE [SEED [SCENES|goals]]: scenes that are drawn -
+ * how many ranks, of a communicator that was created or split, which call,
+ * which path of data, what befalls whom and when - until the time is over, or,
+ * with goals, each fault has been injected as often as the table below says.
+ * WORLD: threads, processes, or hosts (under netns-test.sh spread). DEADLINE:
+ * of calls that wait for a rank that stays stopped or is cut off, in seconds.
+ * Prints a line "row FAULT WORLD ..." for each fault, which scripts/soak.sh
+ * makes a table of, and of each scene that went wrong its seed and why: soak
+ * WORLD 60 DEADLINE SEED 1 does it again. Ends with 1 where any did, or a goal
+ * was not reached.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -69,6 +71,13 @@ struct scene_state {
 struct totals {
     struct outcome outcome;
     int injected, spoilt;
+};
+
+struct soak {
+    enum world world;
+    double deadline_s;
+    bool goals; /* until they are reached */
+    struct totals totals[FAULTS];
 };
 
 /* Heap that a process may keep from its first scene: of the library 20 to 53
@@ -152,10 +161,10 @@ static bool
 victim_is_a_node(const struct scene_state *state)
 {
     const struct strike *strike = &state->strike;
-    int first = (strike->nranks + 1) / 2;
-    if (state->world != HOSTS)
-        return false;
-    return strike->victim < first ? first == 1 : strike->nranks - first == 1;
+    int count = 0;
+    for (int r = 0; r < strike->nranks; r++)
+        count += strike_is_beside(strike, r);
+    return count == 1;
 }
 
 static void
@@ -323,6 +332,42 @@ static const int weights[WORLDS][FAULTS] = {
         [FAULT_CUT] = 1},
 };
 
+/* How often each fault is injected where that is asked for. */
+static const int goals[WORLDS][FAULTS] = {
+    [THREADS] =
+        {[FAULT_NONE] = 200, [FAULT_FORKED] = 200, [FAULT_ABORTED] = 200},
+    [PROCESSES] = {[FAULT_NONE] = 200,
+        [FAULT_PAUSED] = 200,
+        [FAULT_FORKED] = 200,
+        [FAULT_ABORTED] = 200,
+        [FAULT_KILLED] = 1000,
+        [FAULT_STOPPED] = 200},
+    [HOSTS] = {[FAULT_NONE] = 100,
+        [FAULT_PAUSED] = 100,
+        [FAULT_FORKED] = 100,
+        [FAULT_BROKEN] = 200,
+        [FAULT_ABORTED] = 100,
+        [FAULT_KILLED] = 100,
+        [FAULT_STOPPED] = 100,
+        [FAULT_CUT] = 200},
+};
+
+static bool
+goal_is_reached(
+    enum world world, enum fault fault, const struct totals totals[FAULTS])
+{
+    return totals[fault].injected >= goals[world][fault];
+}
+
+static bool
+goals_are_reached(enum world world, const struct totals totals[FAULTS])
+{
+    int fault = 0;
+    while (fault < FAULTS && goal_is_reached(world, (enum fault)fault, totals))
+        fault++;
+    return fault == FAULTS;
+}
+
 static enum fault
 fault_draw(enum world world, struct test_random *random)
 {
@@ -438,15 +483,27 @@ scene_blame(const struct scene_state *state, uint64_t seed)
         algo ? ", " : "", algo ? state->algo : "", (long long)state->rows);
 }
 
+/* A seed's draws do not depend on what was before. */
 static bool
-scene_once(enum world world, double deadline_s, uint64_t seed,
-    struct totals totals[FAULTS])
+scene_is_wanted(const struct soak *soak, const struct scene_state *state)
+{
+    return !soak->goals ||
+           !goal_is_reached(soak->world, state->strike.fault, soak->totals);
+}
+
+static bool
+scene_once(struct soak *soak, uint64_t seed)
 {
     struct scene_state *state = ranks_shared(sizeof(*state));
     struct test_random random = {seed};
+    enum world world = soak->world;
     scene_draw(state, world, &random);
-    state->deadline_s = deadline_s;
+    state->deadline_s = soak->deadline_s;
     enum fault fault = state->strike.fault;
+    if (!scene_is_wanted(soak, state)) {
+        ranks_shared_free(state, sizeof(*state));
+        return true;
+    }
     scene_environment(state->path);
     setenv("ULYX_ALGO", world == HOSTS ? state->algo : "", 1);
     /* TCP may take some seconds to send again what a link has lost. */
@@ -457,9 +514,9 @@ scene_once(enum world world, double deadline_s, uint64_t seed,
     bool spoilt = state->strike.spoilt > 0;
     bool good = spoilt || is_good(&state->outcome);
     if (spoilt)
-        totals[fault].spoilt++;
+        soak->totals[fault].spoilt++;
     else
-        totals_add(&totals[fault], &state->outcome);
+        totals_add(&soak->totals[fault], &state->outcome);
     if (!good)
         scene_blame(state, seed);
     ranks_shared_free(state, sizeof(*state));
@@ -490,8 +547,20 @@ usage_print(void)
 {
     fprintf(stderr,
         "usage: soak threads|processes|hosts SECONDS DEADLINE [SEED "
-        "[SCENES]]\n");
+        "[SCENES|goals]]\n");
     return 2;
+}
+
+static bool
+goals_report(const struct soak *soak)
+{
+    bool reached = !soak->goals || goals_are_reached(soak->world, soak->totals);
+    if (!reached)
+        fprintf(stderr,
+            "soak: %s: the time was over before the goals were "
+            "reached\n",
+            world_names[soak->world]);
+    return reached;
 }
 
 /* Freed blocks that glibc keeps for each thread would count as held; what says
@@ -505,11 +574,32 @@ exactly_run(char **argv)
     execv("/proc/self/exe", argv);
 }
 
+/* Scenes one after another; returns whether all went well. */
+static bool
+soak_run(struct soak *soak, uint64_t seed, int64_t scenes, double seconds)
+{
+    struct holdings first = {0};
+    uli_deadline_t deadline = uli_deadline_in(seconds);
+    bool good = true;
+    for (int64_t i = 0;
+         i < scenes && !uli_deadline_over(deadline) &&
+         !(soak->goals && goals_are_reached(soak->world, soak->totals));
+         i++) {
+        good &= scene_once(soak, seed + (uint64_t)i);
+        if (i + 1 == FIRST_SCENES)
+            first = holdings_now();
+    }
+    if (first.heap_bytes && !holdings_heap_is(&first, LATER_SLACK)) {
+        soak->totals[FAULT_NONE].outcome.leaks++;
+        good = false;
+    }
+    return good;
+}
+
 int
 main(int argc, char **argv)
 {
-    struct totals totals[FAULTS] = {{.injected = 0}};
-    struct holdings first = {0};
+    struct soak soak = {.goals = argc > 5 && strcmp(argv[5], "goals") == 0};
     int world = 0;
     if (argc < 4)
         return usage_print();
@@ -518,22 +608,13 @@ main(int argc, char **argv)
         world++;
     if (world == WORLDS || (world == HOSTS && !getenv("ULYX_TEST_HOSTS")))
         return usage_print();
-    uli_deadline_t deadline = uli_deadline_in(strtod(argv[2], NULL));
+    soak.world = (enum world)world;
+    soak.deadline_s = strtod(argv[3], NULL);
     uint64_t seed =
         argc > 4 ? strtoull(argv[4], NULL, 10) : (uint64_t)uli_clock_ns();
-    int64_t scenes = argc > 5 ? strtoll(argv[5], NULL, 10) : INT64_MAX;
-    double deadline_s = strtod(argv[3], NULL);
-    bool good = true;
-    for (int64_t i = 0; i < scenes && !uli_deadline_over(deadline); i++) {
-        good &= scene_once(
-            (enum world)world, deadline_s, seed + (uint64_t)i, totals);
-        if (i + 1 == FIRST_SCENES)
-            first = holdings_now();
-    }
-    if (first.heap_bytes && !holdings_heap_is(&first, LATER_SLACK)) {
-        totals[FAULT_NONE].outcome.leaks++;
-        good = false;
-    }
-    print_rows((enum world)world, totals);
-    return !good;
+    int64_t scenes =
+        argc > 5 && !soak.goals ? strtoll(argv[5], NULL, 10) : INT64_MAX;
+    bool good = soak_run(&soak, seed, scenes, strtod(argv[2], NULL));
+    print_rows(soak.world, soak.totals);
+    return !(goals_report(&soak) && good);
 }
