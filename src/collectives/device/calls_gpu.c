@@ -72,6 +72,15 @@ void
 uli_gpu_fail_late(ulyx_comm_t *comm, const struct uli_gpu_noted_cause *cause,
     const char *name, double timeout_s)
 {
+    if (cause->phase == ULI_GPU_GIVEN_UP) {
+        /* It may have told why. */
+        if (uli_comm_check(comm) == ULYX_SUCCESS)
+            (void)uli_comm_fail(comm, ULYX_ERR_TIMEOUT, cause->peer,
+                "%s, call %u: rank %d was read from when it had given up the "
+                "call",
+                name, cause->call, cause->peer);
+        return;
+    }
     struct uli_late late = uli_late_one(
         cause->phase == ULI_GPU_AWAITS_READY ? ULI_LATE_REACH : ULI_LATE_MOVE,
         cause->peer);

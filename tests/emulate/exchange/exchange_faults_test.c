@@ -85,6 +85,41 @@ run_once(int fault, uint64_t seed, bool small)
     return well;
 }
 
+/* Rank 0 loads after the others have given up; true where it takes that for a
+ * result. */
+static bool
+run_given_up(int fault, uint64_t seed)
+{
+    const int op = ULYX_SEQ_TO_HEAD_ADJOINT;
+    struct test_random random = {seed};
+    struct world_ranks storage;
+    struct ranks_world g;
+    struct world *w = ranks_new_world(2, &storage);
+    world_plain_case(w, 2, 24, 4, 1, 8, ULYX_DTYPE_BF16);
+    assert_true(world_draw(w, &storage, &random, 0));
+    struct ranks_config config = {.seed = seed,
+        .devices = 2,
+        .split = true,
+        .blocks = 2,
+        .threads = 64,
+        .timeout_ns = UINT64_C(1000000000)};
+    exchange_planted = fault;
+    world_fill(w);
+    ranks_open(&g, w, &config);
+    ranks_upload(&g);
+    ranks_enqueue_step(&g, 0, op, ULI_GPU_OPEN);
+    ranks_enqueue(&g, 1, op);
+    assert_true(ranks_sync(&g));
+    ranks_enqueue_step(&g, 0, op, ULI_GPU_MOVE);
+    ranks_enqueue_step(&g, 0, op, ULI_GPU_CLOSE);
+    assert_true(ranks_sync(&g));
+    bool taken = ranks_state(&g, 0).failed == 0;
+    ranks_close(&g);
+    world_free(w);
+    free(w);
+    return taken;
+}
+
 static void
 none_planted_passes(void **state)
 {
@@ -92,6 +127,7 @@ none_planted_passes(void **state)
     for (uint64_t seed = 1; seed <= 5; seed++) {
         assert_true(run_once(NONE, seed, false));
         assert_true(run_once(NONE, seed, true));
+        assert_false(run_given_up(NONE, seed));
     }
 }
 
@@ -102,7 +138,10 @@ each_fault_is_caught(void **state)
     for (int fault = 1; fault < FAULTS_END; fault++)
         for (uint64_t seed = 1; seed <= 5; seed++) {
             bool small = fault >= SLOT_DONE_BEFORE_DATA;
-            if (run_once(fault, seed, small))
+            bool given =
+                fault == GIVEN_UP_NOT_LOOKED_FOR || fault == GIVEN_UP_NOT_SAID;
+            if (given ? !run_given_up(fault, seed)
+                      : run_once(fault, seed, small))
                 fail_msg(
                     "%s is not caught in seed %d", names[fault], (int)seed);
         }

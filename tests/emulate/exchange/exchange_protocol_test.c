@@ -108,6 +108,55 @@ poison_ends_a_wait(void **state)
     }
 }
 
+/* The others end their part and wait for rank 0 until their deadline, while
+ * rank 0 has not loaded the shares of its sums: then their tensors are their
+ * callers' again, who write over them. What rank 0 makes of these is no result,
+ * although their DONE is here. */
+static void
+shares_of_tensors_given_back_are_no_result(void **state)
+{
+    const int op = ULYX_SEQ_TO_HEAD_ADJOINT;
+    struct test_random random = {67};
+    struct world_ranks storage;
+    struct ranks_world g;
+    struct world *w = ranks_new_world(P, &storage);
+    (void)state;
+    world_plain_case(w, P, 24, 4, 1, 8, ULYX_DTYPE_BF16);
+    assert_true(world_draw(w, &storage, &random, 0));
+    struct ranks_config config = {.seed = 67,
+        .devices = 2,
+        .split = true,
+        .blocks = 2,
+        .threads = 64,
+        .timeout_ns = UINT64_C(1000000000)};
+    world_fill(w);
+    ranks_open(&g, w, &config);
+    ranks_upload(&g);
+    assert_true(g.at[0].args[op].sums);
+    ranks_enqueue_step(&g, 0, op, ULI_GPU_OPEN);
+    for (int32_t r = 1; r < P; r++)
+        ranks_enqueue(&g, r, op);
+    assert_true(ranks_sync(&g));
+    for (int32_t r = 1; r < P; r++) {
+        assert_int_equal(
+            ranks_state(&g, r).failed >> 8 & 0xFF, ULI_GPU_AWAITS_DONE);
+        for (int32_t t = 0; t < w->c.shape.ntensors; t++)
+            good(cudaMemset(
+                g.at[r].src[op][t], 0x5A, (size_t)w->src[op][r][t].bytes));
+    }
+    ranks_enqueue_step(&g, 0, op, ULI_GPU_MOVE);
+    ranks_enqueue_step(&g, 0, op, ULI_GPU_CLOSE);
+    assert_true(ranks_sync(&g));
+    struct uli_gpu_state mine = ranks_state(&g, 0);
+    assert_int_equal(mine.failed >> 8 & 0xFF, ULI_GPU_GIVEN_UP);
+    assert_in_range(mine.failed >> 16 & 0xFFFF, 1, P - 1);
+    assert_int_equal(mine.call, 0);
+    assert_int_equal(emu_fault_count(), 0);
+    ranks_close(&g);
+    world_free(w);
+    free(w);
+}
+
 /* ---- refusals ------------------------------------------------------------ */
 
 /* Rank 0 refuses a call: the others learn of it and name it; its tensors are
@@ -380,6 +429,7 @@ sums_over_nodes_have_the_hosts_bits(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_stopped_rank_ends_the_others),
     cmocka_unit_test(poison_ends_a_wait),
+    cmocka_unit_test(shares_of_tensors_given_back_are_no_result),
     cmocka_unit_test(a_refusal_names_the_rank_and_the_next_call_is_well),
     cmocka_unit_test(different_operations_are_reported),
     cmocka_unit_test(graphs_replay_with_new_data),

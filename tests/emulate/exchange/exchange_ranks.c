@@ -282,23 +282,28 @@ ranks_close(struct ranks_world *g)
 /* ---- calls --------------------------------------------------------------- */
 
 void
+ranks_enqueue_step(
+    struct ranks_world *g, int32_t rank, int direction, int32_t step)
+{
+    struct ranks_one *one = &g->at[rank];
+    struct uli_gpu_args args = one->args[direction];
+    bool wide = step & ULI_GPU_MOVE;
+    args.steps = step;
+    good(cudaSetDevice(one->device));
+    good(g->config.launch(&args, wide ? g->config.blocks : 1,
+        wide ? g->config.threads : 32, one->stream));
+}
+
+void
 ranks_enqueue(struct ranks_world *g, int32_t rank, int direction)
 {
     static const int32_t steps[3] = {ULI_GPU_OPEN, ULI_GPU_MOVE, ULI_GPU_CLOSE};
-    struct ranks_one *one = &g->at[rank];
-    struct uli_gpu_args args = one->args[direction];
-    good(cudaSetDevice(one->device));
-    if (!g->config.split || args.slots) {
-        args.steps = ULI_GPU_ALL;
-        good(g->config.launch(
-            &args, g->config.blocks, g->config.threads, one->stream));
+    if (!g->config.split || g->at[rank].args[direction].slots) {
+        ranks_enqueue_step(g, rank, direction, ULI_GPU_ALL);
         return;
     }
-    for (int i = 0; i < 3; i++) {
-        args.steps = steps[i];
-        good(g->config.launch(&args, i == 1 ? g->config.blocks : 1,
-            i == 1 ? g->config.threads : 32, one->stream));
-    }
+    for (int i = 0; i < 3; i++)
+        ranks_enqueue_step(g, rank, direction, steps[i]);
 }
 
 void

@@ -70,7 +70,10 @@ void ranks_close(struct ranks_world *g);
 
 /* Enqueues a call of an operation at one rank. */
 void ranks_enqueue(struct ranks_world *g, int32_t rank, int direction);
-/* The same at all ranks. */
+/* One launch of it: enum uli_gpu_step. */
+void ranks_enqueue_step(
+    struct ranks_world *g, int32_t rank, int direction, int32_t step);
+/* A call at all ranks. */
 void ranks_enqueue_all(struct ranks_world *g, int direction);
 /* Waits for all. False: an error of the runtime. */
 bool ranks_sync(struct ranks_world *g);

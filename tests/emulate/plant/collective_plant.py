@@ -20,11 +20,8 @@ FAULTS = [
     ("READY_WITHOUT_RELEASE", WORDS,
      "ptx_st_release_sys_u64(&yours->ready, c.n);",
      "ptx_st_relaxed_sys_u64(&yours->ready, c.n);"),
-    ("DONE_WITHOUT_RELEASE", WORDS,
-     "ptx_st_release_sys_u64(&a.base.peers[p].yours->done, c.n);",
-     "ptx_st_relaxed_sys_u64(&a.base.peers[p].yours->done, c.n);"),
     ("DONE_NOT_AWAITED", WORDS,
-     "block_awaits(c, ULI_GPU_AWAITS_DONE)", "true"),
+     "__syncthreads_and(kept) != 0 && block_ends(c)", "true"),
     ("FILLED_WITHOUT_RELEASE", RECV_BUFFER,
      "ptx_st_release_sys_u64(\n"
      "            &queue.recv_buffer->yours[queue.number].filled, queue.sent);",

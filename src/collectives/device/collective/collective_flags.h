@@ -159,6 +159,7 @@ collective_begins(const struct call &c, const uli_collective_args &a)
 static __device__ bool
 collective_closes(const struct call &c, const uli_collective_args &a)
 {
+    bool kept = true;
     if (!block_awaits(c, ULI_GPU_AWAITS_READY))
         return false;
     for (int32_t p = (int32_t)threadIdx.x; p < a.base.nranks;
@@ -166,9 +167,9 @@ collective_closes(const struct call &c, const uli_collective_args &a)
         if (p == a.base.rank)
             continue;
         judge_pair(c, a, p);
-        ptx_st_release_sys_u64(&a.base.peers[p].yours->done, c.n);
+        kept = thread_posts_done(c, p) && kept;
     }
-    return block_awaits(c, ULI_GPU_AWAITS_DONE);
+    return __syncthreads_and(kept) != 0 && block_ends(c);
 }
 
 /* The last part; ok: this warp has ended its own. */

@@ -265,11 +265,42 @@ block_awaits(const struct call &c, uint64_t phase)
     return __syncthreads_and(here) != 0;
 }
 
+/* One thread, after this rank's last load from the peer: DONE(n), unless what
+ * was loaded may be its caller's by now. The fence keeps loads before the look,
+ * and makes the store a release. */
+static __device__ bool
+thread_posts_done(const struct call &c, int32_t peer)
+{
+    const uli_gpu_peer *p = &c.args->peers[peer];
+    ptx_fence_acq_rel_sys();
+    if (ptx_ld_relaxed_sys_u64(&p->mine->given_up) != 0) {
+        call_fail(c, (uint64_t)-ULYX_ERR_TIMEOUT, ULI_GPU_GIVEN_UP, peer);
+        return false;
+    }
+    ptx_st_relaxed_sys_u64(&p->yours->done, c.n);
+    return true;
+}
+
+/* One block, after its DONE(n): the peers'. Where they do not come, peers are
+ * told that nothing here is theirs to read any more. */
+static __device__ bool
+block_ends(const struct call &c)
+{
+    if (block_awaits(c, ULI_GPU_AWAITS_DONE))
+        return true;
+    for (int32_t p = (int32_t)threadIdx.x; p < c.args->nranks;
+         p += (int32_t)blockDim.x)
+        if (p != c.args->rank && c.args->peers[p].shares)
+            ptx_st_release_sys_u64(&c.args->peers[p].yours->given_up, c.n);
+    return false;
+}
+
 /* One block, after all others' part: DONE(n) to all peers, once their records
  * have been read, and theirs. */
 static __device__ bool
 block_closes(const struct call &c)
 {
+    bool kept = true;
     if (!block_awaits(c, ULI_GPU_AWAITS_READY))
         return false;
     for (int32_t p = (int32_t)threadIdx.x; p < c.args->nranks;
@@ -277,9 +308,9 @@ block_closes(const struct call &c)
         if (p == c.args->rank || !c.args->peers[p].shares)
             continue;
         call_check(c, p);
-        ptx_st_release_sys_u64(&c.args->peers[p].yours->done, c.n);
+        kept = thread_posts_done(c, p) && kept;
     }
-    return block_awaits(c, ULI_GPU_AWAITS_DONE);
+    return __syncthreads_and(kept) != 0 && block_ends(c);
 }
 
 /* One block, after the plan's last call: the peers' next calls find at once

@@ -16,6 +16,12 @@
  * READY is not awaited: a peer posts DONE(n - 1) when it is in call n - 1, so
  * it has emptied the slot of n - 2.
  *
+ * Failure. A rank that waits for the last DONE(n) fails by its deadline or by
+ * poison, and its caller may write over the tensors that peers still load
+ * shares from. So it says that it has given up before its kernel ends, and a
+ * reader looks for that after its last load, before it says DONE(n): without
+ * that the call of no rank that it has read from can have ended well.
+ *
  * Order of memory. Every word is stored with release at system scope by one
  * thread that meets the writers of what it announces at a barrier of its warp
  * or block, or through a counter with acquire and release at device scope;
@@ -62,7 +68,9 @@ struct uli_gpu_flags {
                     * destroyed its plan; 0 = none. ready and done are at their
                     * end then */
     uint64_t filled, consumed; /* by copy engines (engine_gpu.h) */
-    uint64_t pad[ULI_GPU_LINE / 8 - 5];
+    uint64_t given_up; /* a call that the peer has left by a failure, after its
+                        * DONE; 0 = none */
+    uint64_t pad[ULI_GPU_LINE / 8 - 6];
     uint64_t records[2][ULI_GPU_RECORD_WORDS];
 };
 
@@ -78,6 +86,7 @@ enum uli_gpu_phase {
     ULI_GPU_DISAGREES, /* direction or document tables */
     ULI_GPU_LOST,      /* a window that this rank does not know */
     ULI_GPU_STALE,     /* captured before an update that it cannot obey */
+    ULI_GPU_GIVEN_UP,  /* the peer has left it by a failure, after its DONE */
 };
 #define ULI_GPU_CAUSE(status, phase, peer, n)                                  \
     ((uint64_t)(status) | (uint64_t)(phase) << 8 | (uint64_t)(peer) << 16 |    \
