@@ -105,7 +105,8 @@ victim_signal(struct strike *strike)
     else
         await_count(strike, &strike->done, strike->nranks - 1);
     atomic_store(&strike->over, true);
-    kill(victim, SIGCONT);
+    if (strike->fault != FAULT_KILLED) /* its number may be another's by now */
+        kill(victim, SIGCONT);
 }
 
 void
