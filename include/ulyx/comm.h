@@ -251,6 +251,11 @@ ULYX_API ulyx_status_t ulyx_comm_abort(ulyx_comm_t *comm);
  * have destroyed their handles, but no peer may still be in a call with this
  * rank: that call would end with ERR_RANK_LOST. A barrier before destroy makes
  * sure.
+ * When a process exits (it calls exit, or main returns) without destroy, its
+ * peers learn that the rank has left, as from destroy; it does not count as a
+ * lost rank. It does where a thread is in a call of the communicator, an
+ * operation is in flight, a call is queued, a log callback exits, or the
+ * communicator is of device memory.
  * returns: SUCCESS; ERR_BUSY when a plan, window or operation is left, or a
  * call is queued in a group or in flight in another thread (the text names it;
  * the handle stays valid); ERR_INVALID_ARGUMENT (destroyed before). On a failed

@@ -40,6 +40,41 @@ def test_peers_hear_of_an_end_at_once(how, wanted):
         assert job.end(1, timeout=10) == (0, wanted)
 
 
+@pytest.mark.parametrize("how, wanted", [
+    ("", "rank 0 has destroyed its communicator"),
+    # As a program that has the handle from elsewhere, or ends without atexit.
+    ("comm._finalizer.detach()", "rank 0 has left: its process has exited")])
+def test_an_exit_is_no_loss_until_the_rank_is_needed(how, wanted):
+    script = f"""
+plan = ulyx.Plan(comm, [ulyx.Tensor(4, 8, "float32")], [8])
+q = np.zeros((1, 4, 4, 8), np.float32)
+plan.execute(ulyx.SEQ_TO_HEAD, [q])
+if rank == 0:
+    plan._finalizer.detach()
+    {how}
+    sys.exit(0)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+say("ready")
+signal.sigwait([signal.SIGUSR1])
+assert comm.error() is None
+say("unharmed")
+for call in (lambda: plan.execute(ulyx.SEQ_TO_HEAD, [q]), comm.barrier):
+    try:
+        call()
+    except ulyx.RankLostError as error:
+        say(error)
+"""
+    with Processes(2, script) as job:
+        assert job.line(1) == "ready"
+        assert job.end(0, timeout=10)[0] == 0
+        time.sleep(0.2)
+        job.ranks[1].send_signal(signal.SIGUSR1)
+        status, said = job.end(1, timeout=10)
+        lines = said.splitlines()
+        assert status == 0 and lines[0] == "unharmed" and len(lines) == 3, said
+        assert wanted in lines[1] and wanted in lines[2]
+
+
 def test_an_exit_beside_a_call_of_a_daemon_thread():
     script = """
 if rank == 0:

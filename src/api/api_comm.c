@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/exit.h"
 #include "api/group.h"
 #include "api/params.h"
 #include "bootstrap/bootstrap.h"
@@ -80,6 +81,7 @@ run_creation(void *context)
     uint32_t meeting = c->by == BY_ENV ? uli_bootstrap_count_env() : 0;
     ulyx_status_t status;
 
+    uli_exit_watch();
     if (c->name[0] != 0)
         c->params.name = c->name;
     status = uli_settings_load(&settings);

@@ -30,19 +30,22 @@
 #define UNPOISON(object, bytes) ((void)(object), (void)(bytes))
 #endif
 
-enum { GONE, CLOSED, LIVES = 0x756c6930 /* + kind */ };
+enum { GONE, CLOSED, ENDED, LIVES = 0x756c6930 /* + kind */ };
 
 struct handle {
     _Atomic uint32_t state;
     _Atomic int32_t calls;
     enum uli_handle_kind kind;
     size_t bytes;
-    struct handle *next_free;
+    struct handle *next_free, *next; /* next: of all there ever were */
+    _Atomic(const void *) owner;     /* an object, or NULL */
+    bool ended;                      /* what it was when it was closed */
     _Alignas(16) unsigned char object[];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct handle *free_handles[ULI_HANDLE_KINDS];
+static _Atomic(struct handle *) handles; /* never shrinks */
 static const char *const kinds[ULI_HANDLE_KINDS] = {
     "communicator", "plan", "distributed attention", "window"};
 
@@ -74,11 +77,22 @@ uli_handle_new(enum uli_handle_kind kind, size_t bytes)
             return NULL;
         handle->kind = kind;
         handle->bytes = bytes;
+        handle->next = atomic_load(&handles);
+        while (!atomic_compare_exchange_weak(&handles, &handle->next, handle))
+            ;
     }
+    atomic_store(&handle->owner, NULL);
+    handle->ended = false;
     UNPOISON(handle->object, bytes);
     memset(handle->object, 0, bytes);
     atomic_store(&handle->state, LIVES + kind);
     return handle->object;
+}
+
+void
+uli_handle_belong(void *object, const void *owner)
+{
+    atomic_store(&handle_of(object)->owner, owner);
 }
 
 void
@@ -100,6 +114,11 @@ handle_refuse(enum uli_handle_kind kind, const void *object, const char *name)
 {
     if (!object)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", name);
+    if (atomic_load(&handle_of(object)->state) == ENDED &&
+        handle_of(object)->kind == kind)
+        return uli_error(ULYX_ERR_ABORTED,
+            "the process ends: its %s has taken leave of its peers",
+            kinds[kind]);
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "%s is no %s that lives: it was destroyed, or never made", name,
         kinds[kind]);
@@ -139,9 +158,15 @@ uli_handle_close(
     enum uli_handle_kind kind, const void *object, const char *name)
 {
     struct handle *handle = handle_of(object);
-    uint32_t lives = LIVES + kind;
-    if (!object ||
-        !atomic_compare_exchange_strong(&handle->state, &lives, CLOSED))
+    uint32_t lives = LIVES + kind, ended = ENDED;
+    if (!object)
+        return handle_refuse(kind, object, name);
+    bool closed =
+        atomic_compare_exchange_strong(&handle->state, &lives, CLOSED);
+    if (!closed && handle->kind == kind &&
+        atomic_compare_exchange_strong(&handle->state, &ended, CLOSED))
+        closed = handle->ended = true;
+    if (!closed)
         return handle_refuse(kind, object, name);
     int32_t calls = atomic_load(&handle->calls);
     if (calls == 0)
@@ -158,7 +183,51 @@ uli_handle_closed(const void *object, ulyx_status_t status)
     struct handle *handle = handle_of(object);
     uint32_t closed = CLOSED;
     if (status != ULYX_SUCCESS)
-        atomic_compare_exchange_strong(
-            &handle->state, &closed, LIVES + handle->kind);
+        atomic_compare_exchange_strong(&handle->state, &closed,
+            handle->ended ? ENDED : LIVES + handle->kind);
     return status;
+}
+
+/* ---- the end of the process ---------------------------------------------- */
+
+static bool
+handle_is_of(const struct handle *handle, const void *object)
+{
+    return handle->object == object || atomic_load(&handle->owner) == object;
+}
+
+/* False: a call is in it, or its owner closes it just now. */
+static bool
+handle_end(struct handle *handle)
+{
+    uint32_t state = LIVES + handle->kind;
+    if (atomic_compare_exchange_strong(&handle->state, &state, ENDED))
+        return atomic_load(&handle->calls) == 0;
+    return state == ENDED || state == GONE;
+}
+
+bool
+uli_handle_end(const void *object)
+{
+    bool idle = true;
+    for (struct handle *h = atomic_load(&handles); h; h = h->next)
+        if (handle_is_of(h, object))
+            idle = handle_end(h) && idle;
+    for (struct handle *h = atomic_load(&handles); h && !idle; h = h->next) {
+        uint32_t ended = ENDED;
+        if (handle_is_of(h, object))
+            atomic_compare_exchange_strong(&h->state, &ended, LIVES + h->kind);
+    }
+    return idle;
+}
+
+void
+uli_handle_each(enum uli_handle_kind kind,
+    void (*visit)(void *context, void *object), void *context)
+{
+    for (struct handle *h = atomic_load(&handles); h; h = h->next) {
+        uint32_t state = atomic_load(&h->state);
+        if (h->kind == kind && (state == LIVES + kind || state == ENDED))
+            visit(context, h->object);
+    }
 }

@@ -29,12 +29,15 @@ enum uli_handle_kind {
 /* Zeros of so many bytes, the same for all of a kind, that live; NULL: no
  * memory. */
 void *uli_handle_new(enum uli_handle_kind kind, size_t bytes);
+/* Says that the object belongs to owner, which has a handle too, and ends with
+ * it. */
+void uli_handle_belong(void *object, const void *owner);
 /* Marks the handle as destroyed. NULL is fine. */
 void uli_handle_free(void *object);
 
 /* A call begins: until leave nobody can close the object.
  * returns ERR_INVALID_ARGUMENT: NULL, or no object of that kind that lives; the
- * text calls the argument `name`. */
+ * text calls the argument `name`. ERR_ABORTED: it has ended. */
 ulyx_status_t uli_handle_enter(enum uli_handle_kind kind, const void *object,
     const char *name, const void **entered_p);
 /* *entered_p as enter left it; NULL is fine. */
@@ -45,7 +48,16 @@ bool uli_handle_lives(enum uli_handle_kind kind, const void *object);
  * returns as enter, or ERR_BUSY: other calls are in it (it lives on). */
 ulyx_status_t uli_handle_close(
     enum uli_handle_kind kind, const void *object, const char *name);
-/* After that, with what the attempt to destroy it came to: an object that was
+/* When the process ends: no call on the object, or on one that belongs to it,
+ * begins any more (enter refuses it: ERR_ABORTED); they can still be closed.
+ * returns false where a call is in one of them, or one is closed just now:
+ * nothing has changed then. */
+bool uli_handle_end(const void *object);
+/* Visits every object of a kind that lives or has ended. One that another
+ * thread closes meanwhile may be visited. */
+void uli_handle_each(enum uli_handle_kind kind,
+    void (*visit)(void *context, void *object), void *context);
+/* After close, with what the attempt to destroy it came to: an object that was
  * not freed lives on. returns status. */
 ulyx_status_t uli_handle_closed(const void *object, ulyx_status_t status);
 

@@ -68,6 +68,7 @@ struct redirection {
 static _Atomic(const struct redirection *) redirection;
 static _Atomic int32_t redirection_level; /* NONE: that of the settings */
 static _Atomic int32_t redirection_users;
+static _Thread_local int redirection_depth; /* of the calling thread */
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -185,10 +186,18 @@ redirect_line(enum uli_log_level level, int rank, const char *text)
 {
     atomic_fetch_add(&redirection_users, 1);
     const struct redirection *to = atomic_load(&redirection);
+    redirection_depth++;
     if (to)
         to->write(to->context, (int32_t)level, rank, text);
+    redirection_depth--;
     atomic_fetch_sub(&redirection_users, 1);
     return to != NULL;
+}
+
+bool
+uli_log_is_inside(void)
+{
+    return redirection_depth > 0;
 }
 
 bool

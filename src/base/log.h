@@ -55,6 +55,9 @@ bool uli_log_redirect(
     void (*write)(void *context, int32_t level, int32_t rank, const char *text),
     void *context, enum uli_log_level level);
 
+/* Is the calling thread inside of `write`? */
+bool uli_log_is_inside(void);
+
 /* A file's name from a pattern: %h becomes the host, %p the process, %r the
  * rank where it is not negative; any other % stays as it is. */
 void uli_log_file_name(

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/handle.h"
 #include "base/log.h"
 #include "base/system/random.h"
@@ -537,6 +538,7 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
     free(table);
     if (status == ULYX_SUCCESS) {
         uli_comm_call_end(comm, INT64_MAX);
+        atomic_store(&comm->made, true);
         ULI_INFO(ULI_LOG_INIT, rank, "%s: rank %d of %d on %d node%s, %s",
             comm->name, rank, nranks, comm->nnodes, uli_plural(comm->nnodes),
             comm->binding.text);
@@ -595,6 +597,23 @@ check_idle(ulyx_comm_t *comm)
     return ULYX_SUCCESS;
 }
 
+/* Tells the peers that can be mapped; what they were told first stays. */
+static void
+comm_tell_node(ulyx_comm_t *comm, enum uli_left how)
+{
+    if (atomic_load(&comm->leaves) != ULI_STAYS)
+        return;
+    atomic_store(&comm->leaves, how);
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        struct uli_control *control = comm->peers[p].control;
+
+        if (p == comm->rank || control == NULL || uli_comm_is_remote(comm, p))
+            continue;
+        atomic_store(&control->left[comm->rank], how);
+        uli_doorbell_ring(control);
+    }
+}
+
 ulyx_status_t
 uli_comm_destroy(ulyx_comm_t *comm)
 {
@@ -609,18 +628,45 @@ uli_comm_destroy(ulyx_comm_t *comm)
         comm->ring_pool_destroy(comm);
     uli_comm_acknowledge(comm);
     uli_comm_say_abort(comm);
-    for (int32_t p = 0; p < comm->nranks; p++) {
-        struct uli_control *control = comm->peers[p].control;
-
-        if (p == comm->rank || !control || uli_comm_is_remote(comm, p))
-            continue;
-        atomic_store(&control->left[comm->rank], 1);
-        uli_doorbell_ring(control);
-    }
+    comm_tell_node(comm, ULI_LEFT_BY_DESTROY);
     uli_remote_leave(comm);
     uli_comm_unserve(comm);
     uli_comm_free(comm);
     return ULYX_SUCCESS;
+}
+
+/* ---- the end of the process ---------------------------------------------- */
+
+bool
+uli_comm_may_exit(const ulyx_comm_t *comm)
+{
+    return atomic_load(&comm->made) && !comm->one_process &&
+           comm->gpu == NULL && atomic_load(&comm->failed) == 0 &&
+           atomic_load(&comm->control->poison) == 0 &&
+           atomic_load(&comm->nops) == 0 &&
+           atomic_load(&comm->leaves) == ULI_STAYS &&
+           comm->peers[comm->rank].identity.pid == (int32_t)getpid() &&
+           !uli_service_forked();
+}
+
+void
+uli_comm_exit_node(ulyx_comm_t *comm)
+{
+    comm_tell_node(comm, ULI_LEFT_BY_EXIT);
+}
+
+void
+uli_comm_exit_net(ulyx_comm_t *comm)
+{
+    uli_remote_leave(comm);
+    uli_remote_close(comm);
+}
+
+const char *
+uli_left_text(enum uli_left how)
+{
+    return how == ULI_LEFT_BY_EXIT ? "has left: its process has exited"
+                                   : "has destroyed its communicator";
 }
 
 int64_t

@@ -96,6 +96,8 @@ struct ulyx_comm {
     bool one_process; /* all ranks are threads of this process */
     bool by_address;  /* peers need no descriptor to map this rank's memory */
     _Atomic bool connected; /* peers' transports are chosen */
+    _Atomic bool made;      /* by a meeting: the caller has it */
+    _Atomic int32_t leaves; /* enum uli_left: so this rank does */
     int32_t nnodes;
     struct uli_binding binding; /* of own threads and memory; see place.h */
     bool one_machine; /* some nodes share a machine: they are made up */
@@ -172,6 +174,18 @@ ulyx_status_t uli_comm_refuse(struct uli_bootstrap *bootstrap,
 ulyx_status_t uli_comm_create_local(
     int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms_p);
 ulyx_status_t uli_comm_destroy(ulyx_comm_t *comm);
+/* The process ends: may peers in other processes be told that this rank leaves,
+ * as if it had destroyed the communicator? Not where an operation is in flight,
+ * nor of a failed one, nor in a forked child, and never of device memory: there
+ * peers' kernels may wait for words that nobody writes, which only a failure
+ * ends. No call is in the communicator. */
+bool uli_comm_may_exit(const ulyx_comm_t *comm);
+/* Then, in two steps: tells the peers of this node; and, after its plans have
+ * left, the others, and ends the network. It can still be destroyed. */
+void uli_comm_exit_node(ulyx_comm_t *comm);
+void uli_comm_exit_net(ulyx_comm_t *comm);
+/* "has destroyed its communicator", of one that does not stay. */
+const char *uli_left_text(enum uli_left how);
 /* outcome: as uli_plan_create's; a rank that refuses takes part with it, and
  * params is not looked at. */
 ulyx_status_t uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,

@@ -311,6 +311,7 @@ create_for_comm(ulyx_comm_t *comm, struct uli_dist_params *params,
 {
     ULI_TRY(dist_create_prepare(params, comm->nranks, comm->rank, dist_p));
     struct ulyx_dist_attention *dist = *dist_p;
+    uli_handle_belong(dist, comm);
     dist->comm = comm;
     dist->timeout_s = uli_timeout_or(params->p.timeout_s, comm->timeout_s);
     if (!dist->threads)

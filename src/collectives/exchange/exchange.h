@@ -139,8 +139,9 @@ enum uli_flag {
 /* What one peer writes into my memory. */
 struct uli_pair_flags {
     _Alignas(ULI_LINE) _Atomic uint64_t at[ULI_FLAGS];
-    /* It has posted its last, with `last`: 1, or the poison (control.h)
-     * that its communicator tells, which may take longer to come. */
+    /* It has posted its last, with `last`: how it has left, enum uli_left, or
+     * the poison (control.h) that its communicator tells, which may take longer
+     * to come. */
     _Atomic uint64_t closed;
     uint64_t last[ULI_FLAGS];
     /* With `last`: control->late of the peer, or the record of an abort. */

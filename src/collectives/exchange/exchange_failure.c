@@ -53,14 +53,26 @@ uli_exchange_check(struct uli_exchange *exchange, int64_t bytes_moved)
 
 /* ---- peers that have gone ------------------------------------------------ */
 
-/* The message of a remote peer that it has left overtakes its puts; it closes
- * all its exchanges before. */
+static uint64_t
+pair_closed(const struct uli_exchange *exchange, int32_t p)
+{
+    return atomic_load_explicit(
+        &exchange->pairs[p].mine->closed, memory_order_acquire);
+}
+
+/* The message of a remote peer that it has left may overtake its puts, and
+ * they the message; it closes all its exchanges before. Of a dead one all has
+ * come that will. */
 bool
 uli_exchange_left(const struct uli_exchange *exchange, int32_t p)
 {
     const struct uli_pair *pair = &exchange->pairs[p];
-    return atomic_load(&exchange->comm->control->left[p]) != 0 &&
-           (!pair->remote || uli_flags_final(pair->mine));
+    bool left = atomic_load(&exchange->comm->control->left[p]) != ULI_STAYS;
+    if (!pair->remote ||
+        (left && atomic_load(&exchange->comm->peers[p].dead) != 0))
+        return left;
+    return (left || pair_closed(exchange, p) == ULI_LEFT_BY_EXIT) &&
+           uli_flags_final(pair->mine);
 }
 
 /* One that has closed because its communicator has failed tells everybody. */
@@ -68,13 +80,24 @@ bool
 uli_exchange_gone(const struct uli_exchange *exchange, int32_t p)
 {
     const struct uli_pair_flags *mine = exchange->pairs[p].mine;
-    uint64_t closed = atomic_load_explicit(&mine->closed, memory_order_acquire);
-    if (closed > 1) {
+    uint64_t closed = pair_closed(exchange, p);
+    if (closed > ULI_LEFT_BY_EXIT) {
         uli_comm_hear_poison(
             exchange->comm, closed, &mine->late, sizeof(mine->late));
         return false;
     }
     return uli_flags_final(mine) || uli_exchange_left(exchange, p);
+}
+
+/* "has left: ..." where it is more than its plan that has gone; else `plan`. */
+static const char *
+pair_how_left(const struct uli_exchange *exchange, int32_t p, const char *plan)
+{
+    const struct uli_pair *pair = &exchange->pairs[p];
+    if (pair->mine && pair_closed(exchange, p) == ULI_LEFT_BY_EXIT)
+        return uli_left_text(ULI_LEFT_BY_EXIT);
+    uint32_t left = atomic_load(&exchange->comm->control->left[p]);
+    return left != ULI_STAYS ? uli_left_text((enum uli_left)left) : plan;
 }
 
 /* Of a rank of this node in its control block, of a remote one in the pair
@@ -135,9 +158,10 @@ uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p)
             ? fail_as(exchange, p, late)
             : uli_comm_fail(exchange->comm,
                   lost ? ULYX_ERR_RANK_LOST : ULYX_ERR_ABORTED, p,
-                  "%s, call %llu: rank %d has left it and destroyed its %s",
-                  exchange->what, (unsigned long long)exchange->call, p,
-                  lost ? "communicator" : "plan");
+                  "%s, call %llu: rank %d %s", exchange->what,
+                  (unsigned long long)exchange->call, p,
+                  pair_how_left(
+                      exchange, p, "has left it and destroyed its plan"));
     uli_request_finish(&exchange->request, status);
     return true;
 }
@@ -182,7 +206,7 @@ uli_exchange_sources_kept(struct uli_exchange *exchange, int32_t p)
 ulyx_status_t
 uli_exchange_report_gone(const struct uli_exchange *exchange, int32_t p)
 {
-    return uli_error(ULYX_ERR_PEER_REFUSED,
-        "%s, call %llu: rank %d has destroyed its plan", exchange->what,
-        (unsigned long long)exchange->call, p);
+    return uli_error(ULYX_ERR_PEER_REFUSED, "%s, call %llu: rank %d %s",
+        exchange->what, (unsigned long long)exchange->call, p,
+        pair_how_left(exchange, p, "has destroyed its plan"));
 }

@@ -140,7 +140,9 @@ uli_post_closed(struct uli_exchange *exchange, int32_t p)
         (int64_t)(sizeof(yours->last) + sizeof(yours->late)), pair->flags_at,
         exchange->pending};
     parcel.to.offset += (char *)yours->last - (char *)yours;
-    post_at(exchange, p, &yours->closed, poison ? poison : 1, &parcel);
+    bool exits = atomic_load(&exchange->comm->leaves) == ULI_LEFT_BY_EXIT;
+    uint64_t how = exits ? ULI_LEFT_BY_EXIT : ULI_LEFT_BY_DESTROY;
+    post_at(exchange, p, &yours->closed, poison ? poison : how, &parcel);
 }
 
 bool

@@ -145,6 +145,7 @@ uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
         if (!plan) {
             outcome = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
         } else {
+            uli_handle_belong(plan, comm);
             plan->comm = comm;
             uli_exchange_init(&plan->exchange, comm, ULI_CALL_RESHUFFLE);
             outcome = plan_prepare(plan, params);
@@ -183,15 +184,21 @@ uli_plan_update_rows(ulyx_plan_t *plan, const int64_t *rows,
 }
 
 ulyx_status_t
+uli_plan_leave(ulyx_plan_t *plan)
+{
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    ulyx_status_t status = plan->mover->leave(plan);
+    if (status != ULYX_SUCCESS)
+        atomic_store(&plan->exchange.busy, false);
+    return status;
+}
+
+ulyx_status_t
 uli_plan_destroy(ulyx_plan_t *plan)
 {
     ulyx_comm_t *comm = plan->comm;
-    ULI_TRY(uli_exchange_take(&plan->exchange));
-    ulyx_status_t status = plan->mover->leave(plan);
-    if (status != ULYX_SUCCESS) {
-        atomic_store(&plan->exchange.busy, false);
-        return status;
-    }
+    if (plan->state->plan)
+        ULI_TRY(uli_plan_leave(plan));
     uli_retired_add(comm, plan->state);
     uli_retired_sweep(comm);
     free_plan(plan);

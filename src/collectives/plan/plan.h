@@ -174,6 +174,10 @@ uli_plan_use_hash(ulyx_plan_t *plan, uint64_t hash)
 {
     plan->user_hash = hash;
 }
+/* Tells the peers that this rank executes the plan no more; destroy, which does
+ * so otherwise, may follow. Waits for no peer. Errors: BUSY, a call is in
+ * flight; the driver's. */
+ulyx_status_t uli_plan_leave(ulyx_plan_t *plan);
 ulyx_status_t uli_plan_destroy(ulyx_plan_t *plan);
 
 /* ---- the algorithm (plan_algo.c) ----------------------------------------- */

@@ -231,8 +231,9 @@ arrival_fail_gone(struct arrival *arrival)
     ULI_TRY(uli_comm_check(comm)); /* why it left */
     if (!noted || !uli_late_take(noted, comm->nranks, &late))
         return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, arrival->gone,
-            "%s: rank %d has destroyed its communicator handle", what,
-            arrival->gone);
+            "%s: rank %d %s", what, arrival->gone,
+            uli_left_text((enum uli_left)atomic_load(
+                &comm->control->left[arrival->gone])));
     int32_t origin = late.origin < 0 ? arrival->gone : late.origin;
     if (late.count == 1 && uli_late_lists(&late, comm->rank))
         late = uli_rounds_late(comm, arrival->round);

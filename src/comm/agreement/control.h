@@ -72,10 +72,13 @@ struct uli_control {
     _Alignas(ULI_LINE) _Atomic uint64_t vote;
     struct uli_opinion opinions[2];
     struct uli_decision decisions[2];
-    /* left[p] != 0: peer p has destroyed its handle; [nranks], then the
-     * arena, at multiples of ULI_LINE. */
+    /* How peer p has left, enum uli_left; [nranks], then the arena, at
+     * multiples of ULI_LINE. */
     _Alignas(ULI_LINE) _Atomic uint32_t left[];
 };
+
+/* Not, by destroying its handle, or by the orderly end of its process. */
+enum uli_left { ULI_STAYS, ULI_LEFT_BY_DESTROY, ULI_LEFT_BY_EXIT };
 
 /* The doorbell's value, to be read before looking for posts. */
 static inline uint32_t

@@ -311,7 +311,11 @@ take_poison(ulyx_comm_t *comm, uint64_t poison)
         return uli_comm_fail(comm, status, rank, "%s", text);
     }
     const struct uli_peer *peer = &comm->peers[rank];
+    uint32_t left = atomic_load(&comm->control->left[rank]);
     atomic_store(&comm->peers[rank].dead, 1);
+    if (left != ULI_STAYS)
+        return uli_comm_fail(comm, status, rank, "rank %d %s",
+            uli_comm_number(comm, rank), uli_left_text((enum uli_left)left));
     return uli_comm_fail(comm, status, rank,
         "rank %d (%.63s, pid %d) was found dead by a peer",
         uli_comm_number(comm, rank), peer->identity.host, peer->identity.pid);

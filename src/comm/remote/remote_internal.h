@@ -33,7 +33,7 @@ enum uli_message_kind {
     ULI_MESSAGE_VOTES,     /* these */
     ULI_MESSAGE_DECISION,
     ULI_MESSAGE_POISON,
-    ULI_MESSAGE_LEFT,     /* the sender has destroyed its handle */
+    ULI_MESSAGE_LEFT,     /* the sender has left: status is enum uli_left */
     ULI_MESSAGE_WINDOW,   /* a window of the sender begins */
     ULI_MESSAGE_WITHDRAW, /* it ends */
     ULI_MESSAGE_RETIRE,   /* the same if no operation is in flight */

@@ -166,6 +166,7 @@ uli_remote_tell_left(ulyx_comm_t *comm, int32_t peer)
     uint64_t poison = uli_remote_poison(comm);
     struct uli_message left = {.head.kind = ULI_MESSAGE_LEFT,
         .value = comm->agree_round,
+        .status = atomic_load(&comm->leaves),
         .bytes = (int64_t)poison};
     union told told;
     size_t bytes = poison ? poison_told(comm, poison, &told) : 0;
@@ -236,7 +237,9 @@ take_left(ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
         uli_comm_hear_poison(
             comm, (uint64_t)message->bytes, message->more, message->head.count);
     atomic_store(&comm->remote->peers[from].left_round, message->value);
-    atomic_store(&comm->control->left[from], 1);
+    atomic_store(&comm->control->left[from], message->status == ULI_LEFT_BY_EXIT
+                                                 ? ULI_LEFT_BY_EXIT
+                                                 : ULI_LEFT_BY_DESTROY);
 }
 
 static void
