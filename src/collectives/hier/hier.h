@@ -191,12 +191,20 @@ struct uli_hier_slot {
     _Atomic uint64_t closed;                    /* ULI_HIER_OPEN, ... */
     _Atomic uint64_t released; /* does not look at the mailbox any more */
     struct uli_hier_record records[2];
+    char reasons[2][ULI_REFUSAL_BYTES]; /* of refusals: the rank's text */
 };
-/* Written by puts from one other node: its records of call n in n mod 2. */
+_Static_assert(
+    sizeof(((struct uli_hier_slot *)0)->reasons[0]) <= ULI_NET_INLINE_BYTES,
+    "a reason is copied by its put");
+/* Written by puts from one other node: its records of call n in n mod 2. Where
+ * some of them refuse, the reason of the lowest such rank comes by a put of its
+ * own, before or after them. */
 struct uli_hier_message {
     _Alignas(ULI_LINE) _Atomic uint64_t call[2];
     _Atomic uint64_t final; /* all of its ranks have closed; its last: */
     uint64_t last;
+    _Atomic uint64_t told[2]; /* the reason for this call is here */
+    char reasons[2][ULI_REFUSAL_BYTES];
     _Alignas(ULI_LINE) struct uli_hier_record records[];
 };
 struct uli_hier_mailbox {
@@ -231,7 +239,8 @@ struct uli_hier {
     /* of the call in flight */
     const struct uli_hier_work *now;
     bool posted, agreed, ended;
-    int32_t wrong; /* lowest rank that something is wrong with, or -1 */
+    bool lacks_reason; /* of a refusal, when all records were here */
+    int32_t wrong;     /* lowest rank that something is wrong with, or -1 */
     int32_t nmails;
     int64_t sum, sum_done, sum_run, sum_in_run;
 };
@@ -273,6 +282,9 @@ bool uli_hier_all_present(const struct uli_hier *hier, uint64_t call);
 /* Of the present call, once it is present. */
 struct uli_hier_record uli_hier_record_of(
     const struct uli_hier *hier, int32_t p);
+/* Why rank p, whose record refuses the present call, does so: of its own node's
+ * record or of the message of its node; NULL: not here yet. */
+const char *uli_hier_reason(const struct uli_hier *hier, int32_t p);
 void uli_hier_post(struct uli_hier *hier, ulyx_status_t status);
 /* Sends the node's records of the next call if they are complete and nobody
  * else does; true when it has. */

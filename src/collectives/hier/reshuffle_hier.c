@@ -29,24 +29,41 @@ is_wrong(const struct uli_hier *h, const struct uli_hier_record *record)
            record->hash != h->exchange->hash;
 }
 
-/* The lowest rank whose record differs from mine. */
-static void
+/* The lowest rank whose record differs from mine; or nranks. */
+static int32_t
+find_wrong(const struct uli_hier *h, struct uli_hier_record *record_p)
+{
+    int32_t p = 0;
+    for (; p < h->nodes.nranks; p++) {
+        *record_p = uli_hier_record_of(h, p);
+        if (p != h->comm->rank && is_wrong(h, record_p))
+            break;
+    }
+    return p;
+}
+
+/* False: the reason of a refusal is on its way. */
+static bool
 reshuffle_hier_check(struct uli_hier *h)
 {
+    struct uli_hier_record record = {0};
+    int32_t p = find_wrong(h, &record);
+    bool refuses = p < h->nodes.nranks && record.status < ULYX_SUCCESS;
+    const char *reason = refuses ? uli_hier_reason(h, p) : NULL;
+    if (refuses && !reason)
+        return false;
     h->agreed = true;
-    for (int32_t p = 0; p < h->nodes.nranks && h->wrong < 0; p++) {
-        struct uli_hier_record record = uli_hier_record_of(h, p);
-        struct uli_pair *pair = &h->exchange->pairs[p];
-        if (p == h->comm->rank || !is_wrong(h, &record))
-            continue;
-        h->wrong = p;
-        pair->gone = record.status == ULI_HIER_GONE;
-        pair->peer_status = record.status;
-        pair->peer_reason = NULL; /* no words in records of nodes */
-        pair->peer_direction = record.direction;
-        pair->outcome = record.status == ULYX_SUCCESS ? ULYX_ERR_MISMATCH
-                                                      : ULYX_ERR_PEER_REFUSED;
-    }
+    if (p == h->nodes.nranks)
+        return true;
+    struct uli_pair *pair = &h->exchange->pairs[p];
+    h->wrong = p;
+    pair->gone = record.status == ULI_HIER_GONE;
+    pair->peer_status = record.status;
+    pair->peer_reason = reason; /* stays until call n + 2 */
+    pair->peer_direction = record.direction;
+    pair->outcome = record.status == ULYX_SUCCESS ? ULYX_ERR_MISMATCH
+                                                  : ULYX_ERR_PEER_REFUSED;
+    return true;
 }
 
 ulyx_status_t
@@ -101,7 +118,7 @@ void
 uli_hier_start(struct uli_hier *h)
 {
     h->now = &h->work[h->exchange->direction];
-    h->posted = h->agreed = h->ended = false;
+    h->posted = h->agreed = h->ended = h->lacks_reason = false;
     h->wrong = -1;
     h->nmails = 0;
     h->sum = h->sum_done = h->sum_run = h->sum_in_run = 0;
@@ -136,7 +153,12 @@ come_together(struct uli_hier *h)
     advanced |= uli_hier_pass_on_messages(h);
     if (!uli_hier_all_present(h, h->exchange->call))
         return advanced || look_for_leavers(h);
-    reshuffle_hier_check(h);
+    if (!reshuffle_hier_check(h)) {
+        h->lacks_reason = true;
+        return advanced;
+    }
+    if (h->lacks_reason)
+        uli_hier_ring_node(h); /* the others may lack it, too */
     if (h->wrong < 0)
         rails_start(h);
     return true;

@@ -5,7 +5,9 @@
  * 1 puts a node and call, by whoever finds them complete first; a
  * compare-and-swap makes it one rank.
  */
+#include <stdio.h>
 #include "base/size.h"
+#include "base/status.h"
 #include "collectives/hier/hier.h"
 #include "comm/remote/remote.h"
 
@@ -95,6 +97,38 @@ records_put(struct uli_hier *h, int32_t node, int64_t offset, const void *data,
     uli_remote_put(h->comm, uli_nodes_rank(&h->nodes, node, 0), &put);
 }
 
+const char *
+uli_hier_reason(const struct uli_hier *h, int32_t p)
+{
+    uint64_t call = h->exchange->call;
+    int32_t node = h->nodes.node[p];
+    if (node == h->node)
+        return uli_hier_slot_of(h, h->nodes.local[p])->reasons[call & 1];
+    const struct uli_hier_message *message = h->mails[node];
+    return atomic_load_explicit(
+               &message->told[call & 1], memory_order_acquire) >= call
+               ? message->reasons[call & 1]
+               : NULL;
+}
+
+/* That of the first record that refuses, to every other node. */
+static void
+send_reason(
+    struct uli_hier *h, uint64_t call, const struct uli_hier_record *records)
+{
+    int64_t parity = (int64_t)(call & 1);
+    int32_t i = 0;
+    while (i < h->size && records[i].status >= ULYX_SUCCESS)
+        i++;
+    for (int32_t k = 1; i < h->size && k < h->nodes.nnodes; k++)
+        records_put(h, (h->node + k) % h->nodes.nnodes,
+            (int64_t)offsetof(struct uli_hier_message, reasons) +
+                parity * ULI_REFUSAL_BYTES,
+            uli_hier_slot_of(h, i)->reasons[parity], ULI_REFUSAL_BYTES,
+            (int64_t)offsetof(struct uli_hier_message, told) + parity * 8,
+            call);
+}
+
 /* All records of call n of this node, to every other. At most
  * ULI_NET_INLINE_BYTES: copied by the put. */
 static void
@@ -106,6 +140,7 @@ send_records(struct uli_hier *h, uint64_t call)
                  (int64_t)(call & 1) * bytes;
     for (int32_t i = 0; i < h->size; i++)
         records[i] = local_record(h, i, call);
+    send_reason(h, call, records);
     for (int32_t k = 1; k < h->nodes.nnodes; k++)
         records_put(h, (h->node + k) % h->nodes.nnodes, at, records, bytes,
             (int64_t)offsetof(struct uli_hier_message, call) +
@@ -170,6 +205,9 @@ uli_hier_post(struct uli_hier *h, ulyx_status_t status)
     record->status = (int8_t)status;
     record->direction = (uint8_t)h->exchange->direction;
     record->hash = h->exchange->hash;
+    if (status != ULYX_SUCCESS)
+        snprintf(slot->reasons[h->exchange->call & 1], ULI_REFUSAL_BYTES, "%s",
+            uli_error_text());
     hier_offer_staging(h, record);
     atomic_store(&slot->posted, h->exchange->call);
     h->posted = true;
