@@ -191,6 +191,7 @@ ulyx_status_t
 uli_dist_chunk(struct ulyx_dist_attention *dist, int32_t threads)
 {
     ULI_TRY(uli_dist_choose(dist, threads));
+    ULI_TRY(uli_dist_check_strides(dist));
     ULI_TRY(uli_dist_fit_threads(dist));
     for (int32_t g = 0; g < dist->ngroups; g++)
         dist->groups[g].kv_slot = g / dist->pieces % dist->slots;

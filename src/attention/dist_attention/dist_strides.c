@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strides of a call's tensors. They are those of whole tensors, of which a head
- * group sees some of the heads: so that no two elements overlap is asked here,
- * once for all groups. Plans take them as they are settled here.
+ * Strides of creation's and of a call's tensors. They are those of whole
+ * tensors, of which a head group sees some of the heads: so that no two
+ * elements overlap is asked here, once for all groups. Plans take those of a
+ * call as they are settled here.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,13 +22,14 @@ uli_dist_call_strides(const struct ulyx_dist_attention *dist,
         uli_dist_seq_strides(dist, tensor, uli_dist_keys(tensor), i, strides_p);
 }
 
+/* all_rows: of all parts, the present ones or the most. */
 static ulyx_status_t
-settle_part(const struct ulyx_dist_attention *dist, enum uli_dist_tensor tensor,
-    int32_t i, int64_t strides[3])
+settle_part(const struct ulyx_dist_attention *dist, const int64_t *all_rows,
+    enum uli_dist_tensor tensor, int32_t i, int64_t strides[3])
 {
     const ulyx_dist_attention_params_t *p = &dist->params->p;
     bool keys = uli_dist_keys(tensor);
-    int64_t rows = dist->seq_rows[dist->part_of[keys][i]];
+    int64_t rows = all_rows[dist->part_of[keys][i]];
     int64_t heads = keys ? p->kv_heads : p->heads;
     int64_t run =
         (uli_dist_wide(tensor) ? p->dim_qk : p->dim_v) * dist->elem_bytes;
@@ -51,6 +53,24 @@ uli_dist_settle_strides(
         for (int32_t i = 0; call->strided[t] && call->given[t] &&
                             i < dist->nparts[uli_dist_keys(t)];
              i++)
-            ULI_TRY(settle_part(dist, t, i, call->strides[t][i]));
+            ULI_TRY(
+                settle_part(dist, dist->seq_rows, t, i, call->strides[t][i]));
+    return ULYX_SUCCESS;
+}
+
+/* Those of creation hold for the most rows; plans settle their own of them. */
+ulyx_status_t
+uli_dist_check_strides(const struct ulyx_dist_attention *dist)
+{
+    int64_t strides[3];
+    for (int t = 0; t < ULI_DIST_STRIDED; t++)
+        for (int32_t i = 0; (t != ULI_DIST_DOUT || dist->has_backward) &&
+                            i < dist->nparts[uli_dist_keys(t)];
+             i++) {
+            const int64_t *given = dist->params->strides[t][i];
+            memcpy(strides, given, sizeof(strides));
+            if (given[0] || given[1] || given[2])
+                ULI_TRY(settle_part(dist, dist->seq_rows_max, t, i, strides));
+        }
     return ULYX_SUCCESS;
 }

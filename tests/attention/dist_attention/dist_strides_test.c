@@ -196,6 +196,45 @@ refused_strides_are_named(void **state)
     run_variants(refusal_body);
 }
 
+/* Creation's, of which each head group's share fits: rank 1 alone gives them.
+ */
+static int
+creation_body(int rank, int nranks, void *context)
+{
+    static const int64_t bad[1][3] = {{0, RUN * HEADS / 2, RUN}};
+    struct small *s = context;
+    ulyx_dist_attention_params_t p;
+    ulyx_part_t part;
+    ulyx_dist_attention_t *dist = NULL;
+    int64_t workspace, saved;
+    (void)nranks;
+    variant_params(s->groups[0], &p, &part);
+    if (rank == 1)
+        p.dout_strides = bad;
+    ulyx_status_t status =
+        ulyx_dist_attention_create(s->comms[rank], &p, &dist);
+    bool good = rank == 1
+                    ? ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT)
+                    : ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
+                                   says("rank 1 refused: invalid argument: "));
+    good = good && ranks_expect(says("dout_strides[0] is {"));
+    p.kernel = "reference"; /* a size depends on it */
+    p.threads = 1;
+    if (rank == 1)
+        good &=
+            ranks_expect(ulyx_dist_attention_measure(&p, RANKS, rank,
+                             &workspace, &saved) == ULYX_ERR_INVALID_ARGUMENT &&
+                         says("dout_strides[0] is {"));
+    return !good;
+}
+
+static void
+creation_refuses_strides_that_groups_share(void **state)
+{
+    (void)state;
+    run_variants(creation_body);
+}
+
 /* ---- one thread ---------------------------------------------------------- */
 
 /* Strides may go once the call is queued. */
@@ -245,6 +284,7 @@ a_group_keeps_the_strides(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(calls_in_turn_lie_in_any_order),
     cmocka_unit_test(refused_strides_are_named),
+    cmocka_unit_test(creation_refuses_strides_that_groups_share),
     cmocka_unit_test(a_group_keeps_the_strides),
 };
 
