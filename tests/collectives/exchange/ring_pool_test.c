@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 #include "collectives/exchange/ring_pool.h"
+#include "collectives/hier/hier.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
@@ -155,6 +156,7 @@ struct scene {
     struct world *worlds[PLANS];
     int64_t asked[RANKS]; /* calls that have asked for a set */
     pthread_barrier_t barrier;
+    _Atomic int ended; /* ranks that have ended all calls */
     uint64_t seed;
 };
 
@@ -481,6 +483,81 @@ staging_is_kept_for_its_readers(void **state)
     scene_free(s);
 }
 
+/* The exchange whose call takes nothing out of staging, or NULL. */
+static _Atomic(struct uli_exchange *) held;
+
+bool __real_uli_hier_spread(struct uli_hier *h, struct uli_hier_rail *rail);
+bool __wrap_uli_hier_spread(struct uli_hier *h, struct uli_hier_rail *rail);
+
+bool
+__wrap_uli_hier_spread(struct uli_hier *h, struct uli_hier_rail *rail)
+{
+    if (h->exchange == atomic_load(&held) && rail->proxy != h->comm->rank)
+        return false;
+    return __real_uli_hier_spread(h, rail);
+}
+
+/* Of rank 1, beside its call of the first plan. Then that may go on. */
+static void *
+release_main(void *context)
+{
+    struct scene *s = context;
+    const struct timespec nap = {0, 1000000};
+    bool good = ranks_expect(world_execute(s->worlds[1], 1, 0) == ULYX_SUCCESS);
+    for (int i = 0;
+         i < 1000 * LIMIT_S / 2 && atomic_load(&s->ended) < RANKS - 1; i++)
+        nanosleep(&nap, NULL);
+    atomic_store(&held, NULL);
+    good &= ranks_expect(world_check_rank(s->worlds[1], 0, 1));
+    return good ? s : NULL;
+}
+
+/* Rank 1 is so slow that the others have ended the call, and the next one of
+ * another plan, when it takes its bytes of the first one: they are still there.
+ */
+static int
+slow_body(int rank, int nranks, void *context)
+{
+    struct scene *s = context;
+    struct world *first = s->worlds[0], *next = s->worlds[1];
+    pthread_t thread;
+    void *released = s;
+    bool good = ranks_expect(world_create(first, rank) == ULYX_SUCCESS) &&
+                ranks_expect(world_create(next, rank) == ULYX_SUCCESS);
+    (void)nranks;
+    if (!good)
+        return 1;
+    if (rank == 1) {
+        atomic_store(&held, &first->plans[rank]->exchange);
+        if (!ranks_expect(pthread_create(&thread, NULL, release_main, s) == 0))
+            return 1;
+    }
+    good = ranks_expect(world_execute(first, rank, 0) == ULYX_SUCCESS);
+    if (rank == 1)
+        pthread_join(thread, &released);
+    else
+        good &= ranks_expect(world_execute(next, rank, 0) == ULYX_SUCCESS) &&
+                ranks_expect(world_check_rank(next, 0, rank));
+    atomic_fetch_add(&s->ended, 1);
+    good &= ranks_expect(released) &&
+            ranks_expect(world_check_rank(first, 0, rank));
+    /* The first call had a set, which is what the bytes were in. */
+    good &= ranks_expect(uli_ring_pool_counts(s->ranks.comms[rank]).leases > 0);
+    return !good || ulyx_plan_destroy(first->plans[rank]) != ULYX_SUCCESS ||
+           ulyx_plan_destroy(next->plans[rank]) != ULYX_SUCCESS;
+}
+
+static void
+bytes_stay_in_staging_for_a_slow_reader(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct scene *s = scene_new("1");
+        assert_int_equal(ranks_run_threads(RANKS, slow_body, s, LIMIT_S), 0);
+        scene_free(s);
+    }
+}
+
 /* Rank 3 does not come and aborts: the others were in the middle. Their set is
  * not leased again, whatever asks for it, and goes with the communicator. */
 static int
@@ -618,6 +695,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(plans_at_once_take_sets_or_small_rings),
     cmocka_unit_test(calls_that_differ_give_their_sets_back),
     cmocka_unit_test(staging_is_kept_for_its_readers),
+    cmocka_unit_test(bytes_stay_in_staging_for_a_slow_reader),
     cmocka_unit_test(sets_of_failed_calls_are_not_leased_again),
     cmocka_unit_test(trim_gives_all_back),
 };
