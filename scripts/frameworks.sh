@@ -1,48 +1,134 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# frameworks.sh [PYTEST OPTIONS...]: the tests of ulyx under whole frameworks,
-# which take minutes each: transformers' Trainer, TRL, DeepSpeed, Megatron. They
-# run in the environment of scripts/python-env.sh (or ULYX_PYTHON_ENV), each where
-# its framework is installed there; pip install what is missing. Megatron's core,
-# of which one version is known to work, comes into a folder of its own under
-# build/, beside the same PyTorch. Ends in a table.
+# frameworks.sh [--resume] [FRAMEWORK...] [-- PYTEST OPTIONS...]: the tests of
+# ulyx under whole frameworks, some minutes each: torch, transformers (Trainer
+# and TRL), deepspeed (and accelerate), megatron; those that are named, or all.
+# Each has an environment of its own around the PyTorch of scripts/python-env.sh
+# (or ULYX_PYTHON_ENV), into which the versions below are installed once.
+# Ends in a table, also of what earlier runs found: what one framework's tests
+# came to is kept in build/frameworks/. --resume leaves out what has passed
+# since the library, the package and its tests last changed.
 set -eu
 cd "$(dirname "$0")/.."
-python=${ULYX_PYTHON_ENV:-${XDG_CACHE_HOME:-$HOME/.cache}/ulyx/python-env}/bin/python
-megatron=$PWD/build/frameworks/megatron
+base=${ULYX_PYTHON_ENV:-${XDG_CACHE_HOME:-$HOME/.cache}/ulyx/python-env}
+kept=build/frameworks
+all="torch transformers deepspeed megatron"
 export ULYX_LIBRARY="${ULYX_LIBRARY:-$PWD/build/src/libulyx.so}"
 export PYTHONPATH="$PWD/python" ULYX_TEST_FRAMEWORKS=1
 unset ULYX_RANK ULYX_NRANKS ULYX_COMM_ID
 
-if ! "$python" -c 'import megatron.core' 2>/dev/null &&
-    [ ! -d "$megatron/megatron" ]; then
-    "$python" -m pip install --quiet --disable-pip-version-check --no-deps \
-        --target "$megatron" megatron-core==0.16.1 ||
-        echo "frameworks: megatron-core could not be installed" >&2
-fi
+# What a framework's tests were written for.
+pins_of()
+{
+    case $1 in
+    transformers) echo transformers==5.24.0 accelerate==1.15.0 trl==1.16.0 \
+        datasets==5.2.0 ;;
+    deepspeed) echo deepspeed==0.19.8 transformers==5.24.0 accelerate==1.15.0 ;;
+    megatron) echo --no-deps megatron-core==0.16.1 ;;
+    esac
+}
+
+# environment_of NAME: its interpreter. What the environment has not is taken
+# from that of PyTorch, which a line in a .pth file adds to its path.
+environment_of()
+{
+    folder=$base/frameworks/$1
+    pins=$(pins_of "$1")
+    if [ "$(cat "$folder/pins" 2>/dev/null)" != "$pins" ]; then
+        rm -rf "$folder"
+        "$base/bin/python" -m venv "$folder"
+        packages='import sysconfig; print(sysconfig.get_path("purelib"))'
+        "$base/bin/python" -c "$packages" \
+            >"$("$folder/bin/python" -c "$packages")/shared.pth"
+        # shellcheck disable=SC2086 # words
+        [ -z "$pins" ] || "$folder/bin/python" -m pip install --quiet \
+            --disable-pip-version-check $pins || return 1
+        echo "$pins" >"$folder/pins"
+    fi >&2
+    echo "$folder/bin/python"
+}
+
+version_of() # PYTHON NAME
+{
+    module=$2
+    [ "$2" != megatron ] || module=megatron.core
+    "$1" -W ignore -c "import $module as found; print(found.__version__)" \
+        2>/dev/null
+}
+
+# count TEXT WORD: how many of a word pytest's last line has.
+count()
+{
+    echo "$1" | sed -n -E "s/^.*\b([0-9]+) $2.*$/\1/p" | grep . || echo 0
+}
+
+# has_passed NAME: nothing has changed since.
+has_passed()
+{
+    [ -e "$kept/$1" ] && grep -q ' 0 failed' "$kept/$1" &&
+        [ -z "$(find python examples/python "$ULYX_LIBRARY" -type f \
+            -not -name '*.pyc' -newer "$kept/$1" | head -n 1)" ]
+}
+
+run() # NAME [PYTEST OPTIONS...]
+{
+    name=$1
+    shift
+    rm -f "$kept/$name"
+    if ! python=$(environment_of "$name") ||
+        ! version=$(version_of "$python" "$name"); then
+        echo "$name $(pins_of "$name") could not be installed, 1 failed" \
+            >"$kept/$name"
+        return
+    fi
+    echo "== $name $version"
+    begin=$(date +%s)
+    "$python" -m pytest -q -p no:cacheprovider --durations=5 "$@" \
+        "python/tests/with_$name" 2>&1 | tee "$kept/$name.log"
+    last=$(tail -n 1 "$kept/$name.log")
+    failed=$(($(count "$last" failed) + $(count "$last" error)))
+    passed=$(count "$last" passed)
+    [ "$passed" -gt 0 ] || failed=$((failed + 1))
+    echo "$name $version $passed passed, $failed failed," \
+        "$(count "$last" skipped) skipped, $(($(date +%s) - begin)) s" \
+        >"$kept/$name"
+}
+
+"$base/bin/python" -c 'import torch, pytest' 2>/dev/null || {
+    echo "frameworks: no PyTorch in $base: scripts/python-env.sh installs it" >&2
+    exit 1
+}
+mkdir -p "$kept"
+resume=0
+named=
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    case " $all " in
+    *" $1 "*) named="$named $1" ;;
+    *)
+        [ "$1" = --resume ] || {
+            echo "frameworks: $1 is none of: $all" >&2
+            exit 2
+        }
+        resume=1
+        ;;
+    esac
+    shift
+done
+[ $# -eq 0 ] || shift
+
+for name in ${named:-$all}; do
+    if [ $resume = 1 ] && has_passed "$name"; then
+        continue
+    fi
+    run "$name" "$@"
+done
 
 status=0
-table=
-for folder in python/tests/with_*; do
-    name=${folder#python/tests/with_}
-    module=$name path=$PYTHONPATH
-    if [ "$name" = megatron ]; then
-        module=megatron.core path=$PYTHONPATH:$megatron
-    fi
-    version=$(PYTHONPATH=$path "$python" -W ignore -c \
-        "import $module as found; print(found.__version__)" 2>/dev/null) || {
-        table="$table
-$name: not installed"
-        continue
-    }
-    echo "== $name $version"
-    result=$(PYTHONPATH=$path "$python" -m pytest -q -p no:cacheprovider "$@" \
-        "$folder" | tee /dev/stderr | tail -n 1) || true
-    case $result in
-    *failed* | *error*) status=1 ;;
+printf '\nframework version result\n'
+for name in $all; do
+    cat "$kept/$name" 2>/dev/null || echo "$name not run"
+    case " ${named:-$all} " in
+    *" $name "*) grep -qs ' 0 failed' "$kept/$name" || status=1 ;;
     esac
-    table="$table
-$name $version: $result"
 done
-printf '\nframework version: result%s\n' "$table"
 exit $status
