@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # python-test.sh [PYTEST OPTIONS...]: the tests of the Python package against the
 # library in build/. Those of the core always run, in an environment under build/
-# with NumPy and pytest alone; those of ulyx.torch where the environment of
+# with NumPy, pytest and mypy alone; those of ulyx.torch where the environment of
 # scripts/python-env.sh has PyTorch. The last line is "python: N passed".
 set -eu
 cd "$(dirname "$0")/.."
@@ -20,6 +20,9 @@ if ! "$core/bin/python" -c 'import numpy, pytest' 2>/dev/null; then
     "$core/bin/python" -m pip install --quiet --disable-pip-version-check \
         numpy pytest
 fi
+"$core/bin/python" -c 'import mypy' 2>/dev/null ||
+    "$core/bin/python" -m pip install --quiet --disable-pip-version-check mypy ||
+    echo "python: mypy could not be installed: types are not checked"
 
 passed=0
 status=0

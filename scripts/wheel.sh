@@ -42,7 +42,7 @@ cp "$work"/built/*.tar.gz dist/
 wheel=$(ls -t dist/ulyx-*.whl | head -n 1)
 echo "wheel: $wheel, $(du -k "$wheel" | cut -f1) KiB"
 "$python" -m venv "$work/fresh"
-"$work/fresh/bin/python" -m pip install --quiet "$wheel" pytest
+"$work/fresh/bin/python" -m pip install --quiet "$wheel" pytest mypy
 # Of the package as installed: neither python/ nor a library of the tree.
 cp -r python/tests "$work/tests"
 (

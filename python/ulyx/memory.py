@@ -138,8 +138,9 @@ class Pool:
             size *= extent
         if size == 0:
             return np.empty(shape, arrays.numpy_dtype(code))
-        return np.frombuffer(self.take(size),
-                             arrays.numpy_dtype(code)).reshape(shape)
+        made: np.ndarray = np.frombuffer(
+            self.take(size), arrays.numpy_dtype(code)).reshape(shape)
+        return made
 
     def holds(self, address: int, size: int = 1) -> bool:
         """Whether memory lies in a window of this pool."""

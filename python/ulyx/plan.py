@@ -113,10 +113,10 @@ class RowTable:
         self.splits_at = None if splits is None else \
             ctypes.addressof(self.table)
         self.parts = tuple(
-            part._replace(rows=int(count)) if not self.arrays or
-            self.arrays[i] is None else
-            part._replace(rows=int(count), splits=tuple(self.arrays[i]))
-            for i, (part, count) in enumerate(zip(parts, self.rows)))
+            part._replace(rows=int(count)) if array is None else
+            part._replace(rows=int(count), splits=tuple(map(int, array)))
+            for part, count, array in zip(
+                parts, self.rows, self.arrays or [None] * len(parts)))
 
 
 def set_fields(params: Any, options: Dict[str, Any], keep: List[Any]) -> None:

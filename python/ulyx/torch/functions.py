@@ -185,10 +185,10 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
     if sinks is None and alibi_slopes is None:
         out = _attention.Attention.apply(call, q, k, v)
     else:
+        heads = q.shape[2]
         out = _attention.Attention.apply(
-            call, q, k, v,
-            _per_head(sinks, "sinks", call.spec.kind.heads, q.dtype),
-            _per_head(alibi_slopes, "alibi_slopes", call.spec.kind.heads, q.dtype))
+            call, q, k, v, _per_head(sinks, "sinks", heads, q.dtype),
+            _per_head(alibi_slopes, "alibi_slopes", heads, q.dtype))
     return out if axes is None else out.transpose(*axes)
 
 

@@ -116,9 +116,10 @@ class Collator:
     def __init__(self, comm: Communicator,
                  inner: Optional[Callable[[Any], Batch]] = None):
         if inner is None:
-            from transformers import default_data_collator as inner
+            from transformers import default_data_collator
+            inner = default_data_collator
         self.nranks, self.rank = comm.nranks, comm.rank
-        self.inner = inner
+        self.inner: Callable[[Any], Batch] = inner
 
     def __call__(self, samples: Any) -> Batch:
         return self.shard(dict(self.inner(samples)))
