@@ -50,10 +50,10 @@ environment_of()
 
 version_of() # PYTHON NAME
 {
-    module=$2
-    [ "$2" != megatron ] || module=megatron.core
-    "$1" -W ignore -c "import $module as found; print(found.__version__)" \
-        2>/dev/null
+    distribution=$2
+    [ "$2" != megatron ] || distribution=megatron-core
+    "$1" -c "import importlib.metadata as found
+print(found.version('$distribution'))" 2>/dev/null
 }
 
 # count TEXT WORD: how many of a word pytest's last line has.
