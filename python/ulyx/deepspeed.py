@@ -8,7 +8,8 @@ after which the recipe as it stands, also accelerate's `sp_size`, attends and
 exchanges by ulyx: UlyssesSPAttentionHF.register_with_transformers,
 DistributedAttention.forward, and the all-to-all operator's kernel on the CPU. What
 DeepSpeed's path gets silently wrong (sliding windows and packed samples with sdpa)
-or refuses (heads that the ranks do not divide) is right. uninstall() takes it back.
+or refuses (heads that the ranks do not divide) is right, and gradients of Trainer's
+steps with sp_size have the scale of one process. uninstall() takes it back.
 """
 import weakref
 from typing import Any, Callable, Dict, Optional, Tuple
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from deepspeed.runtime.sequence_parallel import ulysses_sp
 from torch.utils.weak import WeakIdKeyDictionary
+from transformers import trainer
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -145,6 +147,32 @@ def _register(cls: Any, model_name_or_path: Any, core_attn_implementation: str,
     return mpu
 
 
+# ---- the scale of Trainer's gradients ----------------------------------------
+
+def _averages(engine: Any) -> bool:
+    """Whether DeepSpeed divides the sum of all ranks' gradients by their number:
+    with a sequence_parallel_size P it divides by P less, except where ZeRO-3
+    scatters what it reduces, as it does by default."""
+    return bool(engine.zero_optimization_stage() == 3 and
+                engine.zero_reduce_scatter())
+
+
+def _loss_of(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Trainer's loss of a sequence, in whose gradients each rank has P times its
+    share, for it is gathered from the P ranks and each of them goes back from
+    all of it. Where DeepSpeed does not take that P out, this does; the value
+    is the same."""
+    def computed(accelerator: Any, model: Any, inputs: Any,
+                 return_outputs: bool, pc: Any) -> Any:
+        found = compute(accelerator, model, inputs, return_outputs, pc)
+        loss, *outputs = found if return_outputs else (found,)
+        if not _averages(accelerator.deepspeed_engine_wrapped.engine):
+            value = loss.detach()
+            loss = value + (loss - value) / pc.sp_size
+        return (loss, *outputs) if return_outputs else loss
+    return computed
+
+
 # ---- DistributedAttention, the exchange alone -------------------------------
 
 def _forward(self: Any, query: torch.Tensor, key: torch.Tensor,
@@ -186,12 +214,20 @@ def _all_to_all(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
 
 # ---- on and off -------------------------------------------------------------
 
-def install() -> None:
+def install(scale: bool = True) -> None:
     """DeepSpeed's sequence parallelism goes by ulyx in this process, from its
     next call on. Not collective; every rank calls it, before the recipe.
-    Again: nothing happens."""
+    Again: nothing happens.
+
+    scale: gradients of transformers' Trainer with accelerate's sp_size are those
+    of one process, which with ZeRO-1 and 2 are theirs divided by sp_size. False
+    leaves them: for runs whose learning rate or clipping go by theirs."""
     if "register" in _saved:
         return
+    if scale:
+        _saved["loss"] = getattr(trainer, "deepspeed_sp_compute_loss", None)
+        if _saved["loss"] is not None:  # a version that has sp_size
+            trainer.deepspeed_sp_compute_loss = _loss_of(_saved["loss"])
     head = ulysses_sp.UlyssesSPAttentionHF
     _saved["register"] = head.__dict__["register_with_transformers"]
     head.register_with_transformers = classmethod(_register)
@@ -220,6 +256,9 @@ def uninstall() -> None:
     head = ulysses_sp.UlyssesSPAttentionHF
     head.register_with_transformers = _saved.pop("register")
     layer.DistributedAttention.forward = _saved.pop("forward")
+    loss = _saved.pop("loss", None)
+    if loss is not None:
+        trainer.deepspeed_sp_compute_loss = loss
     for name in [name for name in _saved if name.startswith("core ")]:
         core, mask = _saved.pop(name)
         ALL_ATTENTION_FUNCTIONS[name[len("core "):]] = core

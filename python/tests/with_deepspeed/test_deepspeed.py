@@ -40,15 +40,33 @@ def test_where_deepspeed_is_silently_wrong(job):
     assert run(2, zero=2, ulyx=False, **job)["worst"] > 0.1
 
 
-def test_sp_size_of_accelerate_trains_as_one_process():
-    """Trainer with ParallelismConfig(sp_size=2), a model with a window: the
-    recipe leaves the core its masks there, for evaluation."""
-    said = first_of(2, os.path.join(HERE, "accelerated.py"),
-                    DS_ACCELERATOR="cpu")
+def accelerated(nranks=2, **job):
+    said = first_of(nranks, os.path.join(HERE, "accelerated.py"),
+                    json.dumps(job), DS_ACCELERATOR="cpu")
     found = json.loads(marked(said, "FOUND "))
     assert len(found["losses"]) == len(found["alone"]) == 4
-    assert found["samples"] > 1
+    assert found["samples"] > 1 and found["worst"] < 1e-5
+    return found
+
+
+@pytest.mark.parametrize("job", [
+    dict(zero=2, optimizer="SGD"), dict(zero=3, optimizer="SGD"),
+    dict(zero=1, optimizer="SGD", accumulate=2),
+    dict(zero=3, optimizer="SGD", scatter=False), dict(zero=2, optimizer="AdamW"),
+], ids=str)
+def test_sp_size_of_accelerate_trains_as_one_process(job):
+    """Trainer with ParallelismConfig(sp_size=2), a model with a window: the
+    recipe leaves the core its masks there, for evaluation. SGD sees the scale of
+    gradients in its losses, Adam does not."""
+    found = accelerated(kind="mistral", ulyx=True, **job)
+    assert abs(found["scale"] - 1) < 1e-6
     assert found["losses"] == pytest.approx(found["alone"], abs=1e-4)
+
+
+def test_sp_size_without_ulyx_has_gradients_of_another_scale():
+    """transformers' and DeepSpeed's own path, of a model without a window."""
+    found = accelerated(kind="llama", ulyx=False, zero=2, optimizer="SGD")
+    assert abs(found["scale"] - 2) < 1e-6
 
 
 def test_the_example_and_what_it_shows():

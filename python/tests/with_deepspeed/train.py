@@ -77,9 +77,7 @@ def main():
              for name, weight in engine.module.named_parameters()}
     if RANK == 0:
         # Apart from each other: a factor that all have, and the rest.
-        name = "lm_head.weight"
-        scale = float((wanted[name] * found[name]).sum() /
-                      (wanted[name] ** 2).sum())
+        scale = models.scale(found, wanted)
         worst = models.worst({n: g / scale for n, g in found.items()}, wanted)
         print("FOUND " + json.dumps(dict(scale=scale, worst=worst)), flush=True)
     torch.distributed.barrier()

@@ -83,6 +83,12 @@ def targets(labels):
     return int((labels[:, 1:] != -100).sum())
 
 
+def scale(found, wanted):
+    """The factor that all gradients have beside those that are wanted."""
+    name = "lm_head.weight"
+    return float((wanted[name] * found[name]).sum() / (wanted[name] ** 2).sum())
+
+
 def worst(found, wanted):
     """The largest relative L2 distance of two sets of gradients; those that
     are zero are measured against the largest."""

@@ -17,10 +17,10 @@ def loss_scale(reduction: str, nranks: int, sequence: int = 1) -> int:
     parallel ranks included. sequence: DeepSpeed's sequence_parallel_size, 1
     where it was given none.
 
-    reduction: "ddp", "fsdp", "fsdp2" and "zero3" average over all ranks.
-    "zero1" and "zero2" do so too, unless DeepSpeed was given a
-    sequence_parallel_size: then gradients are summed within a sequence. "sum"
-    adds (FSDP2 with set_gradient_divide_factor(1) and
+    reduction: "ddp", "fsdp", "fsdp2" and "zero3" (with reduce_scatter, which is
+    DeepSpeed's default) average over all ranks. "zero1" and "zero2" do so too,
+    unless DeepSpeed was given a sequence_parallel_size: then gradients are summed
+    within a sequence. "sum" adds (FSDP2 with set_gradient_divide_factor(1) and
     set_force_sum_reduction_for_comms(True)). Trainer multiplies by itself: there
     it is not needed. Raises InvalidArgumentError for another word, and where
     `sequence` does not divide nranks.
