@@ -15,6 +15,8 @@ made, on numbers, since its names have changed from version to version.
 
 Causal masks, windows, GQA, softmax_scale, attention sinks (softmax_type) and packed
 sequences ("thd") are known; dropout, other masks and biases are refused by name.
+Megatron makes rotary embeddings on a GPU; for models on the CPU there is
+rotary_on_the_host().
 """
 import contextlib
 import copy
@@ -33,7 +35,8 @@ from .communicator import Communicator
 from .errors import InternalError, InvalidArgumentError, UnsupportedError
 from .torch._groups import Groups
 
-__all__ = ["CoreAttention", "close", "self_check", "spec"]
+__all__ = ["CoreAttention", "RotaryOnTheHost", "close", "rotary_on_the_host",
+           "self_check", "spec"]
 
 _communicator = Groups()
 _checked: Set[Tuple[Any, ...]] = set()
@@ -185,6 +188,49 @@ class CoreAttention(MegatronModule):  # type: ignore[misc]
                              (query, key, value)), documents=ends,
                            rows=int(ends[-1]), **options)
         return out.squeeze(0).flatten(1)
+
+
+# ---- rotary embeddings -------------------------------------------------------
+
+class RotaryOnTheHost(torch.nn.Module):
+    """What takes the place of a model's RotaryEmbedding: the same angles of the
+    same tokens, on the CPU, where Megatron's own asks for a GPU."""
+
+    def __init__(self, given: Any) -> None:
+        super().__init__()
+        self.given = given
+
+    def get_rotary_seq_len(self, *arguments: Any, **options: Any) -> int:
+        """As Megatron's own: the tokens of all ranks together."""
+        return int(self.given.get_rotary_seq_len(*arguments, **options))
+
+    def forward(self, max_seq_len: int, offset: int = 0,
+                packed_seq: bool = False, cp_group: Any = None) -> torch.Tensor:
+        """The angles [s, 1, 1, dim] of this rank's two chunks of max_seq_len
+        tokens; of all tokens where sequences are packed, for those are cut
+        later, each by itself."""
+        angles = self.given.get_freqs_non_repeated(max_seq_len, offset)
+        angles = angles.repeat_interleave(2, -1) \
+            if self.given.rotary_interleaved else torch.cat([angles] * 2, -1)
+        group = self.given.cp_group if cp_group is None else cp_group
+        if group is not None and group.size() > 1 and not packed_seq:
+            chunks, rank = angles.chunk(2 * group.size()), group.rank()
+            angles = torch.cat([chunks[rank], chunks[-1 - rank]])
+        return angles[:, None, None]
+
+
+def rotary_on_the_host(model: Any) -> Any:
+    """Lets a GPTModel with position_embedding_type "rope" run on the CPU, and
+    returns it; a model without rotary embeddings is left as it is. Local.
+    Raises UnsupportedError for other kinds of them ("yarn", "mrope")."""
+    kind = getattr(model, "position_embedding_type", None)
+    given = getattr(model, "rotary_pos_emb", None)
+    if given is None or isinstance(given, RotaryOnTheHost):
+        return model
+    if kind != "rope":
+        _refuse(f"position_embedding_type {kind!r} on the CPU; there is 'rope'")
+    model.rotary_pos_emb = RotaryOnTheHost(given)
+    return model
 
 
 # ---- the numeric self-check --------------------------------------------------

@@ -20,7 +20,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 @pytest.mark.parametrize("nranks, job", [
     (2, dict(groups=2)), (2, dict(heads=3, window=[5, 0])),
     (2, dict(groups=1, softmax="learnable")), (2, dict(packed=[8, 16])),
-    (3, dict(heads=5, groups=1))], ids=str)
+    (3, dict(heads=5, groups=1)), (2, dict(rope=1.0)),
+    (2, dict(rope=1.0, packed=[8, 16])),
+    (3, dict(rope=0.5, interleaved=True, groups=2))], ids=str)
 def test_a_model_is_that_of_one_process(nranks, job):
     found = json.loads(marked(first_of(
         nranks, os.path.join(HERE, "train.py"), json.dumps(job)), "FOUND "))
@@ -78,6 +80,14 @@ def test_what_is_not_known_is_refused_by_name():
     for call, text in cases:
         with pytest.raises(ulyx.UnsupportedError, match=text):
             call()
+
+
+def test_rotary_embeddings_of_other_kinds_are_refused():
+    model = torch.nn.Module()
+    assert ulyx.megatron.rotary_on_the_host(model) is model
+    model.position_embedding_type, model.rotary_pos_emb = "yarn", object()
+    with pytest.raises(ulyx.UnsupportedError, match="'yarn' on the CPU"):
+        ulyx.megatron.rotary_on_the_host(model)
 
 
 def test_a_spec_has_it_everywhere():

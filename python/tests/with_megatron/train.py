@@ -32,15 +32,17 @@ def model_of(job, ranks, spec):
         num_layers=2, hidden_size=8 * heads, num_attention_heads=heads,
         num_query_groups=job.get("groups", heads), kv_channels=8,
         ffn_hidden_size=64, use_cpu_initialization=True,
+        rotary_interleaved=job.get("interleaved", False),
         attention_dropout=0.0, hidden_dropout=0.0, add_bias_linear=False,
         masked_softmax_fusion=False, bias_dropout_fusion=False,
         gradient_accumulation_fusion=False, context_parallel_size=ranks,
         softmax_type=job.get("softmax", "vanilla"),
         window_size=tuple(window) if window else None,
         params_dtype=torch.float32)
-    # Rotary embeddings of a context parallel rank are made on a GPU.
     model = GPTModel(config, spec, VOCAB, ROWS, parallel_output=True,
-                     position_embedding_type="learned_absolute")
+                     position_embedding_type="rope" if "rope" in job
+                     else "learned_absolute", rotary_base=100,
+                     rotary_percent=job.get("rope", 1.0))
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if name.endswith("softmax_offset"):
@@ -114,7 +116,8 @@ def main():
     labels = torch.randint(0, VOCAB, (2, ROWS))
     positions = torch.arange(ROWS).expand(2, -1)
     local = get_gpt_layer_local_spec()
-    model = model_of(job, RANKS, ulyx.megatron.spec(local))
+    model = ulyx.megatron.rotary_on_the_host(
+        model_of(job, RANKS, ulyx.megatron.spec(local)))
     loss = sharded_loss(model, job.get("packed"), ids, labels, positions)
     loss.backward()
     total = loss.detach().clone()
