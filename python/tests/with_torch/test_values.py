@@ -82,9 +82,9 @@ def test_documents_of_several_items():
 
 @pytest.mark.parametrize("dtype, bound", [
     (torch.float32, 1e-6), (torch.bfloat16, 1e-2), (torch.float16, 2e-3)])
-@pytest.mark.parametrize("lie", ["bhsd", "fused"])
-def test_smaller_types(dtype, bound, lie):
-    compare(2, whole(2, 37, 4, 2, 16, dtype), bound, lie=lie, causal=True,
+@pytest.mark.parametrize("nranks, lie", [(2, "bhsd"), (3, "bshd"), (4, "fused")])
+def test_smaller_types(dtype, bound, nranks, lie):
+    compare(nranks, whole(2, 37, 4, 2, 16, dtype), bound, lie=lie, causal=True,
             sinks=torch.randn(4))
 
 

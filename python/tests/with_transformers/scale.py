@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of test_scale.py: gradients of a tiny Qwen3 whose sequence the ranks share,
-under DDP and FSDP2, by the rule that loss_scale() is told, against one process."""
+under DDP and FSDP2, by the rule that loss_scale() is told, against one process; and
+how far the gradients of one process are from themselves when its loss has the same
+factor."""
 import json
 import os
 
@@ -35,22 +37,31 @@ def summed(model):
     return model
 
 
+COUNT = models.targets(BATCH["labels"])
+
+
+def alone(factor):
+    """Gradients of one process whose loss has a factor, which is taken out of
+    them."""
+    model = models.make("qwen3")
+    (models.loss_of(model, BATCH, COUNT) * factor).backward()
+    return {name: grad / factor for name, grad in models.gradients(model).items()}
+
+
 def distance(comm, wrap, reduction, checkpoint):
     """The worst gradient's, nothing taken out of it."""
     model = models.make("qwen3")
-    wanted = models.twin(model)
-    count = models.targets(BATCH["labels"])
-    models.loss_of(wanted, BATCH, count).backward()
+    wanted = alone(ut.loss_scale(reduction, RANKS))
     ut.attach(model, comm)
     if checkpoint:
         model.gradient_checkpointing_enable()
     wrapped = wrap(model)
     local = ut.Collator(comm).shard(BATCH)
-    loss = models.loss_of(wrapped, local, count)
+    loss = models.loss_of(wrapped, local, COUNT)
     (loss * ut.loss_scale(reduction, RANKS)).backward()
     found = {name: getattr(weight.grad, "full_tensor", lambda g=weight.grad: g)()
              for name, weight in model.named_parameters()}
-    return models.worst(found, models.gradients(wanted))
+    return models.worst(found, wanted)
 
 
 def main():
@@ -63,7 +74,9 @@ def main():
                                      (summed, "sum"))
              for checkpoint in (False, True)}
     if comm.rank == 0:
-        print("FOUND " + json.dumps(found), flush=True)
+        print("FOUND " + json.dumps({
+            "distances": found, "rounding": models.worst(alone(RANKS), alone(1)),
+        }), flush=True)
     comm.barrier()
     comm.close()
     dist.destroy_process_group()

@@ -15,25 +15,42 @@ def alone(model, whole, documents=None):
     count = models.targets(whole["labels"])
     given = dict(whole)
     if documents is not None:
-        given["position_ids"], given["attention_mask"] = packed_mask(
-            whole["input_ids"], documents, model.dtype)
+        given["position_ids"] = positions_of(documents)
+        given["attention_mask"] = packed_masks(model, documents)
     loss = models.loss_of(model, given, count)
     loss.backward()
     return float(loss.detach()), models.gradients(model)
 
 
-def packed_mask(ids, documents, dtype):
-    """Positions that start over, and what each token sees, [1, 1, S, S]."""
-    rows = ids.shape[1]
-    number = torch.bucketize(torch.arange(rows), torch.tensor(documents[1:]),
-                             right=True)
-    begins = torch.tensor(documents)[number]
-    positions = (torch.arange(rows) - begins)[None]
-    seen = (number[:, None] == number[None]) & \
-        (torch.arange(rows)[None] <= torch.arange(rows)[:, None])
-    mask = torch.zeros(rows, rows, dtype=dtype).masked_fill(
+def positions_of(documents):
+    """Positions that start over, [1, S]."""
+    return torch.cat([torch.arange(end - begin) for begin, end in
+                      zip(documents, documents[1:])])[None]
+
+
+def packed_masks(model, documents):
+    """What each token sees, [1, 1, S, S]; of each type of layer where the model
+    has several, for then transformers takes a dict."""
+    config = model.config
+    window = getattr(config, "sliding_window", None)
+    types = getattr(config, "layer_types", None)
+    if types is None:
+        return packed_mask(documents, model.dtype, window)
+    return {kind: packed_mask(
+        documents, model.dtype, window if kind == "sliding_attention" else None)
+        for kind in set(types)}
+
+
+def packed_mask(documents, dtype, window):
+    at = torch.arange(documents[-1])
+    number = torch.bucketize(at, torch.tensor(documents[1:]), right=True)
+    distance = at[:, None] - at[None]
+    seen = (number[:, None] == number[None]) & (distance >= 0)
+    if window is not None:
+        seen &= distance < window
+    mask = torch.zeros(seen.shape, dtype=dtype).masked_fill(
         ~seen, torch.finfo(dtype).min)
-    return positions, mask[None, None]
+    return mask[None, None]
 
 
 def sharded(model, whole, nranks, count):
@@ -54,7 +71,7 @@ def bounds(kind):
     return (1e-6, 1e-6) if kind == "gemma3" else (1e-12, 1e-12)
 
 
-@pytest.mark.parametrize("nranks", [2, 3])
+@pytest.mark.parametrize("nranks", [2, 3, 4])
 @pytest.mark.parametrize("kind", list(models.KINDS))
 def test_loss_and_gradients_are_those_of_one_process(kind, nranks):
     model, whole = models.make(kind), models.batch(2, 37)
@@ -66,20 +83,28 @@ def test_loss_and_gradients_are_those_of_one_process(kind, nranks):
     assert models.worst(found[1], wanted[1]) <= bound
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "llama-5-1"])
-@pytest.mark.parametrize("nranks", [2, 4])
-@pytest.mark.parametrize("say", ["cu_seq_lens", "positions"])
-def test_packed_documents_do_not_see_each_other(kind, nranks, say):
-    documents = [0, 13, 14, 40, 61]
-    model, whole = models.make(kind), models.batch(1, 61)
-    wanted = alone(models.twin(model), whole, documents)
-    positions, _ = packed_mask(whole["input_ids"], documents, model.dtype)
-    packed = dict(whole, position_ids=positions)
+DOCUMENTS = [0, 13, 14, 40, 61]
+
+
+def packed(whole, say="cu_seq_lens"):
+    """The batch, and its documents by the one or the other of its fields."""
+    made = dict(whole, position_ids=positions_of(DOCUMENTS))
     if say == "cu_seq_lens":
-        packed["cu_seq_lens_q"] = torch.tensor(documents, dtype=torch.int32)
-    found = sharded(model, packed, nranks, models.targets(whole["labels"]))
-    assert abs(found[0] - wanted[0]) <= 1e-12 * abs(wanted[0])
-    assert models.worst(found[1], wanted[1]) <= 1e-12
+        made["cu_seq_lens_q"] = torch.tensor(DOCUMENTS, dtype=torch.int32)
+    return made
+
+
+@pytest.mark.parametrize("nranks", [2, 3, 4])
+@pytest.mark.parametrize("kind", list(models.KINDS))
+def test_packed_documents_do_not_see_each_other(kind, nranks):
+    model, whole = models.make(kind), models.batch(1, DOCUMENTS[-1])
+    wanted = alone(models.twin(model), whole, DOCUMENTS)
+    say = ["positions", "cu_seq_lens"][nranks % 2]
+    found = sharded(model, packed(whole, say), nranks,
+                    models.targets(whole["labels"]))
+    loss_bound, bound = bounds(kind)
+    assert abs(found[0] - wanted[0]) <= loss_bound * abs(wanted[0])
+    assert models.worst(found[1], wanted[1]) <= bound
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -114,14 +139,20 @@ def test_there_may_be_more_ranks_than_tokens(rows):
         assert models.worst(found[1], models.gradients(wanted)) <= 1e-12
 
 
-def test_float32_is_as_near_as_one_process():
-    exact, single = models.make("llama"), models.make("llama", torch.float32)
+@pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["plain", "packed"])
+@pytest.mark.parametrize("kind", list(models.KINDS))
+def test_float32_is_as_near_as_one_process(kind, documents):
+    """To the gradients of float64, at most twice as far as one process is."""
+    exact, single = models.make(kind), models.make(kind, torch.float32)
     single.load_state_dict(exact.state_dict())
-    whole = models.batch(2, 37)
-    wanted = alone(models.twin(exact), whole)[1]
-    own = models.worst(alone(models.twin(single), whole)[1], wanted)
-    found = sharded(single, whole, 2, models.targets(whole["labels"]))[1]
-    assert models.worst(found, wanted) <= 2 * own
+    whole = models.batch(1, 61) if documents else models.batch(2, 37)
+    wanted = alone(models.twin(exact), whole, documents)[1]
+    own = models.worst(alone(models.twin(single), whole, documents)[1], wanted)
+    given = packed(whole) if documents else whole
+    for nranks in (2, 3, 4):
+        found = sharded(single, given, nranks,
+                        models.targets(whole["labels"]))[1]
+        assert models.worst(found, wanted) <= 2 * own
 
 
 def test_checkpointed_layers_repeat_the_bits():
