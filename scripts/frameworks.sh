@@ -48,6 +48,21 @@ environment_of()
     echo "$folder/bin/python"
 }
 
+# prepare NAME PYTHON: what would take a test's first ranks minutes. DeepSpeed
+# compiles a part for CPUs at its first use; a rank that is killed meanwhile
+# leaves a lock behind, for which all later ones would wait.
+prepare()
+{
+    [ "$1" = deepspeed ] || return 0
+    export TORCH_EXTENSIONS_DIR="$PWD/$kept/extensions"
+    find "$TORCH_EXTENSIONS_DIR" -name lock -exec rm -f {} + 2>/dev/null || true
+    DS_ACCELERATOR=cpu "$2" -c "from deepspeed.comm.torch import build_shm_op
+build_shm_op()" >"$kept/deepspeed.build.log" 2>&1 || {
+        cat "$kept/deepspeed.build.log" >&2
+        return 1
+    }
+}
+
 version_of() # PYTHON NAME
 {
     distribution=$2
@@ -76,7 +91,8 @@ run() # NAME [PYTEST OPTIONS...]
     shift
     rm -f "$kept/$name"
     if ! python=$(environment_of "$name") ||
-        ! version=$(version_of "$python" "$name"); then
+        ! version=$(version_of "$python" "$name") ||
+        ! prepare "$name" "$python"; then
         echo "$name $(pins_of "$name") could not be installed, 1 failed" \
             >"$kept/$name"
         return
