@@ -44,6 +44,21 @@ def attention_kernels(memory: str = "host") -> List[str]:
             if name is not None]
 
 
+class Moved:
+    """Strides of a call's tensors which are not those of creation: by the name
+    of a tensor, (batch, row, head) in bytes of each part, three zeros for dense.
+    One that comes again costs nothing."""
+
+    def __init__(self, strides: Dict[str, Any]) -> None:
+        self.fields: Dict[str, Any] = {}
+        for name, parts in strides.items():
+            flat = [stride for part in parts for stride in part]
+            self.fields[name + "_strides"] = (ctypes.c_int64 * len(flat))(*flat)
+
+
+NOT_MOVED = Moved({})
+
+
 class HeadGroupPlan(PlanQueries):
     """The plan of a head group, for queries: rows, heads, positions."""
 
@@ -282,7 +297,7 @@ class DistAttention(Owned):
             sinks=sinks.address if sinks else None,
             alibi_slopes=slopes.address if slopes else None,
             documents=arrays.Docs.of(documents),
-            documents_k=arrays.Docs.of(documents_k), strides=moved or None)
+            documents_k=arrays.Docs.of(documents_k), strides=Moved(moved))
         del keep_q, keep_k, keep_v
         return self._alone(q, made), saved
 
@@ -326,7 +341,7 @@ class DistAttention(Owned):
             alibi_slopes=slopes.address if slopes else None,
             d_sink=share.address if share else None,
             documents=arrays.Docs.of(documents),
-            documents_k=arrays.Docs.of(documents_k), strides=moved or None)
+            documents_k=arrays.Docs.of(documents_k), strides=Moved(moved))
         return (self._alone(dout, dq), self._alone(dout, dk),
                 self._alone(dout, dv))
 
@@ -337,11 +352,9 @@ class DistAttention(Owned):
                           lse: Any = None, stream: Any = None,
                           documents: Optional[arrays.Docs] = None,
                           documents_k: Optional[arrays.Docs] = None,
-                          strides: Optional[Dict[str, Any]] = None) -> None:
+                          strides: Moved = NOT_MOVED) -> None:
         """forward() on sequences of bare addresses, which only the library
-        checks. strides: by the name of a tensor, (batch, row, head) in bytes of
-        each part, three zeros for dense; a tensor that is not named lies as at
-        creation."""
+        checks. strides: of tensors that do not lie as at creation."""
         handle = self.handle
         if not self._lock.acquire(False):
             self._refuse_second()
@@ -358,7 +371,7 @@ class DistAttention(Owned):
             call.saved, call.saved_bytes = saved, saved_bytes
             call.docs_q = None if documents is None else documents.pointer
             call.docs_k = None if documents_k is None else documents_k.pointer
-            if strides is not None or slots.moved[0]:
+            if strides is not slots.moved[0]:
                 slots.move(0, strides)
             status = waiting(self._parent, lib.ulyx_dist_attention_forward,
                              handle, slots.forward_at, stream)
@@ -376,7 +389,7 @@ class DistAttention(Owned):
                            d_sink: Optional[int] = None, stream: Any = None,
                            documents: Optional[arrays.Docs] = None,
                            documents_k: Optional[arrays.Docs] = None,
-                           strides: Optional[Dict[str, Any]] = None) -> None:
+                           strides: Moved = NOT_MOVED) -> None:
         """backward() on sequences of bare addresses, which only the library
         checks; q, k and v may be None together. strides: as forward's."""
         handle = self.handle
@@ -399,7 +412,7 @@ class DistAttention(Owned):
             call.saved, call.saved_bytes = saved, saved_bytes
             call.docs_q = None if documents is None else documents.pointer
             call.docs_k = None if documents_k is None else documents_k.pointer
-            if strides is not None or slots.moved[1]:
+            if strides is not slots.moved[1]:
                 slots.move(1, strides)
             status = waiting(self._parent, lib.ulyx_dist_attention_backward,
                              handle, slots.backward_at, stream)
@@ -425,17 +438,13 @@ class _Call:
                 setattr(call, name, ctypes.addressof(getattr(self, name)))
         self.forward_at = ctypes.addressof(self.forward)
         self.backward_at = ctypes.addressof(self.backward)
-        self.moved: List[Dict[str, Any]] = [{}, {}]  # fields that hold strides
+        self.moved = [NOT_MOVED, NOT_MOVED]  # what the structs hold
 
-    def move(self, backward: int, strides: Optional[Dict[str, Any]]) -> None:
+    def move(self, backward: int, strides: Moved) -> None:
         """Strides of the next call, in place of those of the last one."""
         call = self.backward if backward else self.forward
-        for field in self.moved[backward]:
+        for field in self.moved[backward].fields:
             setattr(call, field, None)
-        moved = {}
-        for name, parts in (strides or {}).items():
-            flat = [stride for part in parts for stride in part]
-            moved[name + "_strides"] = (ctypes.c_int64 * len(flat))(*flat)
-        for field, held in moved.items():
+        self.moved[backward] = strides
+        for field, held in self.moved[backward].fields.items():
             setattr(call, field, ctypes.addressof(held))
-        self.moved[backward] = moved

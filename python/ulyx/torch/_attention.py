@@ -5,13 +5,14 @@ In eager mode it is the autograd.Function below; in compiled code an operator of
 torch.library (_operators.py), for a Function that dynamo looks into there would
 lose its gradients. Both run `forward` and `backward`.
 """
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (Any, Callable, Dict, List, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 import torch
 
 from ..arrays import Docs
 from ..communicator import Communicator
-from ..dist_attention import DistAttention
+from ..dist_attention import NOT_MOVED, DistAttention, Moved
 from ..errors import InvalidArgumentError, UlyxError
 from ..plan import Part
 from . import _tensors
@@ -48,8 +49,17 @@ class Call(NamedTuple):
     spec: Spec
     docs: Optional[Docs]
     docs_k: Optional[Docs]
-    layouts: Tuple[Optional[_tensors.Strides], ...]  # of q, k, v
+    layouts: Tuple[Optional[_tensors.Strides], ...]  # of q, k, v, [b, s, h, d]
     local: Tuple[int, int]  # rows of q and of k here
+    axes: _tensors.Axes = None  # which all tensors of the call have swapped
+
+
+class New(NamedTuple):
+    """Makes the tensors that calls with swapped axes return."""
+
+    out: Callable[[], torch.Tensor]
+    grads: Tuple[Callable[[], torch.Tensor], ...]  # of q, k, v
+    dense: _tensors.Strides  # of out
 
 
 class Entry:
@@ -108,13 +118,65 @@ class Entry:
             usual if layout is None else
             (usual[0], *layout[1:]) if self.moving else layout
             for layout, usual in zip(self.given, dense))
-        self.out_dense = (*_tensors.dense_strides(out_shape), 1)
-        self.new_out = _tensors.maker(
-            self.comm, out_shape, self.out_dense[:3], self.dtype)
+        self.shapes = (out_shape, *shapes)
         self.new_saved = _tensors.block_maker(self.comm, self.dist.saved_bytes)
-        self.new_grads = [
-            _tensors.maker(self.comm, shape, layout, self.dtype)
-            for shape, layout in zip(shapes, self.layouts)]
+        self.new: Dict[_tensors.Axes, New] = {}
+        self.moves: Dict[Any, Moved] = {}  # of calls that lie otherwise
+
+    def new_of(self, axes: _tensors.Axes) -> New:
+        """Made once for the rows that there are."""
+        found = self.new.get(axes)
+        if found is None:
+            dense = _tensors.dense_strides(self.shapes[0])
+            out, *grads = (
+                _tensors.maker(self.comm, shape, layout, self.dtype, axes)
+                for shape, layout in zip(self.shapes, (dense, *self.layouts)))
+            found = self.new[axes] = New(
+                out, tuple(grads), _tensors.swapped((*dense, 1), axes))
+        return found
+
+    def inputs(self, call: Call, qkv: Sequence[torch.Tensor]
+               ) -> Tuple[Sequence[torch.Tensor], Moved]:
+        """q, k, v of a call that do not lie as this object's, and how they lie.
+        What the library cannot take is copied."""
+        moved = self.moves.get(call.layouts)
+        if moved is not None:
+            return qkv, moved
+        strides: Dict[str, Any] = {}
+        qkv = [_tensors.told(name, _tensors.bshd(tensor, call.axes), layout,
+                             usual, self.comm, strides)
+               for name, tensor, layout, usual in
+               zip("qkv", qkv, call.layouts, self.layouts)]
+        moved = Moved(strides)
+        if None not in call.layouts:
+            self.remember(call.layouts, moved)
+        return qkv, moved
+
+    def outputs(self, axes: _tensors.Axes, dout: torch.Tensor,
+                out: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor, Moved]:
+        """dout, and out as hooks may have given it back, where they are not
+        dense; as inputs()."""
+        key = axes, dout.stride(), out.stride()
+        moved = self.moves.get(key)
+        if moved is not None:
+            return dout, out, moved
+        strides: Dict[str, Any] = {}
+        dense = _tensors.dense_strides(self.shapes[0])
+        whole = [_tensors.bshd(tensor, axes) for tensor in (dout, out)]
+        layouts = [_tensors.layout_of(tensor) for tensor in whole]
+        dout, out = (
+            _tensors.told(name, tensor, layout, dense, self.comm, strides)
+            for name, tensor, layout in zip(("dout", "out"), whole, layouts))
+        moved = Moved(strides)
+        if None not in layouts:
+            self.remember(key, moved)
+        return dout, out, moved
+
+    def remember(self, key: Any, moved: Moved) -> None:
+        """Of this rank alone, so it may be forgotten at any time."""
+        if len(self.moves) >= 256:
+            self.moves.clear()
+        self.moves[key] = moved
 
     def follow(self, call: Call) -> Tuple[Optional[Docs], Optional[Docs]]:
         """Rows and documents are the call's. Returns the documents that the
@@ -173,7 +235,8 @@ def entry_of(call: Call, qkv: Sequence[torch.Tensor]) -> Entry:
     """The attention of a call, made where there is none."""
     def make(capacity: Capacity) -> Entry:
         return Entry(call, capacity, [
-            layout or _tensors.dense_strides(tuple(t.shape))
+            layout or _tensors.dense_strides(
+                _tensors.swapped(tuple(t.shape), call.axes))
             for layout, t in zip(call.layouts, qkv)])
     return call.cache.find(call.spec, make)  # type: ignore[no-any-return]
 
@@ -182,12 +245,13 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             sinks: Optional[torch.Tensor] = None,
             slopes: Optional[torch.Tensor] = None, *, room: int = 0
             ) -> Tuple[torch.Tensor, torch.Tensor, Entry]:
-    """(out, saved, entry) of [b, s, h, d] tensors. room: bytes of saved, where
-    the caller has promised how many they are."""
+    """(out, saved, entry) of [b, s, h, d] tensors, or with the axes swapped
+    that the call says. room: bytes of saved, where the caller has promised how
+    many they are."""
     comm, cache = call.comm, call.cache
     cache.enter()
     try:
-        moved: Optional[Dict[str, Any]] = None
+        moved = NOT_MOVED
         last, entry = cache.last
         if last is not call.spec:
             entry = entry_of(call, (q, k, v))
@@ -199,13 +263,10 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             if call.local != entry.local:
                 entry.check_rows(call.local)
             if call.layouts != entry.layouts:
-                moved = {}
-                q, k, v = (
-                    _tensors.told(*each, comm, moved) for each in
-                    zip("qkv", (q, k, v), call.layouts, entry.layouts))
+                (q, k, v), moved = entry.inputs(call, (q, k, v))
             saved = _tensors.promised(comm, room, dist.saved_bytes) if room \
                 else entry.new_saved()
-            out = entry.new_out()
+            out = entry.new_of(call.axes).out()
             workspace = cache.workspace(dist.workspace_bytes)
         except Exception:
             entry.refuse(False)
@@ -233,21 +294,16 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
     comm, cache = call.comm, call.cache
     cache.enter()
     try:
-        moved: Optional[Dict[str, Any]] = None
+        moved = NOT_MOVED
         dist, docs, docs_k = entry.dist, None, None
         try:
             if entry.docs is not call.docs or entry.docs_k is not call.docs_k \
                     or entry.lengths is not call.spec.lengths:
                 docs, docs_k = entry.follow(call)
-            new_q, new_k, new_v = entry.new_grads
+            _, (new_q, new_k, new_v), dense = entry.new_of(call.axes)
             dq, dk, dv = new_q(), new_k(), new_v()
-            dense = entry.out_dense
             if dout.stride() != dense or out.stride() != dense:
-                moved = {}  # out, too: as hooks may give it back
-                dout, out = (
-                    _tensors.told(name, tensor, _tensors.layout_of(tensor),
-                                  dense[:3], comm, moved)
-                    for name, tensor in (("dout", dout), ("out", out)))
+                dout, out, moved = entry.outputs(call.axes, dout, out)
             if saved.data_ptr() != saved_at:
                 saved = _tensors.in_place(comm, saved)
             d_sinks = None if sinks is None else torch.empty_like(sinks)

@@ -81,12 +81,25 @@ def of_any_rows(layout: Strides, batch: int) -> bool:
     return batch == 1 and layout[2] < layout[1]
 
 
+Axes = Optional[Tuple[int, int]]  # that a tensor has swapped; None: [b, s, h, d]
+
+
+def swapped(values: Tuple[int, ...], axes: Axes) -> Tuple[int, ...]:
+    """Extents or strides of [b, s, h, d] as a tensor with swapped axes has
+    them."""
+    if axes is None:
+        return values
+    order = list(values)
+    order[axes[0]], order[axes[1]] = values[axes[1]], values[axes[0]]
+    return tuple(order)
+
+
 def maker(comm: Communicator, shape: Shape, strides: Strides,
-          dtype: torch.dtype) -> Callable[[], torch.Tensor]:
-    """Makes new tensors of this shape, in memory that all ranks reach where
-    they are not small."""
-    whole = (*strides, 1)
+          dtype: torch.dtype, axes: Axes = None) -> Callable[[], torch.Tensor]:
+    """Makes new tensors of this shape [b, s, h, d], with axes swapped, in memory
+    that all ranks reach where they are not small."""
     count = span(shape, strides)
+    whole, shape = swapped((*strides, 1), axes), swapped(shape, axes)
     size = count * dtype.itemsize
     if size < WINDOW_BYTES:
         # torch.empty() takes half as long again.
@@ -131,6 +144,11 @@ def block_maker(comm: Communicator, size: int) -> Callable[[], torch.Tensor]:
 def in_bytes(strides: Strides, dtype: torch.dtype) -> Tuple[int, ...]:
     """As the library takes them."""
     return tuple(dtype.itemsize * stride for stride in strides)
+
+
+def bshd(tensor: torch.Tensor, axes: Axes) -> torch.Tensor:
+    """A tensor with swapped axes as [b, s, h, d]."""
+    return tensor if axes is None else tensor.transpose(*axes)
 
 
 def told(name: Any, tensor: torch.Tensor, layout: Optional[Strides],

@@ -88,18 +88,14 @@ def _is_traced(tensor: torch.Tensor) -> bool:
         type(tensor) not in _PLAIN
 
 
-class Known(NamedTuple):
-    """What the shapes and options of a call decide, once for all its likes."""
-
-    axes: Optional[Tuple[int, int]]
-    call: _attention.Call  # without documents
-
-
 def _decide(qkv: Tuple[torch.Tensor, ...], comm: Communicator, layout: str,
             rows: Optional[int], kv_rows: Optional[int], causal: bool,
             window: Optional[Window], align: str, scale: Optional[float],
             softcap: Optional[float], order: str,
-            splits: Optional[Tuple[int, ...]], max_docs: int) -> Known:
+            splits: Optional[Tuple[int, ...]], max_docs: int
+            ) -> _attention.Call:
+    """What the shapes and options of a call decide, once for all its likes:
+    without documents."""
     axes = axes_of(layout)
     shapes = [shape_of(tensor, name) for tensor, name in zip(qkv, "qkv")]
     if axes is not None:
@@ -117,9 +113,9 @@ def _decide(qkv: Tuple[torch.Tensor, ...], comm: Communicator, layout: str,
         splits is not None, kv_rows is not None, max_docs)
     whole = global_rows(rows, splits, q[1], comm.nranks)
     lengths = Lengths((whole,) if kv_rows is None else (whole, kv_rows), splits)
-    return Known(axes, _attention.Call(
+    return _attention.Call(
         comm, cache_of(comm), Spec(kind, lengths), None, None,
-        tuple(_tensors.layout_of(t) for t in qkv), (q[1], k[1])))
+        tuple(_tensors.layout_of(t) for t in qkv), (q[1], k[1]), axes)
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
@@ -173,23 +169,19 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
     asked = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
              q.dtype, q.is_cpu and k.is_cpu and v.is_cpu, layout, rows, kv_rows,
              causal, window, align, scale, softcap, order, splits, room)
-    known: Optional[Known] = cache.asked.get(asked)
-    if known is None:
-        known = _decide((q, k, v), comm, *asked[8:])
-        cache.remember(asked, known)
-    axes, call = known
-    if axes is not None:
-        q, k, v = (tensor.transpose(*axes) for tensor in (q, k, v))
+    call: Optional[_attention.Call] = cache.asked.get(asked)
+    if call is None:
+        call = _decide((q, k, v), comm, *asked[8:])
+        cache.remember(asked, call)
     if docs is not None or docs_k is not None:
         call = call._replace(docs=docs, docs_k=docs_k)
     if sinks is None and alibi_slopes is None:
-        out = _attention.Attention.apply(call, q, k, v)
-    else:
-        heads = q.shape[2]
-        out = _attention.Attention.apply(
-            call, q, k, v, _per_head(sinks, "sinks", heads, q.dtype),
-            _per_head(alibi_slopes, "alibi_slopes", heads, q.dtype))
-    return out if axes is None else out.transpose(*axes)
+        return _attention.Attention.apply(  # type: ignore[no-any-return]
+            call, q, k, v)
+    kind: Any = call.spec.kind
+    return _attention.Attention.apply(  # type: ignore[no-any-return]
+        call, q, k, v, _per_head(sinks, "sinks", kind.heads, q.dtype),
+        _per_head(alibi_slopes, "alibi_slopes", kind.heads, q.dtype))
 
 
 def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
