@@ -22,6 +22,8 @@ import transformers as hf
 from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import DeepSpeedSequenceParallelConfig
 from deepspeed.utils import safe_get_full_grad
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import ulyx.deepspeed
 
@@ -136,9 +138,13 @@ def alone(job, batches):
 def main():
     job = json.loads(sys.argv[1])
     torch.set_num_threads(1)
+    kept = ALL_ATTENTION_FUNCTIONS["sdpa"], ALL_MASK_ATTENTION_FUNCTIONS["sdpa"]
     if job["ulyx"]:
         ulyx.deepspeed.install()
     losses, batches, found = trained(job)
+    if not job["ulyx"]:  # the recipe has no end, and one process is compared with
+        ALL_ATTENTION_FUNCTIONS["sdpa"], ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] = \
+            kept
     if RANK == 0:
         wanted_losses, wanted = alone(job, batches)
         scale = models.scale(found, wanted)
