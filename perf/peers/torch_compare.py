@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ulyx.torch against what PyTorch has, on the CPU, in one run.
+"""ulyx.torch against what PyTorch and DeepSpeed have, on the CPU, in one run.
 
-torch_compare.py [--ranks P] [--rounds N]
+torch_compare.py [--ranks P] [--rounds N] [--only KIND]
 
-Three comparisons: a tiny layer, forward and backward on one process, against
-PyTorch's own scaled_dot_product_attention; the exchange of q, k and v against
-all_to_all_single of gloo with the permutes that it needs; a layer over P ranks,
-forward and backward, against that exchange around PyTorch's attention. Each
+Four comparisons: tiny, a tiny layer, forward and backward on one process, against
+PyTorch's own scaled_dot_product_attention; exchange, of q, k and v, against
+all_to_all_single of gloo with the permutes that it needs; layer, over P ranks,
+forward and backward, against that exchange around PyTorch's attention; step, a
+training step of a small Llama with DeepSpeed's ZeRO-2 and its recipe for
+sequences (ALST), against the same recipe after ulyx.deepspeed.install(). Each
 round runs both ways once, the slowest rank counts, and what is printed is the
 median of the rounds' ratios, beside a floor below which the command ends with 1
-and the goal. Needs the environment of scripts/python-env.sh and ULYX_LIBRARY or
-an installed package.
+and the goal. Both ways of a comparison have one clock: the CPU time of the calling
+thread in tiny, where nobody is waited for, and the time of day elsewhere. Needs
+the environment of scripts/python-env.sh and ULYX_LIBRARY or an installed package;
+step, where deepspeed is not installed, is left out.
 """
 import argparse
+import importlib.util
 import os
 import statistics
 import subprocess
@@ -23,10 +28,11 @@ import time
 
 # What is compared: least ratio that is accepted, and what is aimed at.
 FLOORS = {"tiny": (1 / 1.5, 1 / 1.2), "exchange": (1.5, 2.0),
-          "layer": (1.0, 1.3)}
+          "layer": (1.0, 1.3), "step": (1.1, 1.3)}
 # rows, query heads, KV heads, dim, type
 SHAPES = [(256, 8, 2, 64, "float32"), (4096, 8, 2, 64, "float32"),
           (256, 8, 2, 64, "bfloat16"), (4096, 8, 2, 64, "bfloat16")]
+STEP_ROWS = 1024, 4096
 
 
 def through_gloo(dist, torch, tensor, nranks, to_head):
@@ -46,6 +52,21 @@ def through_gloo(dist, torch, tensor, nranks, to_head):
     dist.all_to_all_single(there, packed)
     return there.permute(1, 2, 0, 3, 4).reshape(
         batch, whole // nranks, nranks * heads, dim)
+
+
+def processor():
+    """The CPU's name, which figures are given with."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            facts = dict(line.split(":", 1) for line in
+                         file.read().split("\n\n")[0].split("\n")
+                         if ":" in line)
+    except OSError:
+        return "unknown"
+    facts = {name.strip(): value.strip() for name, value in facts.items()}
+    return (f"{facts.get('model name', 'unknown')} (family "
+            f"{facts.get('cpu family', '?')}, model {facts.get('model', '?')}), "
+            f"{os.cpu_count()} cores")
 
 
 def gloo_function(dist, torch, nranks):
@@ -78,9 +99,7 @@ class Rank:
         self.comm = ulyx.Communicator.from_group(timeout=300)
 
     def ratios(self, theirs, ours, repeat, together=True):
-        """Their time over ours, of each round; the slowest rank's times. Of one
-        thread alone it is CPU time, which other jobs of the machine disturb
-        less."""
+        """Their time over ours, of each round; the slowest rank's times."""
         found = []
         clock = time.perf_counter if together else time.thread_time
         for number in range(self.rounds + 1):
@@ -132,46 +151,128 @@ class Rank:
         found = self.ratios(theirs, ours, 40, together=False)
         return self.report("tiny", "4 tokens, 2 heads of 8", found)
 
-    def several(self, shape):
-        import torch.nn.functional as F
-        torch, sp, comm = self.torch, self.sp, self.comm
+    def tensors(self, shape):
+        """(what they are called, q, k, v of this rank, repetitions)."""
         rows, heads, kv_heads, dim, dtype = shape
-        exchange = gloo_function(self.dist, torch, self.nranks)
-        q, k, v = (torch.randn(1, rows // self.nranks, n, dim)
-                   .to(getattr(torch, dtype)).requires_grad_()
-                   for n in (heads, kv_heads, kv_heads))
-        grad = torch.ones_like(q)
+        tensors = [self.torch.randn(1, rows // self.nranks, n, dim)
+                   .to(getattr(self.torch, dtype)).requires_grad_()
+                   for n in (heads, kv_heads, kv_heads)]
+        return (f"{rows} x {heads}/{kv_heads} x {dim} {dtype}", *tensors,
+                20 if rows <= 512 else 3)
 
-        def layer():
+    def exchange(self, shape):
+        what, q, k, v, many = self.tensors(shape)
+        exchange = gloo_function(self.dist, self.torch, self.nranks)
+
+        def theirs():
+            with self.torch.no_grad():
+                for tensor in (q, k, v):
+                    exchange(tensor, True)
+
+        def ours():
+            with self.torch.no_grad():
+                self.sp.reshuffle(q, k, v, comm=self.comm)
+        return self.report("exchange", what, self.ratios(theirs, ours, many))
+
+    def layer(self, shape):
+        import torch.nn.functional as F
+        what, q, k, v, many = self.tensors(shape)
+        exchange = gloo_function(self.dist, self.torch, self.nranks)
+        grad = self.torch.ones_like(q)
+
+        def theirs():
             there = [exchange(t, True).transpose(1, 2) for t in (q, k, v)]
             out = F.scaled_dot_product_attention(*there, is_causal=True,
                                                  enable_gqa=True)
             exchange(out.transpose(1, 2), False).backward(grad)
 
-        def moved():
-            with torch.no_grad():
-                for tensor in (q, k, v):
-                    exchange(tensor, True)
-
         def ours():
-            with torch.no_grad():
-                sp.reshuffle(q, k, v, comm=comm)
-        what = f"{rows} x {heads}/{kv_heads} x {dim} {dtype}"
-        many = 20 if rows <= 512 else 3
-        good = self.report("exchange", what, self.ratios(moved, ours, many))
-        return self.report("layer", what, self.ratios(
-            layer, lambda: sp.attention(q, k, v, comm=comm,
-                                        causal=True).backward(grad),
-            max(1, many // 3))) and good
+            self.sp.attention(q, k, v, comm=self.comm,
+                              causal=True).backward(grad)
+        return self.report("layer", what, self.ratios(theirs, ours,
+                                                      max(1, many // 3)))
+
+    def step(self):
+        """Two engines in one process, each with a model of its own, and with
+        its own functions under the name of the core while it steps."""
+        from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+        names = ALL_ATTENTION_FUNCTIONS, ALL_MASK_ATTENTION_FUNCTIONS
+        plain = [registry["sdpa"] for registry in names]
+
+        def enter(functions):
+            for registry, function in zip(names, functions):
+                registry["sdpa"] = function
+        steps = []
+        for ours in (False, True):
+            enter(plain)
+            train = trainer_of(self, ours)
+            own = [registry["sdpa"] for registry in names]
+            steps.append(lambda rows, train=train, own=own: (
+                enter(own), train(rows)))
+        return all([self.report(
+            "step", f"ZeRO-2, {rows} tokens, 2 layers", self.ratios(
+                *(lambda step=step: step(rows) for step in steps), 1))
+            for rows in STEP_ROWS])
+
+
+def trainer_of(rank, ours):
+    """A function that makes a step of a small Llama by DeepSpeed's recipe."""
+    import deepspeed
+    import transformers
+    from deepspeed.runtime.sequence_parallel import parallel_state_sp, ulysses_sp
+    torch = rank.torch
+    if ours:
+        from ulyx.deepspeed import install
+        install()
+        # The groups are there already.
+        parallel_state_sp.initialize_sequence_parallel = lambda **_: None
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=512, hidden_size=512, intermediate_size=1024,
+        num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2,
+        attn_implementation="sdpa", use_cache=False))
+    mpu = ulysses_sp.UlyssesSPAttentionHF.register_with_transformers(
+        model, "sdpa", rank.nranks, 1)
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=model.parameters(), mpu=mpu,
+        config=dict(train_micro_batch_size_per_gpu=1,
+                    zero_optimization=dict(stage=2),
+                    optimizer=dict(type="SGD", params=dict(lr=1e-3)),
+                    zero_allow_untested_optimizer=True,
+                    sequence_parallel_size=rank.nranks))
+    def train(rows):
+        each = rows // rank.nranks
+        places = torch.arange(each)[None] + rank.rank * each
+        ids = places * 7 % 512
+        logits = engine(input_ids=ids, position_ids=places).logits
+        loss = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), ids.flatten(), reduction="sum") / rows
+        engine.backward(loss)
+        engine.step()
+    return train
+
+
+KINDS = ("exchange", "layer", "step", "tiny")
 
 
 def work(arguments):
     rank = Rank(arguments.rank, arguments.ranks, arguments.rounds,
                 arguments.store)
-    good = [rank.several(shape) for shape in SHAPES]
+    if arguments.rank == 0:
+        print(f"{processor()}; PyTorch {rank.torch.__version__}, "
+              f"{arguments.ranks} ranks", flush=True)
+    kinds = [arguments.only] if arguments.only else KINDS
+    good = [getattr(rank, kind)(shape) for shape in SHAPES
+            for kind in ("exchange", "layer") if kind in kinds]
+    if "step" in kinds:
+        if importlib.util.find_spec("deepspeed"):
+            good.append(rank.step())
+        elif arguments.rank == 0:
+            print("step: deepspeed is not installed", flush=True)
     rank.dist.barrier()
-    if arguments.rank == 0:  # the others have gone or are going
-        time.sleep(1)
+    if arguments.rank == 0 and "tiny" in kinds:
+        time.sleep(1)  # the others have gone or are going
         good.append(rank.tiny())
     return 0 if all(good) else 1
 
@@ -180,6 +281,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--store", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -189,7 +291,12 @@ def main():
         ranks = [subprocess.Popen(
             [sys.executable, __file__, "--ranks", str(arguments.ranks),
              "--rounds", str(arguments.rounds), "--rank", str(rank), "--store",
-             os.path.join(folder, "store")]) for rank in range(arguments.ranks)]
+             os.path.join(folder, "store"),
+             *(["--only", arguments.only] if arguments.only else [])],
+            env=dict(os.environ, DS_ACCELERATOR="cpu", RANK=str(rank),
+                     LOCAL_RANK=str(rank), LOCAL_SIZE=str(arguments.ranks),
+                     WORLD_SIZE=str(arguments.ranks)))
+            for rank in range(arguments.ranks)]
         return max(rank.wait() for rank in ranks)
 
 
