@@ -114,10 +114,9 @@ def trained(job):
             if "loss" in row], trainer.batches, trainer.first
 
 
-def alone(job, batches):
+def alone(model, job, batches):
     """(losses, first gradients) of the same steps in one process: the mean over
     a step's batches of each one's mean over its targets."""
-    model = models.make(job["kind"], torch.float32)
     kind, options, _ = OPTIMIZERS[job["optimizer"]]
     optimizer = kind(model.parameters(), **options)
     many, losses, first = job.get("accumulate", 1), [], None
@@ -138,6 +137,8 @@ def alone(job, batches):
 def main():
     job = json.loads(sys.argv[1])
     torch.set_num_threads(1)
+    # A model that is made later would be ZeRO-3's, in parts.
+    model = models.make(job["kind"], torch.float32)
     kept = ALL_ATTENTION_FUNCTIONS["sdpa"], ALL_MASK_ATTENTION_FUNCTIONS["sdpa"]
     if job["ulyx"]:
         ulyx.deepspeed.install()
@@ -146,7 +147,7 @@ def main():
         ALL_ATTENTION_FUNCTIONS["sdpa"], ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] = \
             kept
     if RANK == 0:
-        wanted_losses, wanted = alone(job, batches)
+        wanted_losses, wanted = alone(model, job, batches)
         scale = models.scale(found, wanted)
         worst = models.worst({n: g / scale for n, g in found.items()}, wanted)
         print("FOUND " + json.dumps(dict(
