@@ -357,13 +357,38 @@ halves_merge(struct base *base)
     return ok;
 }
 
+/* The output is the same whether or not the statistics are asked for. */
+static bool
+statistics_are_free(struct base *base)
+{
+    struct kc_case kc;
+    struct kc_layout asks = {.kernel = base->kernel, .threads = 2};
+    bool ok = true;
+    make_case(base, &kc, ULYX_MASK_CAUSAL);
+    kc_solve(&kc);
+    for (int pieces = 0; pieces <= 3 && ok; pieces += 3) {
+        struct kc_layout without = asks;
+        struct kc_result x, y;
+        asks.pieces = without.pieces = pieces;
+        without.no_lse = without.no_max = true;
+        ok = kc_run(&kc, &kc.problem, &asks, false, &x);
+        ok = kc_run(&kc, &kc.problem, &without, false, &y) && ok;
+        ok = ok && kc_same(&kc, "with and without lse", &x, &y, KC_OUT, KC_OUT);
+        kc_result_free(&x);
+        kc_result_free(&y);
+    }
+    kc_free(&kc);
+    return ok;
+}
+
 void
 kc_family_metamorphic(
     const struct kc_options *options, const char *kernel, struct kc_tally *t)
 {
     static bool (*const tests[])(struct base *) = {causal_is_window,
         one_document_is_plain, pack_is_its_documents, layouts_agree,
-        heads_split, order_is_free, segments_agree, halves_merge};
+        heads_split, order_is_free, segments_agree, halves_merge,
+        statistics_are_free};
     static const ulyx_dtype_t dtypes[] = {
         ULYX_DTYPE_F32, ULYX_DTYPE_BF16, ULYX_DTYPE_F16, ULYX_DTYPE_F64};
     for (int d = 0; d < 4; d++) {

@@ -22,6 +22,8 @@ draw_layout(struct test_random *random, const char *kernel)
     layout.threads = (int)test_random_in(random, 1, 3);
     layout.give_delta = test_random_in(random, 0, 1);
     layout.wide_kv = test_random_in(random, 0, 1);
+    layout.no_lse = test_random_in(random, 0, 3) == 0;
+    layout.no_max = test_random_in(random, 0, 3) == 0;
     return layout;
 }
 

@@ -73,11 +73,13 @@ struct kc_layout {
     int pieces;  /* 0: none, else the number of pieces */
     int threads;
     bool give_delta;
-    bool wide_kv; /* dk, dv in fp32 of 16-bit problems */
+    bool wide_kv;        /* dk, dv in fp32 of 16-bit problems */
+    bool no_lse, no_max; /* forward is not asked for them */
     const char *kernel;
 };
 
-/* Results of a run, gathered. d_sink, max_logit as in the case. */
+/* Results of a run, gathered. d_sink, max_logit as in the case; what was not
+ * asked for is NULL. */
 struct kc_result {
     struct kc_values values[KC_TENSORS];
     double *d_sink, *max_logit;

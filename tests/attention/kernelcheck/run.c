@@ -356,15 +356,18 @@ call_forward(
     exec.scores_p = &result->scores;
     f.q = &s->laid[KC_Q].tensor, f.k = &s->laid[KC_K].tensor;
     f.v = &s->laid[KC_V].tensor, f.out = &s->laid[KC_OUT].tensor;
-    f.lse = &s->laid[KC_LSE].tensor, f.max_logit = max_logit;
+    f.lse = s->layout->no_lse ? NULL : &s->laid[KC_LSE].tensor;
+    f.max_logit = s->layout->no_max ? NULL : max_logit;
     ulyx_status_t status = ulyx_attention_forward(problem, &f, &exec,
         s->workspace.data, (int64_t)s->workspace.bytes, NULL);
     if (status != ULYX_SUCCESS)
         session_fail(s, ulyx_last_error(), KC_OUT);
-    result->max_logit = kc_alloc(8 * problem->heads_q);
-    uli_row_load(max_logit,
-        problem->dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32,
-        problem->heads_q, result->max_logit);
+    if (!s->layout->no_max) {
+        result->max_logit = kc_alloc(8 * problem->heads_q);
+        uli_row_load(max_logit,
+            problem->dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32,
+            problem->heads_q, result->max_logit);
+    }
     free(max_logit);
     return status == ULYX_SUCCESS;
 }
@@ -421,8 +424,10 @@ kc_run(const struct kc_case *kc, const ulyx_attention_t *given,
     bool called = backward ? call_backward(&s, &problem, result_p)
                            : call_forward(&s, &problem, result_p);
     int first = backward ? KC_DQ : KC_OUT, last = backward ? KC_DV : KC_LSE;
+    /* An lse that is not asked for stays poison, byte for byte. */
     for (int n = first; called && n <= last; n++)
-        session_gather(&s, (enum kc_name)n, &result_p->values[n]);
+        if (n != KC_LSE || !layout->no_lse)
+            session_gather(&s, (enum kc_name)n, &result_p->values[n]);
     for (int n = 0; n < KC_TENSORS; n++)
         check_buffers(&s, (enum kc_name)n, called && n >= first && n <= last);
     session_finish(&s);

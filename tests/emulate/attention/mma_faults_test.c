@@ -23,7 +23,8 @@ static const struct {
 
 /* Without features, several tiles of queries and of keys; with all of them: two
  * documents with NaN between, the first ending inside a tile of keys, a window,
- * sinks, ALiBi, fewer columns than the family's, pieces that come late. */
+ * sinks, ALiBi of half the heads, fewer columns than the family's, pieces that
+ * come late. */
 static struct sm90_case
 case_of(bool plain, bool features, uint64_t seed)
 {
@@ -53,7 +54,8 @@ case_of(bool plain, bool features, uint64_t seed)
         .seed = seed};
     if (features) {
         c.left = 90, c.right = 30;
-        c.slope = 0.5, c.has_sink = true, c.sink = 0.3;
+        c.slope = 0.5, c.flat_heads = true;
+        c.has_sink = true, c.sink = 0.3;
         c.ndocs = 2;
         c.q_rows[0] = 40, c.k_rows[0] = 70;
         c.q_begin[1] = 41, c.k_begin[1] = 80;
@@ -63,7 +65,7 @@ case_of(bool plain, bool features, uint64_t seed)
 }
 
 /* One document in the middle of others, evenly laid: its last tile of keys is
- * copied at once, and rows of neither may show. */
+ * copied at once, and rows of neither may show. No lse is asked for. */
 static struct sm90_case
 even_case(bool plain, uint64_t seed)
 {
@@ -72,6 +74,7 @@ even_case(bool plain, uint64_t seed)
     c.layout = SM90_STRIDED;
     c.flags = false;
     c.slope = 0;
+    c.no_lse = true;
     return c;
 }
 

@@ -216,6 +216,9 @@ draw_features(struct sm90_case *c, struct test_random *random)
     c->slope = random_draw(random, 0, 3) ? 0 : test_random_unit(random);
     c->has_sink = random_draw(random, 0, 2) == 0;
     c->sink = test_random_normal(random);
+    c->flat_heads = random_draw(random, 0, 1);
+    c->no_lse = random_draw(random, 0, 2) == 0;
+    c->no_max = random_draw(random, 0, 2) == 0;
     c->layout = (enum sm90_layout)random_draw(random, 0, 3);
     c->pieces = random_draw(random, 1, 5);
     if (c->layout == SM90_EVENLY) {

@@ -32,6 +32,8 @@ struct sm90_case {
     bool top_left;
     double softcap, slope, sink; /* of head n: slope / (n + 1), sink + n */
     bool has_sink;
+    bool flat_heads;     /* every second head, from the first on, has slope 0 */
+    bool no_lse, no_max; /* not asked for */
     int64_t ndocs; /* 0: none; the same rows of q and k where lens agree */
     int64_t q_begin[SM90_DOCS_MAX], q_rows[SM90_DOCS_MAX];
     int64_t k_begin[SM90_DOCS_MAX], k_rows[SM90_DOCS_MAX];

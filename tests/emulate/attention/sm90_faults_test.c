@@ -20,8 +20,8 @@ static const char *const names[] = {"NONE", SM90_FAULTS(FAULT_NAME)};
 
 /* Two documents, the first of which ends inside a tile, under a window; three
  * items a block, six key tiles each in the plain case; a sink with ALiBi beyond
- * the diagonal; a softcap. */
-enum kind { DOCS, PLAIN, SINK, CAP, KINDS };
+ * the diagonal; a softcap; a head of slope 0 beside another, without lse. */
+enum kind { DOCS, PLAIN, SINK, CAP, FLAT, KINDS };
 
 static struct sm90_case
 case_of(enum kind kind, uint64_t seed)
@@ -46,6 +46,10 @@ case_of(enum kind kind, uint64_t seed)
     }
     if (kind == CAP)
         c.len_q = 130, c.len_k = 200, c.softcap = 1;
+    if (kind == FLAT) {
+        c.len_q = 70, c.len_k = 150, c.heads_q = 2;
+        c.slope = 0.5, c.flat_heads = c.no_lse = true;
+    }
     if (kind == DOCS) {
         c.ndocs = 2, c.left = 90, c.right = 30;
         c.q_rows[0] = 100, c.k_rows[0] = 210;

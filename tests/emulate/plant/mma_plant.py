@@ -75,6 +75,10 @@ FAULTS = [
     ("FLAGS_NOT_AWAITED", IN_BOTH, WORK, "", "", ""),
     ("V_OF_THE_WRONG_HEAD", IN_BOTH, ROWS, ": ",
      "head * args.heads_kv / args.heads_q", "head % args.heads_kv"),
+    ("LSE_WHERE_NONE_IS_ASKED", IN_BOTH, ROW, "if (",
+     "!args.lse.base && !args.lse.pieces", "!args.lse.align"),
+    ("HEADS_OF_SLOPE_0_UNSCALED", IN_PLAIN, PLAIN, "",
+     "args.cap > 0 || args.slopes", "args.cap > 0 || work->slope != 0"),
     ("WORK_TAKEN_TOO_SOON", IN_BOTH, WORK, "",
      "__syncthreads(); /* nobody looks", None),
 ]

@@ -56,6 +56,10 @@ FAULTS = [
      "(float)beyond"),
     ("CAP_FORGOTTEN", CONSUME, "c.args.cap > 0 || c.args.slopes",
      "!!c.args.slopes"),
+    ("LSE_WHERE_NONE_IS_ASKED", STORE, "(args.lse.base || args.lse.pieces)",
+     "args.lse.align > 0"),
+    ("HEADS_OF_SLOPE_0_UNSCALED", CONSUME,
+     "c.args.cap > 0 || c.args.slopes", "c.args.cap > 0 || item->slope != 0"),
 ]
 ONLY_FENCE = ("NO_WGMMA_FENCE", "K_NOT_AWAITED")
 
