@@ -92,8 +92,9 @@ if(ULYX_TOOLS)
   ulyx_required(JANSSON libjansson-dev)
 endif()
 
-# Kernels are compiled for the oldest architecture that the design supports
-# and for Hopper's own instructions; no GPU is needed to build.
+# Kernels are compiled for the oldest architecture that the design supports,
+# also as PTX, which the driver compiles for later ones, and for Hopper's own
+# instructions; no GPU is needed to build.
 ulyx_wanted(CUDA wanted)
 # Whoever links objects of CUDA needs the language: another project has to have
 # enabled it itself.
@@ -120,7 +121,7 @@ if(ULYX_HAVE_CUDA)
   # Another project's architectures are its own: of its compiler's default the
   # kernels are not.
   if(NOT CMAKE_CUDA_ARCHITECTURES OR NOT PROJECT_IS_TOP_LEVEL)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real)
+    set(CMAKE_CUDA_ARCHITECTURES 80 90a-real)
   endif()
   if(NOT CUDA IN_LIST languages)
     set(CMAKE_CUDA_COMPILER ${ULYX_NVCC})

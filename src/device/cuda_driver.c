@@ -157,9 +157,17 @@ uli_cuda_calls(void)
     return &calls;
 }
 
+bool
+uli_cuda_no_image(uli_cu_result result)
+{
+    return result == ULI_CU_NO_IMAGE || result == ULI_CU_UNSUPPORTED_PTX;
+}
+
 ulyx_status_t
 uli_cuda_status(uli_cu_result result, const char *call)
 {
+    if (uli_cuda_no_image(result))
+        return uli_error(ULYX_ERR_UNSUPPORTED, "%s: " ULI_CUDA_NO_IMAGE, call);
     switch (result) {
     case ULI_CU_SUCCESS:
         return ULYX_SUCCESS;

@@ -81,6 +81,8 @@ enum {
     ULI_CU_INVALID_HANDLE = 400,
     ULI_CU_NOT_READY = 600,
     ULI_CU_PEER_ALREADY_ENABLED = 704,
+    ULI_CU_NO_IMAGE = 209, /* no code of ours, nor PTX, for the device */
+    ULI_CU_UNSUPPORTED_PTX = 222,
     ULI_CU_HOST_ALREADY_REGISTERED = 712,
     ULI_CU_HOST_NOT_REGISTERED = 713,
     ULI_CU_NOT_PERMITTED = 800,
@@ -210,6 +212,13 @@ const struct uli_cu_calls *uli_cuda_calls(void);
  * without a text; otherwise an error that names the call and the driver's
  * name and words. */
 ulyx_status_t uli_cuda_status(uli_cu_result result, const char *call);
+
+/* Is the error, of the driver or the runtime, that the build has no code for
+ * the device? */
+bool uli_cuda_no_image(uli_cu_result result);
+#define ULI_CUDA_NO_IMAGE                                                      \
+    "this build has no code for the device: CMAKE_CUDA_ARCHITECTURES names "   \
+    "those it was made for"
 
 /* ULI_CUDA(cuMemFree(address)): looked up, called, translated. */
 #define ULI_CUDA(call, arguments)                                              \

@@ -7,6 +7,7 @@
 #include "attention/cuda/device_call.h"
 #include "attention/kernels/kernels.h"
 #include "base/status.h"
+#include "device/cuda_driver.h"
 
 static const struct uli_gpu_attn_forward *const families[] = {
 #ifdef ULYX_CUDA_FULL
@@ -94,9 +95,13 @@ void
 uli_gpu_attn_launch_failed(
     struct uli_attn_call *call, const char *family, int error)
 {
-    atomic_store(
-        &call->failed, uli_error(ULYX_ERR_INTERNAL,
-                           "attention %s: CUDA error %d", family, error));
+    ulyx_status_t status =
+        uli_cuda_no_image(error)
+            ? uli_error(ULYX_ERR_UNSUPPORTED, "attention %s: %s", family,
+                  ULI_CUDA_NO_IMAGE)
+            : uli_error(ULYX_ERR_INTERNAL, "attention %s: CUDA error %d",
+                  family, error);
+    atomic_store(&call->failed, status);
 }
 
 int

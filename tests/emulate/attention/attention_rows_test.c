@@ -276,6 +276,20 @@ alignment_is_that_of_all_rows(void **state)
     assert_int_equal(args.lse.align, 16); /* not given */
 }
 
+/* A device that the build was not made for. */
+static void
+missing_code_for_the_device_is_said(void **state)
+{
+    const int errors[] = {209, 222};
+    (void)state;
+    for (int n = 0; n < 2; n++) {
+        struct uli_attn_call call = {.timeout_s = 1};
+        uli_gpu_attn_launch_failed(&call, "sm90 128", errors[n]);
+        assert_int_equal(atomic_load(&call.failed), ULYX_ERR_UNSUPPORTED);
+        assert_non_null(strstr(ulyx_last_error(), "no code for the device"));
+    }
+}
+
 /* One piece of one tensor never comes: the call ends at its deadline, names the
  * piece, and says of no output that it is there. */
 static void
@@ -385,6 +399,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(others_go_to_the_portable_kernels),
     cmocka_unit_test(what_it_refuses_has_a_reason),
     cmocka_unit_test(alignment_is_that_of_all_rows),
+    cmocka_unit_test(missing_code_for_the_device_is_said),
     cmocka_unit_test(flag_that_never_comes_is_named),
     cmocka_unit_test(poison_ends_the_wait),
     cmocka_unit_test(ranks_that_wait_leave_room),

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "base/status.h"
 #include "collectives/device/mapped/exchange_gpu.h"
+#include "device/cuda_context.h"
 #include "device/device.h"
 #include "device/share.h"
 #include "emulate/driver/driver.h"
@@ -172,6 +173,31 @@ a_capture_is_seen_and_not_disturbed(void **state)
     assert_status(cuda_ops()->free(0, memory), ULYX_SUCCESS);
 }
 
+/* Contexts that a thread is in at a time, as where a call makes another: after
+ * the last the caller's own calls are refused in a capture as before. */
+static void
+nested_contexts_keep_the_capture_mode(void **state)
+{
+    uli_cu_ptr inside = 0, refused;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    (void)state;
+    cudaSetDevice(0);
+    assert_int_equal(cudaStreamCreate(&stream), 0);
+    assert_int_equal(
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), 0);
+    assert_status(uli_cuda_enter(0), ULYX_SUCCESS);
+    assert_status(uli_cuda_enter(1), ULYX_SUCCESS);
+    assert_status(uli_cuda_leave(ULYX_SUCCESS), ULYX_SUCCESS);
+    assert_int_equal(do_cuMemAlloc(&inside, 64), 0);
+    assert_int_equal(do_cuMemFree(inside), 0);
+    assert_status(uli_cuda_leave(ULYX_SUCCESS), ULYX_SUCCESS);
+    assert_int_equal(do_cuMemAlloc(&refused, 64), 900);
+    assert_int_equal(cudaStreamEndCapture(stream, &graph), 0);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
+}
+
 static void
 errors_are_named(void **state)
 {
@@ -182,6 +208,9 @@ errors_are_named(void **state)
     assert_status(cuda_ops()->free(0, memory), ULYX_SUCCESS);
     assert_status(cuda_ops()->alloc(0, 64, &memory), ULYX_ERR_NO_MEMORY);
     assert_non_null(strstr(uli_error_text(), "cuMemAlloc"));
+    emu_driver_fail("cuMemAlloc", 209, 0);
+    assert_status(cuda_ops()->alloc(0, 64, &memory), ULYX_ERR_UNSUPPORTED);
+    assert_non_null(strstr(uli_error_text(), "no code for the device"));
     emu_driver_fail(NULL, 0, 0);
     assert_status(
         cuda_ops()->alloc(DEVICES, 64, &memory), ULYX_ERR_INVALID_ARGUMENT);
@@ -448,6 +477,7 @@ static const struct CMUnitTest tests[] = {
     ON_DEVICES(streams_and_events_order_work),
     ON_DEVICES(an_event_belongs_to_its_device),
     ON_DEVICES(a_capture_is_seen_and_not_disturbed),
+    ON_DEVICES(nested_contexts_keep_the_capture_mode),
     ON_DEVICES(errors_are_named),
     ON_DEVICES(shared_memory_is_the_same_at_each_device),
     ON_DEVICES(rects_travel_in_stream_order),
