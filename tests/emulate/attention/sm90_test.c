@@ -112,6 +112,9 @@ draw_case(const struct uli_sm90_family *family, uint64_t seed)
     c.slope = random_draw(&random, 0, 3) ? 0 : test_random_unit(&random);
     c.has_sink = random_draw(&random, 0, 2) == 0;
     c.sink = test_random_normal(&random);
+    c.flat_heads = random_draw(&random, 0, 1);
+    c.no_lse = random_draw(&random, 0, 2) == 0;
+    c.no_max = random_draw(&random, 0, 2) == 0;
     draw_layout(&c, &random);
     if (random_draw(&random, 0, 1))
         draw_docs(&c, &random);
@@ -179,11 +182,24 @@ d256_takes_every_feature(void **state)
     any_features(&uli_sm90_d256, 4);
 }
 
+/* As it is built where a card does not take one and a half panels. */
+static void
+d96_of_whole_panels_takes_every_feature(void **state)
+{
+    extern const struct uli_sm90_family uli_sm90_d96_wide;
+    struct sm90_case c = family_case(&uli_sm90_d96_wide, 130, 300);
+    (void)state;
+    c.dim_v = 96;
+    case_judge(c);
+    any_features(&uli_sm90_d96_wide, 3);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(full_d128),
     cmocka_unit_test(causal_d128),
     cmocka_unit_test(d64_takes_every_feature),
     cmocka_unit_test(d96_takes_every_feature),
+    cmocka_unit_test(d96_of_whole_panels_takes_every_feature),
     cmocka_unit_test(d128_takes_every_feature),
     cmocka_unit_test(d192_takes_every_feature),
     cmocka_unit_test(d256_takes_every_feature),

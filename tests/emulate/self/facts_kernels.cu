@@ -44,7 +44,7 @@ store_accumulators(const float (&acc)[N / 2], float *d)
 }
 #endif
 
-template <int N, int TransA, int TransB, bool Registers>
+template <int N, int TransA, int TransB, bool Registers, bool F16>
 __global__ void __launch_bounds__(128, 1)
     product_kernel(struct facts_product product, const uint4 *images,
         const uint16_t *a_rows, float *d)
@@ -68,8 +68,13 @@ __global__ void __launch_bounds__(128, 1)
 #pragma unroll
     for (int s = 0; s < FACTS_STEPS; s++) {
         uint64_t db = operand_descriptor(base + FACTS_A_BYTES, &product.b, s);
-        if constexpr (Registers)
+        if constexpr (Registers && F16)
+            ptx_wgmma_f16<TransB>(acc, a[s], db, s > 0);
+        else if constexpr (Registers)
             ptx_wgmma_bf16<TransB>(acc, a[s], db, s > 0);
+        else if constexpr (F16)
+            ptx_wgmma_f16<TransA, TransB>(
+                acc, operand_descriptor(base, &product.a, s), db, s > 0);
         else
             ptx_wgmma_bf16<TransA, TransB>(
                 acc, operand_descriptor(base, &product.a, s), db, s > 0);
@@ -81,16 +86,39 @@ __global__ void __launch_bounds__(128, 1)
 #endif
 }
 
-template <int N, int TransA, int TransB, bool Registers>
+template <int N, int TransA, int TransB, bool Registers, bool F16>
 static cudaError_t
 launch_product(const struct facts_product *product, const void *images,
     const uint16_t *a_rows, float *d, cudaStream_t stream)
 {
     struct uli_launch_config launch = {
         dim3(1), dim3(128), FACTS_A_BYTES + FACTS_B_BYTES, stream};
-    return uli_kernel_launch(launch,
-        product_kernel<N, TransA, TransB, Registers>, *product,
-        (const uint4 *)images, a_rows, d);
+    auto kernel = product_kernel<N, TransA, TransB, Registers, F16>;
+    cudaError_t error = uli_kernel_prepare(kernel, launch.shared_bytes);
+    return error != cudaSuccess
+               ? error
+               : uli_kernel_launch(launch, kernel, *product,
+                     (const uint4 *)images, a_rows, d);
+}
+
+/* B is MN-major: values of attention, in tiles as wide as heads. */
+template <int N>
+static cudaError_t
+launch_values(const struct facts_product *p, const void *images,
+    const uint16_t *a_rows, float *d, cudaStream_t s)
+{
+    if (p->a.trans || !p->b.trans)
+        return cudaErrorInvalidValue;
+    switch (p->registers * 2 + p->f16) {
+    case 0:
+        return launch_product<N, 0, 1, false, false>(p, images, a_rows, d, s);
+    case 1:
+        return launch_product<N, 0, 1, false, true>(p, images, a_rows, d, s);
+    case 2:
+        return launch_product<N, 0, 1, true, false>(p, images, a_rows, d, s);
+    default:
+        return launch_product<N, 0, 1, true, true>(p, images, a_rows, d, s);
+    }
 }
 
 template <int N>
@@ -99,19 +127,21 @@ launch_width(const struct facts_product *p, const void *images,
     const uint16_t *a_rows, float *d, cudaStream_t s)
 {
     int form = p->registers * 4 + p->a.trans * 2 + p->b.trans;
+    if (p->f16)
+        return cudaErrorInvalidValue;
     switch (form) {
     case 0:
-        return launch_product<N, 0, 0, false>(p, images, a_rows, d, s);
+        return launch_product<N, 0, 0, false, false>(p, images, a_rows, d, s);
     case 1:
-        return launch_product<N, 0, 1, false>(p, images, a_rows, d, s);
+        return launch_product<N, 0, 1, false, false>(p, images, a_rows, d, s);
     case 2:
-        return launch_product<N, 1, 0, false>(p, images, a_rows, d, s);
+        return launch_product<N, 1, 0, false, false>(p, images, a_rows, d, s);
     case 3:
-        return launch_product<N, 1, 1, false>(p, images, a_rows, d, s);
+        return launch_product<N, 1, 1, false, false>(p, images, a_rows, d, s);
     case 4:
-        return launch_product<N, 0, 0, true>(p, images, a_rows, d, s);
+        return launch_product<N, 0, 0, true, false>(p, images, a_rows, d, s);
     case 5:
-        return launch_product<N, 0, 1, true>(p, images, a_rows, d, s);
+        return launch_product<N, 0, 1, true, false>(p, images, a_rows, d, s);
     default:
         return cudaErrorInvalidValue;
     }
@@ -128,6 +158,12 @@ facts_wgmma_launch(const struct facts_product *product, const void *images,
         return launch_width<80>(product, images, a_rows, d, stream);
     case 128:
         return launch_width<128>(product, images, a_rows, d, stream);
+    case 96:
+        return launch_values<96>(product, images, a_rows, d, stream);
+    case 192:
+        return launch_values<192>(product, images, a_rows, d, stream);
+    case 256:
+        return launch_values<256>(product, images, a_rows, d, stream);
     default:
         return cudaErrorInvalidValue;
     }

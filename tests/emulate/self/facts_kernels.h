@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-enum { FACTS_STEPS = 4, FACTS_A_BYTES = 16384, FACTS_B_BYTES = 32768 };
+enum { FACTS_STEPS = 4, FACTS_A_BYTES = 16384, FACTS_B_BYTES = 40960 };
 
 /* Where the four k16 steps of an operand start, and its descriptor. */
 struct facts_operand {
@@ -23,8 +23,9 @@ struct facts_operand {
 };
 
 struct facts_product {
-    int n;         /* 64, 80 or 128 */
+    int n;         /* 64, 80 or 128; 96, 192 and 256 where B is MN-major */
     int registers; /* A from a_rows instead of shared memory */
+    int f16;       /* operands are fp16 instead of bf16 */
     struct facts_operand a, b;
 };
 

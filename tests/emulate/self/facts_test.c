@@ -7,6 +7,7 @@
  */
 #include "support/test.h"
 #include "emulate/self/fixture.h"
+#include "attention/element.h"
 #include "support/random.h"
 #include "facts_kernels.h"
 #include <stdbool.h>
@@ -22,11 +23,12 @@
 #define assert_no_faults() good(cudaDeviceSynchronize())
 #endif
 
-enum { M = 64, K = 64, MAX_N = 128 };
+enum { M = 64, K = 64, MAX_N = 256 };
 
 /* Small integers: products and sums are exact. */
 static struct {
-    uint16_t a[M * K], b[MAX_N * K];
+    uint16_t a[M * K], b[MAX_N * K];     /* bf16 */
+    uint16_t a16[M * K], b16[MAX_N * K]; /* the same in fp16 */
     unsigned char images[FACTS_A_BYTES + FACTS_B_BYTES];
     float d[M * MAX_N];
 } f;
@@ -49,6 +51,10 @@ make_operands(void)
         f.a[i] = bf16_from_int((int)test_random_in(&random, -8, 8));
     for (int i = 0; i < MAX_N * K; i++)
         f.b[i] = bf16_from_int((int)test_random_in(&random, -8, 8));
+    for (int i = 0; i < M * K; i++)
+        f.a16[i] = uli_f16_of_float(bf16_value(f.a[i]));
+    for (int i = 0; i < MAX_N * K; i++)
+        f.b16[i] = uli_f16_of_float(bf16_value(f.b[i]));
     memset(f.images, 0, sizeof f.images);
 }
 
@@ -147,6 +153,17 @@ lay_mn_major(unsigned char *image, const uint16_t *rows, int count,
     o->trans = 1;
 }
 
+/* The same with panels further apart than their rows: tiles of 80 keys. */
+static void
+lay_apart(unsigned char *image, const uint16_t *rows, int count, uint32_t panel,
+    struct facts_operand *o)
+{
+    lay_mn_major(image, rows, count, o);
+    for (uint32_t n = (uint32_t)(count - 1) / 64; n > 0; n--)
+        memmove(image + n * panel, image + n * K * 128, K * 128);
+    o->leading_bytes = panel;
+}
+
 /* Runs the product and counts wrong elements. */
 static int
 wrong_elements(const struct facts_product *p)
@@ -157,7 +174,8 @@ wrong_elements(const struct facts_product *p)
     memory_allocate(&rows, sizeof f.a);
     memory_allocate(&d, sizeof f.d);
     good(cudaMemcpy(images, f.images, sizeof f.images, cudaMemcpyHostToDevice));
-    good(cudaMemcpy(rows, f.a, sizeof f.a, cudaMemcpyHostToDevice));
+    good(cudaMemcpy(
+        rows, p->f16 ? f.a16 : f.a, sizeof f.a, cudaMemcpyHostToDevice));
     good(facts_wgmma_launch(p, images, rows, d, NULL));
     cudaMemcpy(f.d, d, sizeof f.d, cudaMemcpyDeviceToHost);
     for (int m = 0; m < M; m++)
@@ -214,6 +232,26 @@ b_mn_major_is_exact(void **state)
             p.b.leading_bytes = 16; /* ignored */
         assert_int_equal(wrong_elements(&p), 0);
     }
+    assert_no_faults();
+}
+
+/* As the attention kernels have V: 1.5 panels of 64 columns, three, and four,
+ * panels of 64 keys or of 80. A in shared memory and in registers. */
+static void
+values_of_wide_heads_are_exact(void **state)
+{
+    static const int heads[] = {96, 192, 256};
+    (void)state;
+    for (int n = 0; n < 3; n++)
+        for (int form = 0; form < 8; form++) {
+            struct facts_product p = {
+                .n = heads[n], .registers = form & 1, .f16 = form >> 1 & 1};
+            memset(f.images, 0, sizeof f.images);
+            lay_k_major(f.images, p.f16 ? f.a16 : f.a, M, 128, &p.a);
+            lay_apart(f.images + FACTS_A_BYTES, p.f16 ? f.b16 : f.b, p.n,
+                form & 4 ? 10240 : K * 128, &p.b);
+            assert_int_equal(wrong_elements(&p), 0);
+        }
     assert_no_faults();
 }
 
@@ -497,6 +535,7 @@ static const struct CMUnitTest tests[] = {
     CASE(k_major_swizzled_is_exact),
     CASE(k_major_core_matrices_are_exact),
     CASE(b_mn_major_is_exact),
+    CASE(values_of_wide_heads_are_exact),
     CASE(lbo_and_sbo_exchanged_is_wrong),
     CASE(a_mn_major_is_exact),
     CASE(a_in_registers_is_exact),
