@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine code of the portable forward kernels: each is compiled through
 scripts/ptxas_gate.sh (no spills), a table of registers is printed, and where
-cuobjdump is found the loop over keys is counted: as many mma, ldmatrix and
+scripts/cuda-tools.sh finds cuobjdump the loop over keys is counted: as many mma, ldmatrix and
 16-byte cp.async as the tile asks for, none less wide, no local memory.
 
 mma_code_test.py NVCC SOURCE-DIR [FAMILY...]     mma64 mma96 ... plain; all
 """
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -110,14 +109,17 @@ def check_loop(family, name, code):
 
 def main():
     nvcc, root, families = sys.argv[1], sys.argv[2], sys.argv[3:] or ALL
-    dump = shutil.which("cuobjdump") or os.path.join(
-        os.path.dirname(nvcc), "cuobjdump")
+    dump = subprocess.run(
+        ["sh", f"{root}/scripts/cuda-tools.sh", "cuobjdump", nvcc], check=True,
+        capture_output=True, text=True).stdout.strip()
+    if not dump:
+        print("no cuobjdump (scripts/cuda-tools.sh): machine code is not read")
     with tempfile.TemporaryDirectory() as folder:
         for family in families:
             for arch in ARCHITECTURES:
                 cubin = os.path.join(folder, family + arch)
                 compile_family(nvcc, root, family, arch, cubin)
-                if not os.access(dump, os.X_OK):
+                if not dump:
                     continue
                 for name, code in functions(dump, cubin):
                     if count(code, "(STL|LDL)"):

@@ -3,23 +3,13 @@
 # sass_test.sh NVCC SOURCE-DIR FILE HGMMA EX2 WHOLE MASKED: a Hopper kernel's
 # machine code has wgmma, TMA loads, mbarriers and register budgets, touches no
 # local memory, and its bodies of a tile are what sm90_count.py is told. Needs
-# cuobjdump or nvdisasm, of the toolkit or of PyPI's nvidia-cuda-nvdisasm for
-# python3; skipped without.
+# nvdisasm or cuobjdump (scripts/cuda-tools.sh); skipped without.
 set -eu
 
-# tool NAME NVCC: on PATH, beside nvcc, or in a python3 package.
-tool() {
-    command -v "$1" && return
-    [ -x "$(dirname "$2")/$1" ] && echo "$(dirname "$2")/$1" && return
-    python3 -c 'import glob, sys
-found = [f for p in sys.path for f in glob.glob(p + "/nvidia/*/bin/" + sys.argv[1])]
-print(found[0] if found else "")' "$1"
-}
-
-dump=$(tool nvdisasm "$1")
+dump=$(sh "$2/scripts/cuda-tools.sh" nvdisasm "$1")
 options=-c
 if [ -z "$dump" ]; then
-    dump=$(tool cuobjdump "$1")
+    dump=$(sh "$2/scripts/cuda-tools.sh" cuobjdump "$1")
     options=-sass
 fi
 [ -n "$dump" ] || exit 77
