@@ -58,7 +58,7 @@ comm_exit(void *context, void *object)
         return;
     uli_comm_exit_node(comm);
     uli_handle_each(ULI_HANDLE_PLAN, plan_exit, comm);
-    if (comm->alltoall_destroy != NULL)
+    if (comm->alltoall_destroy)
         comm->alltoall_destroy(comm);
     uli_comm_exit_net(comm);
 }

@@ -607,7 +607,7 @@ comm_tell_node(ulyx_comm_t *comm, enum uli_left how)
     for (int32_t p = 0; p < comm->nranks; p++) {
         struct uli_control *control = comm->peers[p].control;
 
-        if (p == comm->rank || control == NULL || uli_comm_is_remote(comm, p))
+        if (p == comm->rank || !control || uli_comm_is_remote(comm, p))
             continue;
         atomic_store(&control->left[comm->rank], how);
         uli_doorbell_ring(control);
@@ -640,8 +640,8 @@ uli_comm_destroy(ulyx_comm_t *comm)
 bool
 uli_comm_may_exit(const ulyx_comm_t *comm)
 {
-    return atomic_load(&comm->made) && !comm->one_process &&
-           comm->gpu == NULL && atomic_load(&comm->failed) == 0 &&
+    return atomic_load(&comm->made) && !comm->one_process && !comm->gpu &&
+           atomic_load(&comm->failed) == 0 &&
            atomic_load(&comm->control->poison) == 0 &&
            atomic_load(&comm->nops) == 0 &&
            atomic_load(&comm->leaves) == ULI_STAYS &&

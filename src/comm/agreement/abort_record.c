@@ -41,7 +41,7 @@ own_wait(ulyx_comm_t *comm)
     const struct uli_late *noted = uli_comm_noted_late(comm, comm->rank);
     struct uli_late late;
 
-    if (noted == NULL || !uli_late_take(noted, comm->nranks, &late))
+    if (!noted || !uli_late_take(noted, comm->nranks, &late))
         late = live_wait(comm);
     late.origin = comm->rank;
     return late;
@@ -67,7 +67,7 @@ record_spread(ulyx_comm_t *comm, const struct uli_late *late)
     for (int32_t p = 0; p < comm->nranks; p++) {
         struct uli_control *control = atomic_load(&comm->peers[p].control);
 
-        if (control != NULL && !uli_comm_is_remote(comm, p))
+        if (control && !uli_comm_is_remote(comm, p))
             control_give(control, late);
     }
 }

@@ -78,7 +78,7 @@ abort_body(int rank, int nranks, void *context)
     (void)nranks;
     bool right = ranks_expect(rank_call(s, rank) == ULYX_SUCCESS);
     if (rank == s->victim)
-        return !right | victim_body(s);
+        return (int)!right | victim_body(s);
     bool times_out = rank == s->aborter && !s->early;
     comm->timeout_s = times_out ? SHORT_S : LONG_S;
     ulyx_status_t status = rank_call(s, rank);
