@@ -9,7 +9,7 @@
 static const char why_not[] = "ulyx was built without it (-DULYX_NCCL=OFF)";
 
 static bool
-absent_absent_usable(
+absent_usable(
     const struct uli_settings *settings, char *why_p, size_t why_bytes)
 {
     (void)settings;
@@ -39,7 +39,7 @@ static const struct uli_batch_ops batch_ops = {
 const struct uli_tr_ops uli_tr_nccl_ops = {
     .name = "nccl",
     .caps = ULI_TR_BATCH,
-    .usable = usable,
+    .usable = absent_usable,
     .reaches = uli_tr_between_devices,
     ULI_TR_NO_MAP,
     ULI_TR_NO_MAP_DEVICE,

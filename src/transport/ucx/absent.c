@@ -42,8 +42,8 @@ static const struct uli_net_ops net_ops = {.open = open_net};
 const struct uli_tr_ops uli_tr_ucx_ops = {
     .name = "ucx",
     .caps = ULI_TR_PUT,
-    .usable = usable,
-    .reaches = reaches,
+    .usable = absent_usable,
+    .reaches = absent_reaches,
     ULI_TR_NO_MAP,
     ULI_TR_NO_MAP_DEVICE,
     ULI_TR_NO_READ,
