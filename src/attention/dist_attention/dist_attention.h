@@ -365,7 +365,7 @@ uli_dist_statistic(enum uli_dist_tensor t)
 }
 
 /* Those of creation, once the rows of this rank are known. returns SUCCESS;
- * INVALID_ARGUMENT. (dist_strides.c) */
+ * INVALID_ARGUMENT, OVERFLOW. (dist_strides.c) */
 ulyx_status_t uli_dist_check_strides(const struct ulyx_dist_attention *dist);
 /* Strides that the call gives, checked against the present rows; three zeros
  * become the dense ones. returns SUCCESS; INVALID_ARGUMENT. (dist_strides.c) */

@@ -156,8 +156,9 @@ refuse_strides(int rank, struct own *o, int64_t row, int64_t head, bool of_out,
     if (rank == 1)
         *(of_out ? &f.out_strides : &f.k_strides) = bad;
     ulyx_status_t status = ulyx_dist_attention_forward(o->dist, &f, NULL);
-    bool good = rank == 1 ? ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT &&
-                                         says(text) &&
+    ulyx_status_t wanted =
+        row == INT64_MAX / 4 ? ULYX_ERR_OVERFLOW : ULYX_ERR_INVALID_ARGUMENT;
+    bool good = rank == 1 ? ranks_expect(status == wanted && says(text) &&
                                          !memcmp(out, poison, sizeof(poison)))
                           : ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
                                          says("rank 1 refused") && says(text));
