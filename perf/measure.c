@@ -24,15 +24,28 @@ enum { BLOCKS = 10 };
 struct comparator {
     enum perf_versus versus;
     perf_comparator_fn run;
-    bool variant;
+    int variant;
     size_t column; /* offset of a double in struct perf_row */
 };
 
 #define COLUMN(field) offsetof(struct perf_row, field)
 static const struct comparator comparators[] = {
-    /* variant: streaming stores */
-    {PERF_VS_MEMCPY, perf_run_memcpy, false, COLUMN(ratio[PERF_VS_MEMCPY])},
-    {PERF_VS_MEMCPY, perf_run_memcpy, true, COLUMN(ratio[PERF_VS_MEMCPY])},
+    {PERF_VS_MEMCPY, perf_run_memcpy, PERF_COPY_LIBC,
+        COLUMN(ratio[PERF_VS_MEMCPY])},
+    {PERF_VS_MEMCPY, perf_run_memcpy, PERF_COPY_STREAMED,
+        COLUMN(ratio[PERF_VS_MEMCPY])},
+    {PERF_VS_BEST, perf_run_memcpy, PERF_COPY_LIBC,
+        COLUMN(ratio[PERF_VS_BEST])},
+    {PERF_VS_BEST, perf_run_memcpy, PERF_COPY_STREAMED,
+        COLUMN(ratio[PERF_VS_BEST])},
+    {PERF_VS_BEST, perf_run_memcpy, PERF_COPY_LANES,
+        COLUMN(ratio[PERF_VS_BEST])},
+    {PERF_VS_BEST, perf_run_memcpy, PERF_COPY_LANES_ONCE,
+        COLUMN(ratio[PERF_VS_BEST])},
+    {PERF_VS_BEST, perf_run_memcpy, PERF_COPY_LANES_PLAIN,
+        COLUMN(ratio[PERF_VS_BEST])},
+    {PERF_VS_BEST, perf_run_stream, PERF_COPY_STREAMED, COLUMN(ratio_stream)},
+    {PERF_VS_BEST, perf_run_stream, PERF_COPY_LANES, COLUMN(ratio_stream)},
     /* variant: derived datatypes */
     {PERF_VS_MPI, perf_run_mpi, false, COLUMN(ratio[PERF_VS_MPI])},
     {PERF_VS_MPI, perf_run_mpi, true, COLUMN(ratio_typed)},

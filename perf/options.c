@@ -97,7 +97,7 @@ static const struct option table[] = {
     {NULL, "--replicated", LONG, AT(replicated), 0, 1e9,
         "replicated tokens joined to the sharded ones (0)"},
     {NULL, "--vs", TEXT, AT(versus), 0, 0,
-        "ratio columns, with commas: memcpy, mpi; of device memory copy, "
+        "ratio columns, with commas: memcpy, best, mpi; of device memory copy, "
         "permute, nccl"},
     {NULL, "--memory", TEXT, AT(memory), 0, 0,
         "host, or cuda: the process's current device (host)"},

@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "collectives/kernels/copy.h"
+#include "collectives/kernels/copy_choice.h"
 #include "collectives/layout/layout.h"
 #include "ulyx/ulyx.h"
 
@@ -37,6 +37,7 @@ const struct perf_model *perf_model_find(const char *name);
 
 enum perf_versus {
     PERF_VS_MEMCPY,
+    PERF_VS_BEST,
     PERF_VS_MPI,
     PERF_VS_COPY, /* this and what follows: of device memory */
     PERF_VS_PERMUTE,
@@ -169,7 +170,9 @@ struct perf_rank {
                            * has left can be told */
     struct perf_boxes *to; /* [nranks] what this rank sends to each */
     void *mpi;             /* comparator state */
-    int32_t device;        /* ordinal, of device memory */
+    unsigned char *arrays; /* of perf_run_stream, and how far it is in them */
+    int64_t array_at;
+    int32_t device; /* ordinal, of device memory */
     void *stream, *timers[2], *graph;
     struct perf_peers *peers; /* comparators of device memory */
 };
@@ -214,6 +217,7 @@ struct perf_row {
     int64_t wrong;       /* -1 = unchecked */
     bool has[PERF_VERSUS];
     double ratio[PERF_VERSUS]; /* peer's time over ours */
+    double ratio_stream;       /* one copy a rank, of memory beyond caches */
     double ratio_typed;        /* MPI_Alltoallw */
     double ratio_each;         /* nccl, a tensor at a time */
     char describe[1024];
@@ -222,17 +226,33 @@ struct perf_row {
 /* One timed block: `count` back-to-back operations of a kind, by all ranks of
  * this thread. */
 bool perf_run_ulyx(struct perf_rank *ranks, int count_ranks, int count);
-/* The same by a comparator, in one of its two ways where it has two. */
+/* The same by a comparator, in one of its ways where it has several. */
 typedef bool (*perf_comparator_fn)(
-    struct perf_rank *ranks, int count_ranks, int count, bool variant);
+    struct perf_rank *ranks, int count_ranks, int count, int variant);
+/* How contiguous memory is copied: by libc's memcpy, line after line with
+ * streaming stores, by several pages side by side in the ways that machines
+ * like, and so with ordinary stores. */
+enum perf_copy {
+    PERF_COPY_LIBC,
+    PERF_COPY_STREAMED,
+    PERF_COPY_LANES,
+    PERF_COPY_LANES_ONCE,
+    PERF_COPY_LANES_PLAIN
+};
 bool perf_run_memcpy(
-    struct perf_rank *ranks, int count_ranks, int count, bool streaming);
+    struct perf_rank *ranks, int count_ranks, int count, int copy);
+/* As many bytes between two arrays of the rank's own, of a rank's 2 x 32 MiB,
+ * that go round: what the threads get of memory. */
+bool perf_run_stream(
+    struct perf_rank *ranks, int count_ranks, int count, int copy);
+bool perf_stream_open(struct perf_rank *rank);
+void perf_stream_close(struct perf_rank *rank);
 bool perf_mpi_available(void);
 bool perf_mpi_open(struct perf_rank *rank);
 void perf_mpi_close(struct perf_rank *rank);
 /* Of one rank; typed: MPI_Alltoallw of derived datatypes. */
 bool perf_run_mpi(
-    struct perf_rank *rank, int count_ranks, int count, bool typed);
+    struct perf_rank *rank, int count_ranks, int count, int typed);
 
 /* Device memory (device.c), of the device that is current in the process. open
  * returns PERF_OK, or PERF_SKIPPED or another exit with the reason said. */
@@ -264,12 +284,12 @@ bool perf_peers_open(struct perf_rank *ranks, int count_ranks,
     const struct perf_options *options);
 void perf_peers_close(struct perf_rank *rank);
 bool perf_run_copy(
-    struct perf_rank *ranks, int count_ranks, int count, bool variant);
+    struct perf_rank *ranks, int count_ranks, int count, int variant);
 bool perf_run_permute(
-    struct perf_rank *ranks, int count_ranks, int count, bool variant);
+    struct perf_rank *ranks, int count_ranks, int count, int variant);
 /* each: a tensor at a time, as frameworks do. */
 bool perf_run_nccl(
-    struct perf_rank *ranks, int count_ranks, int count, bool each);
+    struct perf_rank *ranks, int count_ranks, int count, int each);
 /* An operation of some plan of the rank's, on its tensors from `tensor` on. */
 ulyx_status_t perf_execute(
     struct perf_rank *rank, ulyx_plan_t *plan, int32_t tensor);

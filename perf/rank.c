@@ -154,6 +154,7 @@ perf_rank_open(struct perf_rank *rank, const struct perf_options *options)
     return side_allocate(rank, &rank->src, window) &&
            side_allocate(rank, &rank->dst, window) &&
            side_allocate(rank, &rank->back, window) && make_boxes(rank) &&
+           (!options->vs[PERF_VS_BEST] || perf_stream_open(rank)) &&
            (!options->vs[PERF_VS_MPI] || perf_mpi_open(rank));
 }
 
@@ -170,6 +171,7 @@ void
 perf_rank_close(struct perf_rank *rank)
 {
     perf_mpi_close(rank);
+    perf_stream_close(rank);
     perf_device_wait(rank, 1);
     perf_peers_close(rank);
     for (int a = 0; a < rank->nplans; a++)

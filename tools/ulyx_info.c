@@ -9,7 +9,8 @@
 
 #include "base/log.h"
 #include "base/settings.h"
-#include "collectives/kernels/copy.h"
+#include "collectives/exchange/copies.h"
+#include "collectives/kernels/copy_text.h"
 #include "device/cuda_driver.h"
 #include "info.h"
 #include "info_options.h"
@@ -349,6 +350,25 @@ show_transports(int argc, char **argv)
     return print_transports();
 }
 
+/* As a file for ULYX_CALIBRATE. */
+static int
+show_copies(int argc, char **argv)
+{
+    struct uli_settings settings;
+    struct uli_copy_choice choice;
+    char origin[ULI_COPIES_ORIGIN], text[ULI_COPY_TEXT];
+
+    (void)argc, (void)argv;
+    if (uli_settings_load(&settings) != ULYX_SUCCESS ||
+        uli_copies_choose(&settings, &choice, origin) != ULYX_SUCCESS) {
+        fprintf(stderr, "ulyx_info: %s\n", ulyx_last_error());
+        return 1;
+    }
+    uli_copy_text_write(&choice, text);
+    printf("%s# %s\n", text, origin);
+    return 0;
+}
+
 static int
 show_all(int argc, char **argv)
 {
@@ -378,6 +398,13 @@ static const struct {
         "They are read when a communicator is\ncreated, and kept in it.\n"},
     {"transports", show_transports, false,
         "which can be used here, and why others cannot", NULL},
+    {"copies", show_copies, false,
+        "how copies between ranks go about it, with what was measured",
+        "Each line is the size of a call, where rows of the source lie, hint "
+        "of "
+        "prefetches,\nrows side by side, lines ahead, and GB/s measured by it "
+        "and by the default. The last\nline is from where on stores stream. "
+        "ULYX_CALIBRATE=FILE takes what this prints.\n"},
     {"plan", info_plan, true, "who holds what, and what moves, for a shape",
         NULL},
     {"plan --nodes", info_predict, true,

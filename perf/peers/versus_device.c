@@ -108,7 +108,7 @@ open_permute(struct perf_rank *rank, int32_t t)
 
 bool
 perf_run_permute(
-    struct perf_rank *ranks, int count_ranks, int count, bool variant)
+    struct perf_rank *ranks, int count_ranks, int count, int variant)
 {
     (void)variant;
     for (int i = 0; i < count; i++)
@@ -133,7 +133,7 @@ perf_run_permute(
 
 /* From the source to the spare side, in as many pieces as either end asks. */
 bool
-perf_run_copy(struct perf_rank *ranks, int count_ranks, int count, bool variant)
+perf_run_copy(struct perf_rank *ranks, int count_ranks, int count, int variant)
 {
     const struct uli_device_ops *ops = uli_device_ops(ULYX_MEMORY_CUDA);
 
@@ -187,7 +187,7 @@ create_nccl(struct perf_rank *ranks, int count_ranks, int32_t t)
 }
 
 bool
-perf_run_nccl(struct perf_rank *ranks, int count_ranks, int count, bool each)
+perf_run_nccl(struct perf_rank *ranks, int count_ranks, int count, int each)
 {
     for (int i = 0; i < count; i++)
         for (int r = 0; r < count_ranks; r++) {

@@ -2,11 +2,16 @@
  *
  * The limit: the same bytes, copied by the same ranks at the same time between
  * the same windows, but contiguous. What this rank stores to rank p in the
- * exchange it copies, in one piece, into p's spare window; the faster of
- * memcpy and a streaming copy counts.
+ * exchange it copies, in one piece, into p's spare window. Of several ways to
+ * copy the fastest counts: of memcpy and a streaming copy (vs_memcpy), and of
+ * those and our copies of several pages side by side (vs_best).
+ *
+ * And the limit of memory itself, as STREAM has it (of_bw): each rank for
+ * itself copies as many bytes between two arrays beyond the caches of a core.
  */
 #include "perf.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/comm.h"
@@ -30,15 +35,21 @@ spare_of(const struct perf_rank *rank, int32_t p, int64_t *room_p)
 }
 
 static void
-bytes_copy(
-    unsigned char *dst, const unsigned char *src, int64_t bytes, bool streaming)
+bytes_copy(unsigned char *dst, const unsigned char *src, int64_t bytes,
+    enum perf_copy copy)
 {
+    static const struct uli_copy_way ways[] = {
+        [PERF_COPY_STREAMED] = {ULI_HINT_NONE, 1, 0, true},
+        [PERF_COPY_LANES] = {ULI_HINT_L2, 4, 16, true},
+        [PERF_COPY_LANES_ONCE] = {ULI_HINT_ONCE, 4, 16, true},
+        [PERF_COPY_LANES_PLAIN] = {ULI_HINT_L2, 4, 16, false},
+    };
     struct uli_box box = {.extent = {1, 1, 1}, .run_bytes = bytes};
 
-    if (streaming)
-        uli_box_copy(&box, (struct uli_box_span){0, 1}, dst, src, true);
-    else
+    if (copy == PERF_COPY_LIBC)
         memcpy(dst, src, (size_t)bytes);
+    else
+        uli_box_copy(&box, (struct uli_box_span){0, 1}, dst, src, &ways[copy]);
 }
 
 /* Copies this rank's share for p. *from_p walks through the source, so that
@@ -46,7 +57,7 @@ bytes_copy(
  * again would come from the caches. Shares longer than what is left of either
  * end go round. */
 static void
-copy_to(struct perf_rank *rank, int32_t p, bool streaming, int64_t *from_p)
+copy_to(struct perf_rank *rank, int32_t p, enum perf_copy copy, int64_t *from_p)
 {
     int64_t left = rank->to[p].bytes, room, set_bytes = rank->src.set_bytes;
     unsigned char *dst = spare_of(rank, p, &room);
@@ -58,7 +69,7 @@ copy_to(struct perf_rank *rank, int32_t p, bool streaming, int64_t *from_p)
 
         piece = piece < room - at ? piece : room - at;
         piece = piece < set_bytes - *from_p ? piece : set_bytes - *from_p;
-        bytes_copy(dst + at, src + *from_p, piece, streaming);
+        bytes_copy(dst + at, src + *from_p, piece, copy);
         left -= piece;
         at = (at + piece) % room;
         *from_p = (*from_p + piece) % set_bytes;
@@ -66,8 +77,7 @@ copy_to(struct perf_rank *rank, int32_t p, bool streaming, int64_t *from_p)
 }
 
 bool
-perf_run_memcpy(
-    struct perf_rank *ranks, int count_ranks, int count, bool streaming)
+perf_run_memcpy(struct perf_rank *ranks, int count_ranks, int count, int copy)
 {
     for (int i = 0; i < count; i++)
         for (int r = 0; r < count_ranks; r++) {
@@ -75,9 +85,57 @@ perf_run_memcpy(
             int64_t from = 0;
 
             for (int32_t p = 0; p < rank->nranks; p++)
-                copy_to(rank, (rank->rank + 1 + p) % rank->nranks, streaming,
-                    &from);
+                copy_to(rank, (rank->rank + 1 + p) % rank->nranks,
+                    (enum perf_copy)copy, &from);
             rank->turn = (rank->turn + 1) % rank->sets;
         }
+    return true;
+}
+
+/* ---- the rank's own arrays ----------------------------------------------- */
+
+enum { STREAM_BYTES = 32 << 20 };
+
+bool
+perf_stream_open(struct perf_rank *rank)
+{
+    rank->arrays = aligned_alloc(4096, 2 * (size_t)STREAM_BYTES);
+    if (rank->arrays == NULL)
+        return perf_tell("arrays to copy", ULYX_ERR_NO_MEMORY);
+    memset(rank->arrays, 1, 2 * (size_t)STREAM_BYTES);
+    return true;
+}
+
+void
+perf_stream_close(struct perf_rank *rank)
+{
+    free(rank->arrays);
+    rank->arrays = NULL;
+}
+
+static void
+stream_once(struct perf_rank *rank, enum perf_copy copy)
+{
+    int64_t left = 0;
+
+    for (int32_t p = 0; p < rank->nranks; p++)
+        left += rank->to[p].bytes;
+    while (left > 0) {
+        int64_t piece = STREAM_BYTES - rank->array_at;
+
+        piece = piece < left ? piece : left;
+        bytes_copy(rank->arrays + STREAM_BYTES + rank->array_at,
+            rank->arrays + rank->array_at, piece, copy);
+        left -= piece;
+        rank->array_at = (rank->array_at + piece) % STREAM_BYTES;
+    }
+}
+
+bool
+perf_run_stream(struct perf_rank *ranks, int count_ranks, int count, int copy)
+{
+    for (int i = 0; i < count; i++)
+        for (int r = 0; r < count_ranks; r++)
+            stream_once(&ranks[r], (enum perf_copy)copy);
     return true;
 }

@@ -186,6 +186,17 @@ src_set(const struct perf_rank *rank)
     return rank->src.base + (int64_t)rank->turn * rank->src.set_bytes;
 }
 
+/* Ours, into memory that is read again at once. */
+static struct uli_copy_way
+packing_way(const struct uli_box *box)
+{
+    struct uli_copy_way way =
+        uli_copy_choose(uli_copy_defaults(), box, uli_box_bytes(box));
+
+    way.stream = false;
+    return way;
+}
+
 static void
 pack_all(const struct perf_rank *rank, struct mpi_state *s)
 {
@@ -196,9 +207,10 @@ pack_all(const struct perf_rank *rank, struct mpi_state *s)
 
         for (int64_t i = 0; i < rank->to[p].count; i++) {
             const struct uli_box *box = &rank->to[p].boxes[i];
+            const struct uli_copy_way way = packing_way(box);
 
             uli_box_pack(box, box_span(box), at,
-                src + rank->src.offset[rank->to[p].tensors[i]]);
+                src + rank->src.offset[rank->to[p].tensors[i]], &way);
             at += uli_box_bytes(box);
         }
     }
@@ -212,17 +224,18 @@ unpack_all(const struct perf_rank *rank, struct mpi_state *s)
 
         for (int64_t i = 0; i < s->from[p].count; i++) {
             const struct uli_box *box = &s->from[p].boxes[i];
+            const struct uli_copy_way way = packing_way(box);
 
             uli_box_unpack(box, box_span(box),
                 dst_set(rank, s) + rank->dst.offset[s->from[p].tensors[i]], at,
-                false);
+                &way);
             at += uli_box_bytes(box);
         }
     }
 }
 
 bool
-perf_run_mpi(struct perf_rank *rank, int count_ranks, int count, bool typed)
+perf_run_mpi(struct perf_rank *rank, int count_ranks, int count, int typed)
 {
     struct mpi_state *s = rank->mpi;
     int code = MPI_SUCCESS;
@@ -270,7 +283,7 @@ perf_mpi_close(struct perf_rank *rank)
 }
 
 bool
-perf_run_mpi(struct perf_rank *rank, int count_ranks, int count, bool typed)
+perf_run_mpi(struct perf_rank *rank, int count_ranks, int count, int typed)
 {
     (void)rank;
     (void)count_ranks;

@@ -20,6 +20,9 @@ enum perf_column {
     PERF_PERMUTE,
     PERF_NCCL,
     PERF_NCCL_EACH,
+    PERF_LATER, /* columns of CSV that came later stand behind all others */
+    PERF_BEST = PERF_LATER,
+    PERF_STREAM,
     PERF_COLUMNS
 };
 /* A ratio column: which comparison it belongs to, and its place in a row. */

@@ -21,10 +21,12 @@ perf_csv_header(
     fprintf(out,
         "model,op,seq,size_bytes,count,dtype,bus_bytes,time_us,mean_us,min_us,"
         "p99_us,cv,algbw_gbs,busbw_gbs,wrong");
-    for (int c = 0; c < PERF_COLUMNS; c++)
+    for (int c = 0; c < PERF_LATER; c++)
         fprintf(out, ",%s", perf_ratios[c].name);
     for (int f = 0; f < count; f++)
         fprintf(out, ",%s", facts[f].name);
+    for (int c = PERF_LATER; c < PERF_COLUMNS; c++)
+        fprintf(out, ",%s", perf_ratios[c].name);
     for (int p = 0; p < o->npercents; p++)
         fprintf(out, ",p%g_us", o->percents[p]);
     fprintf(out, "\n");
@@ -58,6 +60,17 @@ put_facts(FILE *out, const struct perf_options *o,
             fprintf(out, ",%" PRId64, facts[f].number);
 }
 
+static void
+put_ratios(FILE *out, const struct perf_row *row, int first, int end)
+{
+    for (int c = first; c < end; c++) {
+        double ratio;
+        bool has = perf_row_ratio(row, (enum perf_column)c, &ratio);
+
+        fprintf(out, has ? ",%.4f" : ",", ratio);
+    }
+}
+
 void
 perf_csv_row(FILE *out, const struct perf_options *o,
     const struct perf_summary *summary, const struct perf_row *row)
@@ -73,13 +86,9 @@ perf_csv_row(FILE *out, const struct perf_options *o,
         row->algbw, row->busbw);
     if (row->wrong >= 0)
         fprintf(out, "%" PRId64, row->wrong);
-    for (int c = 0; c < PERF_COLUMNS; c++) {
-        double ratio;
-        bool has = perf_row_ratio(row, (enum perf_column)c, &ratio);
-
-        fprintf(out, has ? ",%.4f" : ",", ratio);
-    }
+    put_ratios(out, row, 0, PERF_LATER);
     put_facts(out, o, summary, row);
+    put_ratios(out, row, PERF_LATER, PERF_COLUMNS);
     for (int p = 0; p < o->npercents; p++)
         fprintf(out, ",%.3f", t->percentiles[p] * 1e6);
     fprintf(out, "\n");

@@ -39,6 +39,12 @@ describe_columns(FILE *out, const struct perf_options *o)
         fprintf(out,
             "# vs_memcpy: time of a plain copy of the same bytes by the same "
             "ranks / our time; 1 is the limit of memory\n");
+    if (o->vs[PERF_VS_BEST])
+        fprintf(out,
+            "# vs_best: the same by the best of our copies, several pages side "
+            "by side among them\n"
+            "# of_bw: bytes read and written over time, of what the same ranks "
+            "move at once, each in arrays of its own of 32 MiB\n");
     if (o->vs[PERF_VS_MPI])
         fprintf(out,
             "# vs_mpi, vs_mpiw: time of pack + MPI_Alltoall(v) + unpack, and "

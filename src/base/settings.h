@@ -141,6 +141,10 @@ enum uli_setting_type {
         "windows")                                                             \
     X(ULYX_STREAM_STORES, stream_stores, CHOICE, "auto|on|off", 0, 0,          \
         "streaming stores into windows: auto, on or off")                      \
+    X(ULYX_CALIBRATE, calibrate, STRING, "on", 0, 0,                           \
+        "how copies go about it: on measures, once a processor and version, "  \
+        "and keeps it in the user's cache directory; off takes the defaults; " \
+        "else a file, as ulyx_info copies prints it")                          \
     X(ULYX_CMA, cma, CHOICE, "auto|on|off", 0, 0,                              \
         "process_vm_readv between processes: auto probes, on or off")          \
     X(ULYX_CMA_MIN_ROW, cma_min_row_bytes, BYTES, "512", 1, INT64_MAX,         \

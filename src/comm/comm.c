@@ -183,6 +183,7 @@ uli_comm_free(ulyx_comm_t *comm)
     pthread_mutex_destroy(&comm->lock);
     free(comm->peers);
     free(comm->planner);
+    free(atomic_load(&comm->copies));
     uli_handle_free(comm);
 }
 

@@ -27,6 +27,7 @@ struct uli_remote;
 struct uli_gpu; /* gpu.h */
 struct uli_comm_batch;
 struct uli_ring_pool;
+struct uli_copy_choice;
 struct uli_planner; /* topology/choose/choose.h */
 
 /* ---- windows: tables read without locks by execute ----------------------- */
@@ -147,7 +148,8 @@ struct ulyx_comm {
     struct uli_list retired_plans; /* (owner) private to collectives */
     void *alltoall;                /* (owner) private to collectives */
     void (*alltoall_destroy)(struct ulyx_comm *comm);
-    struct uli_ring_pool *ring_pool; /* private to collectives */
+    _Atomic(struct uli_copy_choice *) copies; /* private to collectives */
+    struct uli_ring_pool *ring_pool;          /* private to collectives */
     void (*ring_pool_destroy)(struct ulyx_comm *comm);
     /* Refuses the alltoall that other ranks have called. */
     void (*alltoall_skip)(struct ulyx_comm *comm, uli_deadline_t deadline);

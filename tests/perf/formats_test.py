@@ -98,6 +98,17 @@ class Csv(ToolCase):
                              ("min_us", "time_us", "p99_us"))
         self.assertTrue(low <= middle <= high)
 
+    def test_best_copy_and_bandwidth(self):
+        rows = self.csv(*QUICK, "-t", "2", "--vs", "memcpy,best")
+        for row in rows:
+            for name in ("vs_memcpy", "vs_best", "of_bw"):
+                self.assertGreater(float(row[name]), 0)
+        self.assertEqual(list(rows[0])[-2:], ["vs_best", "of_bw"])
+        header = self.ends(0, *QUICK, "-g", "2", "--vs", "best")
+        self.assertRegex(header, r" schedule vs_best of_bw\n")
+        self.assertRegex(header.splitlines()[-1],
+                         r"median vs_best \d+\.\d\d, median of_bw \d+\.\d\d$")
+
     def test_rows_stand_alone(self):
         rows = self.csv(*QUICK, "--procs", "2", "-g", "2", "--heads", "14",
                         "--kv-heads", "2", "--dim", "64", "--dim-v", "32",
@@ -142,7 +153,7 @@ class Json(ToolCase):
         with open(os.path.join(ROOT, "perf", "schema.json"),
                   encoding="utf-8") as file:
             schema = json.load(file)
-        for words in (["--procs", "2", "--vs", "memcpy", "--algo",
+        for words in (["--procs", "2", "--vs", "memcpy,best", "--algo",
                        "direct,hier", "--percentiles", "50,99.9"],
                       ["-g", "2", "-c", "0", "-R", "0"]):
             report = self.report(*words)

@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/size.h"
 #include "base/status.h"
+#include "collectives/exchange/copies.h"
 #include "collectives/plan/plan.h"
 #include "comm/remote/remote.h"
 
@@ -259,11 +260,15 @@ uli_channel_set_up(ulyx_comm_t *comm, const struct uli_channel_hooks *hooks,
     if (channel)
         uli_exchange_init(&channel->exchange, comm, ULI_CALL_ALLTOALL);
     if (outcome == ULYX_SUCCESS)
+        outcome = uli_copies_offer(comm);
+    if (outcome == ULYX_SUCCESS)
         outcome = channel
                       ? channel_prepare(comm, channel, &info)
                       : uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
     ulyx_status_t status =
         channel_agree(comm, channel, outcome, &info, deadline);
+    if (status == ULYX_SUCCESS)
+        uli_copies_take(comm);
     for (int32_t p = 0; status == ULYX_SUCCESS && p < comm->nranks; p++)
         if (p != comm->rank)
             status = channel_connect(comm, channel, p);

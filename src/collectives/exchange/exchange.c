@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
+#include "collectives/exchange/copies.h"
 #include "comm/remote/remote.h"
 
 static bool exchange_progress(struct ulyx_request *request);
@@ -37,13 +38,23 @@ uli_exchange_init(
     uli_request_init(&exchange->request);
 }
 
-bool
-uli_exchange_streams(
+struct uli_copy_way
+uli_exchange_way(const struct uli_exchange *exchange, const struct uli_box *box)
+{
+    struct uli_copy_way way = uli_copy_choose(
+        uli_copies_of(exchange->comm), box, exchange->work->copied_bytes);
+    if (exchange->stream_always || exchange->stream_never)
+        way.stream = exchange->stream_always;
+    return way;
+}
+
+struct uli_copy_way
+uli_exchange_packing(
     const struct uli_exchange *exchange, const struct uli_box *box)
 {
-    if (exchange->stream_always || exchange->stream_never)
-        return exchange->stream_always;
-    return uli_copy_stream_pays(box, exchange->work->copied_bytes);
+    struct uli_copy_way way = uli_exchange_way(exchange, box);
+    way.stream = false;
+    return way;
 }
 
 static bool

@@ -57,7 +57,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "collectives/kernels/copy.h"
+#include "collectives/kernels/copy_choice.h"
 #include "collectives/exchange/request.h"
 #include "collectives/exchange/ring_pool.h"
 #include "collectives/layout/layout.h"
@@ -546,7 +546,11 @@ void uli_ring_take(struct uli_exchange *exchange, int32_t p, int64_t bytes);
 
 bool uli_sums_progress(struct uli_exchange *exchange);
 
-bool uli_exchange_streams(
+/* How a box of the call in flight is copied; packed: into memory that is read
+ * again at once, where nothing streams. */
+struct uli_copy_way uli_exchange_way(
+    const struct uli_exchange *exchange, const struct uli_box *box);
+struct uli_copy_way uli_exchange_packing(
     const struct uli_exchange *exchange, const struct uli_box *box);
 
 #endif

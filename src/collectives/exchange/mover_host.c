@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include "base/status.h"
 #include "base/text.h"
+#include "collectives/exchange/copies.h"
 #include "collectives/exchange/exchange_schedule.h"
 #include "comm/messages/batch.h"
 #include "comm/remote/remote.h"
@@ -52,15 +53,16 @@ static ulyx_status_t
 host_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
 {
     ulyx_comm_t *comm = plan->comm;
-    struct uli_host_state *host =
-        calloc(1, sizeof(*host) + (size_t)comm->nranks * sizeof(bool));
+    struct uli_host_state *host;
+    ULI_TRY(uli_copies_offer(comm));
+    ULI_TRY(uli_ring_pool_open(comm));
+    host = calloc(1, sizeof(*host) + (size_t)comm->nranks * sizeof(bool));
     if (!host)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     host->state.plan = plan;
     host->state.mover = &uli_mover_host;
     host->nranks = comm->nranks;
     plan->state = &host->state;
-    ULI_TRY(uli_ring_pool_open(comm));
     ULI_TRY(schedule_prepare(plan));
     ULI_TRY(uli_plan_measure(plan));
     ULI_TRY(uli_plan_allocate_work(plan));
@@ -106,6 +108,7 @@ static ulyx_status_t
 host_complete(ulyx_plan_t *plan)
 {
     struct uli_exchange *exchange = &plan->exchange;
+    uli_copies_take(plan->comm);
     exchange->report = pair_report;
     exchange->record = uli_host_tell_strides;
     exchange->accept = uli_host_take_strides;

@@ -74,14 +74,14 @@ static bool
 copy_item(struct uli_exchange *exchange, const struct uli_box *box,
     struct uli_cursor *cursor, char *dst, const char *src)
 {
-    bool streams = uli_exchange_streams(exchange, box);
+    const struct uli_copy_way way = uli_exchange_way(exchange, box);
     struct uli_box part;
     const struct uli_box *cut;
     struct uli_box_span span;
     int64_t bytes;
     while ((bytes = uli_box_cut(box, &cursor->run, &cursor->in_run,
                 ULI_SPAN_BYTES, &part, &cut, &span)) > 0) {
-        uli_box_copy(cut, span, dst, src, streams);
+        uli_box_copy(cut, span, dst, src, &way);
         if (!uli_exchange_check(exchange, bytes))
             return false;
     }
@@ -164,12 +164,12 @@ uli_direct_local(struct uli_exchange *exchange)
         exchange->local_run = exchange->local_in_run = 0;
         return true;
     }
+    const struct uli_copy_way way = uli_exchange_way(exchange, &local->box);
     if (local->zero)
         uli_box_zero(cut, span, exchange->dst[local->tensor]);
     else
         uli_box_copy(cut, span, exchange->dst[local->tensor],
-            exchange->src[local->tensor],
-            uli_exchange_streams(exchange, &local->box));
+            exchange->src[local->tensor], &way);
     uli_exchange_check(exchange, bytes);
     return true;
 }

@@ -127,6 +127,7 @@ pack_item(struct uli_exchange *exchange, int32_t p, int64_t chunk_bytes)
     struct uli_pair *pair = &exchange->pairs[p];
     struct uli_stream *out = &pair->out;
     const struct uli_item *item = &exchange->work->pairs[p].out.at[out->item];
+    const struct uli_copy_way way = uli_exchange_packing(exchange, &item->box);
     struct uli_box part;
     const struct uli_box *box;
     struct uli_box_span span;
@@ -136,7 +137,7 @@ pack_item(struct uli_exchange *exchange, int32_t p, int64_t chunk_bytes)
                 uli_min(chunk_bytes - out->at, ULI_SPAN_BYTES), &part, &box,
                 &span)) > 0) {
         uli_box_pack(
-            box, span, out->chunk + out->at, exchange->src[item->tensor]);
+            box, span, out->chunk + out->at, exchange->src[item->tensor], &way);
         out->at += bytes;
         out->left -= bytes;
         exchange->wire_bytes += pair->remote ? bytes : 0;
@@ -246,7 +247,7 @@ unpack_item(struct uli_exchange *exchange, int32_t p,
     const struct uli_item *item, const char *chunk, int64_t available)
 {
     struct uli_stream *in = &exchange->pairs[p].in;
-    bool streaming = uli_exchange_streams(exchange, &item->box);
+    const struct uli_copy_way way = uli_exchange_way(exchange, &item->box);
     struct uli_box part;
     const struct uli_box *box;
     struct uli_box_span span;
@@ -254,7 +255,7 @@ unpack_item(struct uli_exchange *exchange, int32_t p,
     while ((bytes = uli_box_cut(&item->box, &in->run, &in->in_run,
                 available - done, &part, &box, &span)) > 0) {
         uli_box_unpack(
-            box, span, exchange->dst[item->tensor], chunk + done, streaming);
+            box, span, exchange->dst[item->tensor], chunk + done, &way);
         done += bytes;
     }
     uli_ring_take(exchange, p, done);

@@ -132,7 +132,8 @@ sum_gather(struct uli_exchange *exchange, const struct uli_sum_item *item,
         box.extent[d] = step->sum.extent[d];
         box.src_stride[d] = step->sum.src_stride[s][d];
     }
-    uli_box_pack(&box, step->span, exchange->packed, base);
+    const struct uli_copy_way way = uli_exchange_packing(exchange, &box);
+    uli_box_pack(&box, step->span, exchange->packed, base, &way);
     return exchange->packed;
 }
 

@@ -93,8 +93,9 @@ add_share(struct uli_hier *h, struct uli_hier_rail *rail,
     struct uli_box_span span;
     int64_t bytes = uli_box_cut(&give->box, &rail->give_run, &rail->give_in_run,
         elements * elem, &part, &box, &span);
+    const struct uli_copy_way way = uli_exchange_packing(h->exchange, box);
     uli_box_pack(
-        box, span, h->exchange->packed, h->exchange->src[give->tensor]);
+        box, span, h->exchange->packed, h->exchange->src[give->tensor], &way);
     uli_sum_accumulate(t->dtype, partial, to, h->exchange->packed, bytes / elem,
         give->before < 0);
     return bytes / elem * give->acc_bytes;
@@ -109,7 +110,8 @@ hier_pack(struct uli_hier *h, struct uli_hier_rail *rail,
     struct uli_box_span span;
     int64_t bytes = uli_box_cut(&give->box, &rail->give_run, &rail->give_in_run,
         uli_min(room, ULI_SPAN_BYTES), &part, &box, &span);
-    uli_box_pack(box, span, to, h->exchange->src[give->tensor]);
+    const struct uli_copy_way way = uli_exchange_packing(h->exchange, box);
+    uli_box_pack(box, span, to, h->exchange->src[give->tensor], &way);
     return bytes;
 }
 
@@ -282,13 +284,13 @@ static int64_t
 hier_unpack(struct uli_hier *h, struct uli_hier_rail *rail,
     const struct uli_hier_take *take, const char *from, int64_t room)
 {
-    bool streams = uli_exchange_streams(h->exchange, &take->box);
+    const struct uli_copy_way way = uli_exchange_way(h->exchange, &take->box);
     struct uli_box part;
     const struct uli_box *box;
     struct uli_box_span span;
     int64_t bytes = uli_box_cut(&take->box, &rail->take_run, &rail->take_in_run,
         uli_min(room, ULI_SPAN_BYTES), &part, &box, &span);
-    uli_box_unpack(box, span, h->exchange->dst[take->tensor], from, streams);
+    uli_box_unpack(box, span, h->exchange->dst[take->tensor], from, &way);
     return bytes;
 }
 

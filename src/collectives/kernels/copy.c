@@ -54,6 +54,16 @@ uli_copy_kernel(void)
     return kernel;
 }
 
+const char *
+uli_copy_kernel_name(void)
+{
+    const struct uli_copy_kernel *kernel = uli_copy_kernel();
+    int32_t i = 0;
+    while (kernels[i] != kernel)
+        i++;
+    return names[i];
+}
+
 bool
 uli_copy_kernel_select(const char *name)
 {

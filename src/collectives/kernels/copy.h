@@ -41,11 +41,31 @@ struct uli_box_span {
     int64_t begin, end;
 };
 
-/* Copies runs [span.begin, span.end). stream_stores: use non-temporal stores
- * where they can (then ends with a store fence). dst and src do not overlap.
- * Any alignment. */
+/* Where prefetches of rows side by side put a line. */
+enum uli_copy_hint {
+    ULI_HINT_NONE, /* no prefetches but the machine's own */
+    ULI_HINT_ONCE, /* non-temporal: near, and not to be kept */
+    ULI_HINT_L2,   /* a core's second level */
+    ULI_HINT_L1,
+    ULI_HINTS
+};
+enum { ULI_LANES_MAX = 8 };
+
+/* How a copy is made. Nothing of it shows in the bytes: it is what machines
+ * differ in. Kernels without the one or the other do without it. */
+struct uli_copy_way {
+    enum uli_copy_hint hint;
+    int32_t lanes; /* rows side by side: 1, 2, 4 or 8 */
+    int32_t ahead; /* lines by which prefetches run in front of a lane */
+    bool stream;   /* non-temporal stores; ends with a store fence */
+};
+/* Row by row, ordinary stores. */
+extern const struct uli_copy_way uli_copy_plain;
+
+/* Copies runs [span.begin, span.end). dst and src do not overlap. Any
+ * alignment. */
 void uli_box_copy(const struct uli_box *box, struct uli_box_span span,
-    void *dst, const void *src, bool stream_stores);
+    void *dst, const void *src, const struct uli_copy_way *way);
 /* dst <- zeros; src fields of the box are ignored. */
 void uli_box_zero(
     const struct uli_box *box, struct uli_box_span span, void *dst);
@@ -53,9 +73,9 @@ void uli_box_zero(
 /* The box's bytes in loop order to and from contiguous memory: pack writes
  * the runs of span at `packed` one after another; unpack is the reverse. */
 void uli_box_pack(const struct uli_box *box, struct uli_box_span span,
-    void *packed, const void *src);
+    void *packed, const void *src, const struct uli_copy_way *way);
 void uli_box_unpack(const struct uli_box *box, struct uli_box_span span,
-    void *dst, const void *packed, bool stream_stores);
+    void *dst, const void *packed, const struct uli_copy_way *way);
 
 /* An ordered sum of `nsources` rectangles of partial_dtype into one of dtype.
  * Extents count elements; strides and offsets are bytes.
@@ -94,11 +114,13 @@ int64_t uli_sum_acc_bytes(int32_t dtype, int32_t partial_dtype);
  * benches ("portable", "avx2", "avx512"); NULL = best. */
 const char *const *uli_copy_kernel_names(int32_t *count_p);
 bool uli_copy_kernel_select(const char *name);
+const char *uli_copy_kernel_name(void); /* of the one in use */
 
-/* Do non-temporal stores pay for this (normalized) box, one of several that
- * write call_bytes together, with the kernel in use? By the bytes of the whole
- * call against a core's second-level cache, the length of the box's runs, and
- * whether they fill lines: what "auto" means for the setting. */
-bool uli_copy_stream_pays(const struct uli_box *box, int64_t call_bytes);
+/* Can the kernel in use store these runs by non-temporal stores without loss?
+ * By their length, and whether they fill lines. */
+bool uli_copy_streams_whole(const struct uli_box *box);
+
+/* Do the rows of the innermost loop follow each other in the source? */
+bool uli_box_reads_on(const struct uli_box *box);
 
 #endif

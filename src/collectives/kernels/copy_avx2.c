@@ -87,7 +87,6 @@ const struct uli_copy_kernel uli_copy_avx2 = {
     .copy = wide_copy,
     .sum_f32 = &uli_sum_avx2_f32,
     .sum_f64 = &uli_sum_portable_f64,
-    .stream_joint = stream_joint,
     .fence = copy_avx2_fence,
 };
 #endif

@@ -181,6 +181,10 @@ uli_span_next(const int64_t extent[3], struct uli_box_span *left,
  * stay even where a power-of-two stride puts them into one set. */
 enum { TILE_RUNS = 128, SHORT_TILE_RUNS = 16, SHORT_RUN_BYTES = 16 };
 
+/* Of a long run, taken side by side: a page, which is how far prefetchers of
+ * the machine look. */
+enum { PIECE_BYTES = 4096 };
+
 static void
 swap_loops(struct uli_copy_plane *plane)
 {
@@ -194,7 +198,7 @@ swap_loops(struct uli_copy_plane *plane)
 
 static void
 copy_tiles(const struct uli_copy_kernel *kernel,
-    const struct uli_copy_plane *plane, bool stream)
+    const struct uli_copy_plane *plane, const struct uli_copy_way *way)
 {
     struct uli_copy_plane tile = *plane;
     int64_t runs =
@@ -203,46 +207,78 @@ copy_tiles(const struct uli_copy_kernel *kernel,
         tile.extent[1] = uli_min(runs, plane->extent[1] - k);
         tile.dst = plane->dst + k * plane->dst_stride[1];
         tile.src = plane->src + k * plane->src_stride[1];
-        kernel->copy(&tile, stream);
+        kernel->copy(&tile, way);
     }
+}
+
+/* A long run as rows, so that they can be taken side by side. */
+static void
+copy_pieces(const struct uli_copy_kernel *kernel,
+    const struct uli_copy_plane *run, const struct uli_copy_way *way)
+{
+    struct uli_copy_plane pieces = *run;
+    int64_t count = run->run_bytes / PIECE_BYTES, done = count * PIECE_BYTES;
+    pieces.extent[1] = count;
+    pieces.run_bytes = PIECE_BYTES;
+    pieces.dst_stride[1] = pieces.src_stride[1] = PIECE_BYTES;
+    kernel->copy(&pieces, way);
+    pieces.extent[1] = 1;
+    pieces.run_bytes = run->run_bytes - done;
+    pieces.dst += done;
+    pieces.src += done;
+    if (pieces.run_bytes)
+        kernel->copy(&pieces, way);
 }
 
 static void
 copy_plane(const struct uli_copy_kernel *kernel, struct uli_copy_plane plane,
-    bool stream)
+    const struct uli_copy_way *way)
 {
     bool transposed = plane.extent[0] > 1 &&
                       llabs(plane.src_stride[0]) < llabs(plane.src_stride[1]);
-    if (transposed && stream && plane.run_bytes >= ULI_STREAM_RUN_BYTES)
+    if (transposed && way->stream && plane.run_bytes >= ULI_STREAM_RUN_BYTES)
         swap_loops(&plane);
     else if (transposed) {
-        copy_tiles(kernel, &plane, stream);
+        copy_tiles(kernel, &plane, way);
         return;
     }
-    kernel->copy(&plane, stream);
+    if (plane.extent[0] * plane.extent[1] == 1 &&
+        plane.run_bytes >= 2 * way->lanes * PIECE_BYTES)
+        copy_pieces(kernel, &plane, way);
+    else
+        kernel->copy(&plane, way);
+}
+
+const struct uli_copy_way uli_copy_plain = {ULI_HINT_NONE, 1, 0, false};
+
+bool
+uli_box_reads_on(const struct uli_box *box)
+{
+    return box->extent[2] == 1 || box->src_stride[2] == box->run_bytes;
 }
 
 void
 uli_box_copy(const struct uli_box *box, struct uli_box_span span, void *dst,
-    const void *src, bool stream_stores)
+    const void *src, const struct uli_copy_way *way)
 {
     const struct uli_copy_kernel *kernel = uli_copy_kernel();
+    struct uli_copy_way usable = *way;
     struct uli_copy_plane plane = {
         .run_bytes = box->run_bytes,
         .dst_stride = {box->dst_stride[1], box->dst_stride[2]},
         .src_stride = {box->src_stride[1], box->src_stride[2]},
     };
     struct uli_span_rect rect;
-    bool stream = stream_stores && kernel->fence;
+    usable.stream = way->stream && kernel->fence;
     while (uli_span_next(box->extent, &span, &rect)) {
         memcpy(plane.extent, rect.extent, sizeof(plane.extent));
         plane.dst = (unsigned char *)dst + box->dst_offset +
                     uli_span_offset(rect.index, box->dst_stride);
         plane.src = (const unsigned char *)src + box->src_offset +
                     uli_span_offset(rect.index, box->src_stride);
-        copy_plane(kernel, plane, stream);
+        copy_plane(kernel, plane, &usable);
     }
-    if (stream)
+    if (usable.stream)
         kernel->fence();
 }
 
@@ -274,18 +310,18 @@ set_packed(const struct uli_box *box, struct uli_box_span span,
 
 void
 uli_box_pack(const struct uli_box *box, struct uli_box_span span, void *packed,
-    const void *src)
+    const void *src, const struct uli_copy_way *way)
 {
     struct uli_box packing = *box;
     set_packed(box, span, packing.dst_stride, &packing.dst_offset);
-    uli_box_copy(&packing, span, packed, src, false);
+    uli_box_copy(&packing, span, packed, src, way);
 }
 
 void
 uli_box_unpack(const struct uli_box *box, struct uli_box_span span, void *dst,
-    const void *packed, bool stream_stores)
+    const void *packed, const struct uli_copy_way *way)
 {
     struct uli_box packing = *box;
     set_packed(box, span, packing.src_stride, &packing.src_offset);
-    uli_box_copy(&packing, span, dst, packed, stream_stores);
+    uli_box_copy(&packing, span, dst, packed, way);
 }

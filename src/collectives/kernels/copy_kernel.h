@@ -46,15 +46,12 @@ struct uli_sum_kernel {
 
 struct uli_copy_kernel {
     bool (*usable)(void); /* does this machine run it? */
-    /* stream: with non-temporal stores; never asked of a kernel without. */
-    void (*copy)(const struct uli_copy_plane *plane, bool stream);
+    /* way->stream is never asked of a kernel without a fence. */
+    void (*copy)(
+        const struct uli_copy_plane *plane, const struct uli_copy_way *way);
     const struct uli_sum_kernel *sum_f32, *sum_f64;
-    /* Non-temporal stores; both NULL in a kernel without them.
-     * stream_joint: planes of equal extent[1], of runs of at least
-     * ULI_STREAM_RUN_BYTES; row k of each of them, then row k + 1.
-     * fence: orders them before later stores; the caller's, once, at the end
-     * of either. */
-    void (*stream_joint)(const struct uli_copy_plane planes[], int32_t count);
+    /* Orders non-temporal stores before later ones; the caller's, once, at the
+     * end. NULL in a kernel without such stores. */
     void (*fence)(void);
 };
 

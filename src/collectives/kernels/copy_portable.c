@@ -6,9 +6,9 @@
 #include "collectives/kernels/copy_small.h"
 
 static void
-plane_copy(const struct uli_copy_plane *plane, bool stream)
+plane_copy(const struct uli_copy_plane *plane, const struct uli_copy_way *way)
 {
-    (void)stream;
+    (void)way;
     if (!copy_small(plane))
         copy_fixed(plane, (size_t)plane->run_bytes);
 }

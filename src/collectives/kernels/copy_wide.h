@@ -7,11 +7,10 @@
  *   LINE_BYTES, touching no byte outside.
  *
  * What limits one core is not bandwidth but the number of misses it keeps in
- * flight. Runs that follow each other in the source are left to the hardware's
- * prefetchers. Strided ones are taken LANES at a time, line by line, so that
- * misses of several pages overlap, while a prefetch runs AHEAD_LINES in front
- * of each lane and on into the next group; the non-temporal hint keeps source
- * lines, which nobody reads again, out of the second level. Measured in
+ * flight. Rows may be taken several at a time, line by line, so that misses of
+ * several pages overlap, while a prefetch runs in front of each lane and on
+ * into the next group. How many, how far ahead and into which caches is the way
+ * of the copy (copy.h): machines differ in all three. Measured in
  * perf/PERFORMANCE.md, "host copy kernels".
  *
  * Streaming stores whole lines only: the bytes of a run before its first line
@@ -19,8 +18,6 @@
  */
 #ifndef ULI_COLLECTIVES_KERNELS_COPY_WIDE_H
 #define ULI_COLLECTIVES_KERNELS_COPY_WIDE_H
-
-enum { LANES = 4, AHEAD_LINES = 16 };
 
 /* Rows of the inner loop of a plane. */
 struct rows {
@@ -74,40 +71,67 @@ copy_in_turn(const struct rows *rows, int64_t first, bool stream)
 
 /* ---- side by side -------------------------------------------------------- */
 
-/* Where the prefetch is: byte `at` of LANES rows from row k on. */
+/* What a body is compiled for. */
+struct body {
+    int lanes;
+    enum uli_copy_hint hint;
+    bool stream;
+};
+
+/* Where the prefetch is: byte `at` of a group of lanes, from row k on. */
 struct ahead {
     int64_t k, at;
 };
 
-/* Never beyond the last group: what lies there may be somebody's cache. */
 static inline __attribute__((always_inline)) void
-prefetch_lines(struct ahead *ahead, const struct rows *rows)
+prefetch_line(const unsigned char *src, enum uli_copy_hint hint)
 {
-    if (ahead->k + LANES > rows->count)
+    switch (hint) {
+    case ULI_HINT_ONCE:
+        __builtin_prefetch(src, 0, 0);
         return;
-    const unsigned char *src =
-        rows->src + ahead->k * rows->src_stride + ahead->at;
-    for (int lane = 0; lane < LANES; lane++)
-        __builtin_prefetch(src + lane * rows->src_stride, 0, 0);
-    ahead->at += LINE_BYTES;
-    if (ahead->at >= rows->bytes) {
-        ahead->at = 0;
-        ahead->k += LANES;
+    case ULI_HINT_L2:
+        __builtin_prefetch(src, 0, 2);
+        return;
+    case ULI_HINT_L1:
+        __builtin_prefetch(src, 0, 3);
+        return;
+    default:
+        return;
     }
 }
 
-/* LANES rows from row k on. Heads differ by lane, so bodies differ by at most
- * one line: common lines together, then each lane's end. */
+/* Never beyond the last group: what lies there may be somebody's cache. */
 static inline __attribute__((always_inline)) void
-copy_lanes(const struct rows *rows, int64_t k, struct ahead *ahead, bool stream)
+prefetch_lines(
+    struct ahead *ahead, const struct rows *rows, const struct body body)
 {
-    unsigned char *dst[LANES];
-    const unsigned char *src[LANES];
-    int64_t left[LANES], common = rows->bytes;
-    for (int lane = 0; lane < LANES; lane++) {
+    if (body.hint == ULI_HINT_NONE || ahead->k + body.lanes > rows->count)
+        return;
+    const unsigned char *src =
+        rows->src + ahead->k * rows->src_stride + ahead->at;
+    for (int lane = 0; lane < body.lanes; lane++)
+        prefetch_line(src + lane * rows->src_stride, body.hint);
+    ahead->at += LINE_BYTES;
+    if (ahead->at >= rows->bytes) {
+        ahead->at = 0;
+        ahead->k += body.lanes;
+    }
+}
+
+/* Rows from row k on, one a lane. Heads differ by lane, so bodies differ by at
+ * most one line: common lines together, then each lane's end. */
+static inline __attribute__((always_inline)) void
+copy_lanes(const struct rows *rows, int64_t k, struct ahead *ahead,
+    const struct body body)
+{
+    unsigned char *dst[ULI_LANES_MAX];
+    const unsigned char *src[ULI_LANES_MAX];
+    int64_t left[ULI_LANES_MAX], common = rows->bytes;
+    for (int lane = 0; lane < body.lanes; lane++) {
         dst[lane] = rows->dst + (k + lane) * rows->dst_stride;
         src[lane] = rows->src + (k + lane) * rows->src_stride;
-        int64_t head = head_bytes(dst[lane], stream);
+        int64_t head = head_bytes(dst[lane], body.stream);
         put_part(dst[lane], src[lane], head);
         dst[lane] += head;
         src[lane] += head;
@@ -116,14 +140,14 @@ copy_lanes(const struct rows *rows, int64_t k, struct ahead *ahead, bool stream)
     }
     common -= common % LINE_BYTES;
     for (int64_t i = 0; i < common; i += LINE_BYTES) {
-        prefetch_lines(ahead, rows);
-        for (int lane = 0; lane < LANES; lane++)
-            put_line(dst[lane] + i, line_load(src[lane] + i), stream);
+        prefetch_lines(ahead, rows, body);
+        for (int lane = 0; lane < body.lanes; lane++)
+            put_line(dst[lane] + i, line_load(src[lane] + i), body.stream);
     }
-    for (int lane = 0; lane < LANES; lane++) {
+    for (int lane = 0; lane < body.lanes; lane++) {
         int64_t i = common;
         if (i + LINE_BYTES <= left[lane]) {
-            put_line(dst[lane] + i, line_load(src[lane] + i), stream);
+            put_line(dst[lane] + i, line_load(src[lane] + i), body.stream);
             i += LINE_BYTES;
         }
         put_part(dst[lane] + i, src[lane] + i, left[lane] - i);
@@ -131,27 +155,67 @@ copy_lanes(const struct rows *rows, int64_t k, struct ahead *ahead, bool stream)
 }
 
 static inline __attribute__((always_inline)) void
-copy_side_by_side(const struct rows *rows, bool stream)
+copy_side_by_side(
+    const struct rows *rows, int32_t ahead_lines, const struct body body)
 {
     struct ahead ahead = {0, 0};
     int64_t k = 0;
-    for (int line = 0; line < AHEAD_LINES; line++)
-        prefetch_lines(&ahead, rows);
-    for (; k + LANES <= rows->count; k += LANES)
-        copy_lanes(rows, k, &ahead, stream);
-    copy_in_turn(rows, k, stream);
+    for (int line = 0; line < ahead_lines; line++)
+        prefetch_lines(&ahead, rows, body);
+    for (; k + body.lanes <= rows->count; k += body.lanes)
+        copy_lanes(rows, k, &ahead, body);
+    copy_in_turn(rows, k, body.stream);
 }
+
+/* ---- the bodies ---------------------------------------------------------- */
+
+/* X(name, lanes, hint) */
+#define BODIES_MAP(X)                                                          \
+    X(two, 2, ULI_HINT_NONE)                                                   \
+    X(two_once, 2, ULI_HINT_ONCE)                                              \
+    X(two_l2, 2, ULI_HINT_L2)                                                  \
+    X(two_l1, 2, ULI_HINT_L1)                                                  \
+    X(four, 4, ULI_HINT_NONE)                                                  \
+    X(four_once, 4, ULI_HINT_ONCE)                                             \
+    X(four_l2, 4, ULI_HINT_L2)                                                 \
+    X(four_l1, 4, ULI_HINT_L1)                                                 \
+    X(eight, 8, ULI_HINT_NONE)                                                 \
+    X(eight_once, 8, ULI_HINT_ONCE)                                            \
+    X(eight_l2, 8, ULI_HINT_L2)                                                \
+    X(eight_l1, 8, ULI_HINT_L1)
+
+#define BODY(name, lanes, hint)                                                \
+    static void copy_##name(const struct rows *rows, int32_t ahead)            \
+    {                                                                          \
+        copy_side_by_side(rows, ahead, (struct body){lanes, hint, false});     \
+    }                                                                          \
+    static void stream_##name(const struct rows *rows, int32_t ahead)          \
+    {                                                                          \
+        copy_side_by_side(rows, ahead, (struct body){lanes, hint, true});      \
+    }
+BODIES_MAP(BODY)
+#undef BODY
+
+typedef void (*body_fn)(const struct rows *rows, int32_t ahead);
+
+/* By log2 of the lanes - 1, hint, and whether it streams. */
+#define BODY(name, lanes, hint)                                                \
+    [(lanes) / 4][hint] = {copy_##name, stream_##name},
+static const body_fn bodies[3][ULI_HINTS][2] = {BODIES_MAP(BODY)};
+#undef BODY
 
 /* ---- planes -------------------------------------------------------------- */
 
-static inline __attribute__((always_inline)) void
-copy_rows(const struct rows *rows, bool stream)
+/* Rows in turn are left to the hardware's prefetchers. */
+static void
+copy_rows(const struct rows *rows, const struct uli_copy_way *way)
 {
-    bool strided = rows->src_stride != rows->bytes;
-    if (strided && rows->count >= 2 * LANES)
-        copy_side_by_side(rows, stream);
+    if (way->lanes > 1 && rows->count >= 2 * way->lanes)
+        bodies[way->lanes / 4][way->hint][way->stream](rows, way->ahead);
+    else if (way->stream)
+        copy_in_turn(rows, 0, true);
     else
-        copy_in_turn(rows, 0, stream);
+        copy_in_turn(rows, 0, false);
 }
 
 /* Runs below a line that have no spelled-out size. */
@@ -164,7 +228,7 @@ copy_parts(const struct rows *rows)
 }
 
 static void
-wide_copy(const struct uli_copy_plane *plane, bool stream)
+wide_copy(const struct uli_copy_plane *plane, const struct uli_copy_way *way)
 {
     struct rows rows = {
         .dst = plane->dst,
@@ -179,30 +243,10 @@ wide_copy(const struct uli_copy_plane *plane, bool stream)
     for (int64_t j = 0; j < plane->extent[0]; j++) {
         if (rows.bytes < LINE_BYTES)
             copy_parts(&rows);
-        else if (stream)
-            copy_rows(&rows, true);
         else
-            copy_rows(&rows, false);
+            copy_rows(&rows, way);
         rows.dst += plane->dst_stride[0];
         rows.src += plane->src_stride[0];
-    }
-}
-
-static void
-stream_joint(const struct uli_copy_plane planes[], int32_t count)
-{
-    for (int64_t k = 0; k < planes[0].extent[1]; k++) {
-        for (int32_t n = 0; n < count; n++) {
-            struct rows rows = {
-                .dst = planes[n].dst + k * planes[n].dst_stride[1],
-                .src = planes[n].src + k * planes[n].src_stride[1],
-                .dst_stride = planes[n].dst_stride[0],
-                .src_stride = planes[n].src_stride[0],
-                .bytes = planes[n].run_bytes,
-                .count = planes[n].extent[0],
-            };
-            copy_in_turn(&rows, 0, true);
-        }
     }
 }
 

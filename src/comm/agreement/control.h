@@ -21,7 +21,7 @@
 #include "comm/agreement/differ.h"
 #include "comm/record/recorder.h"
 
-enum { ULI_LINE = 64, ULI_AGREE_BYTES = 4096 };
+enum { ULI_LINE = 64, ULI_AGREE_BYTES = 4096, ULI_COPIES_TEXT = 1024 };
 
 /* A post of agreement round n, in buffer n mod 2. */
 struct uli_agree_post {
@@ -72,6 +72,10 @@ struct uli_control {
     _Alignas(ULI_LINE) _Atomic uint64_t vote;
     struct uli_opinion opinions[2];
     struct uli_decision decisions[2];
+    /* The first rank of a node: how its ranks copy, as text (collectives'
+     * copies.h); its bytes, from 0 once it is there. */
+    _Alignas(ULI_LINE) _Atomic uint32_t copies_bytes;
+    char copies[ULI_COPIES_TEXT];
     /* How peer p has left, enum uli_left; [nranks], then the arena, at
      * multiples of ULI_LINE. */
     _Alignas(ULI_LINE) _Atomic uint32_t left[];

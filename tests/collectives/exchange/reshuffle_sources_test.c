@@ -52,15 +52,15 @@ scene_strike(void)
 }
 
 void __real_uli_box_copy(const struct uli_box *box, struct uli_box_span span,
-    void *dst, const void *src, bool stream_stores);
+    void *dst, const void *src, const struct uli_copy_way *way);
 void __wrap_uli_box_copy(const struct uli_box *box, struct uli_box_span span,
-    void *dst, const void *src, bool stream_stores);
+    void *dst, const void *src, const struct uli_copy_way *way);
 void
 __wrap_uli_box_copy(const struct uli_box *box, struct uli_box_span span,
-    void *dst, const void *src, bool stream_stores)
+    void *dst, const void *src, const struct uli_copy_way *way)
 {
     scene_strike();
-    __real_uli_box_copy(box, span, dst, src, stream_stores);
+    __real_uli_box_copy(box, span, dst, src, way);
 }
 
 bool __real_uli_direct_read(struct uli_exchange *exchange, int32_t p,

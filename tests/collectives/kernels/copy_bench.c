@@ -13,6 +13,7 @@
  */
 #include "collectives/kernels/copy_bench.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,10 +22,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/system/clock.h"
-#include "collectives/kernels/copy.h"
+#include "collectives/kernels/copy_choice.h"
 #include "support/median.h"
 
-enum { ROUNDS = 7, HEADS = 8, CONTESTANTS = 4 };
+enum { ROUNDS = 7, HEADS = 8, CONTESTANTS = 5 };
 
 static unsigned char *dst, *src;
 static int64_t total_bytes;
@@ -50,12 +51,12 @@ make_box(const char *shape, int64_t row)
 
 /* The same box for each of HEADS peers, side by side in the source. */
 static void
-copy_peers(const struct uli_box *box, bool stream)
+copy_peers(const struct uli_box *box, const struct uli_copy_way *way)
 {
     struct uli_box_span rows = {0, box->extent[2]};
     for (int n = 0; n < HEADS; n++)
         uli_box_copy(box, rows, dst + n * uli_box_bytes(box),
-            src + n * box->run_bytes, stream);
+            src + n * box->run_bytes, way);
 }
 
 static bool
@@ -65,18 +66,20 @@ is_peers(const char *shape)
 }
 
 static double
-time_box(const struct uli_box *box, const char *shape, bool stream)
+time_box(const struct uli_box *box, const char *shape,
+    const struct uli_copy_way *way)
 {
     int64_t runs = box->extent[0] * box->extent[1] * box->extent[2];
     int64_t begin = uli_clock_ns();
     if (is_peers(shape))
-        copy_peers(box, stream);
+        copy_peers(box, way);
     else
-        uli_box_copy(box, (struct uli_box_span){0, runs}, dst, src, stream);
+        uli_box_copy(box, (struct uli_box_span){0, runs}, dst, src, way);
     return (double)(uli_clock_ns() - begin);
 }
 
-/* Contiguous copies of the same bytes: libc's, and our streaming one. */
+/* Contiguous copies of the same bytes: libc's, and our streaming ones, line
+ * after line and several pages side by side. */
 static double
 time_memcpy(int64_t bytes)
 {
@@ -86,33 +89,43 @@ time_memcpy(int64_t bytes)
 }
 
 static double
-time_streaming(int64_t bytes)
+time_streaming(int64_t bytes, struct uli_copy_way way)
 {
     struct uli_box box = {.extent = {1, 1, 1}, .run_bytes = bytes};
-    return time_box(&box, "", true);
+    way.stream = true;
+    return time_box(&box, "", &way);
 }
 
 static void
 bench_row(const char *shape, int64_t row)
 {
     struct uli_box box = make_box(shape, row);
+    const struct uli_box run = {.extent = {1, 1, 1}};
+    const struct uli_copy_choice *choice = uli_copy_defaults();
     uli_box_normalize(&box);
     int64_t bytes = uli_box_bytes(&box) * (is_peers(shape) ? HEADS : 1);
+    struct uli_copy_way plain = uli_copy_choose(choice, &box, bytes);
+    struct uli_copy_way stream = plain;
+    struct uli_copy_way lanes = uli_copy_choose(choice, &run, bytes);
+    plain.stream = false;
+    stream.stream = true;
     double gbs[CONTESTANTS][ROUNDS], ratio[2][ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
-        double ns[CONTESTANTS] = {time_memcpy(bytes), time_streaming(bytes),
-            time_box(&box, shape, false), time_box(&box, shape, true)};
+        double ns[CONTESTANTS] = {time_memcpy(bytes),
+            time_streaming(bytes, uli_copy_plain), time_streaming(bytes, lanes),
+            time_box(&box, shape, &plain), time_box(&box, shape, &stream)};
         for (int i = 0; i < CONTESTANTS; i++)
             gbs[i][round] = (double)bytes / ns[i];
-        double best = ns[0] < ns[1] ? ns[0] : ns[1];
-        ratio[0][round] = best / ns[2];
-        ratio[1][round] = best / ns[3];
+        double best = fmin(ns[0], fmin(ns[1], ns[2]));
+        ratio[0][round] = best / ns[3];
+        ratio[1][round] = best / ns[4];
     }
-    printf("%-10s %6lld %8.2f %8.2f %8.2f %8.2f %7.2f %7.2f %s\n", shape,
-        (long long)row, median_of(gbs[0], ROUNDS), median_of(gbs[1], ROUNDS),
-        median_of(gbs[2], ROUNDS), median_of(gbs[3], ROUNDS),
-        median_of(ratio[0], ROUNDS), median_of(ratio[1], ROUNDS),
-        uli_copy_stream_pays(&box, uli_box_bytes(&box)) ? "stream" : "plain");
+    printf("%-10s %6lld", shape, (long long)row);
+    for (int i = 0; i < CONTESTANTS; i++)
+        printf(" %8.2f", median_of(gbs[i], ROUNDS));
+    printf(" %7.2f %7.2f %s\n", median_of(ratio[0], ROUNDS),
+        median_of(ratio[1], ROUNDS),
+        uli_copy_streams_whole(&box) ? "stream" : "plain");
     fflush(stdout);
 }
 
@@ -148,12 +161,13 @@ copy_bench(int argc, char **argv)
     src = pages_map(total_bytes);
     if (!dst || !src)
         return 1;
-    printf("GB/s copied, %lld MiB span; ratios against the faster of memcpy "
-           "and the streaming copy\n",
+    printf("GB/s copied, %lld MiB span; ratios against the fastest of memcpy "
+           "and the streaming copies\n",
         (long long)(total_bytes >> 20));
-    printf("%-10s %6s %8s %8s %8s %8s %7s %7s %s\n", "shape", "row", "memcpy",
-        "streamed", "plain", "stream", "plain:", "stream:", "auto");
-    for (int shape = 0; shape < 6; shape++) {
+    printf("%-10s %6s %8s %8s %8s %8s %8s %7s %7s %s\n", "shape", "row",
+        "memcpy", "streamed", "lanes", "plain", "stream",
+        "plain:", "stream:", "large");
+    for (int shape = 0; shape < 5; shape++) {
         for (int64_t row = 64; row <= 65536; row *= 2)
             bench_row(shapes[shape], row);
     }

@@ -126,6 +126,16 @@ case_cut(int64_t *begin, int64_t end)
     return span;
 }
 
+struct uli_copy_way
+case_way(void)
+{
+    return (struct uli_copy_way){
+        (enum uli_copy_hint)test_random_in(&case_rng, 0, ULI_HINTS - 1),
+        1 << test_random_in(&case_rng, 0, 3),
+        (int32_t)test_random_in(&case_rng, 0, 40),
+        test_random_in(&case_rng, 0, 1)};
+}
+
 void
 case_each_kernel(void (*body)(void))
 {

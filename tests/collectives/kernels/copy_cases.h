@@ -35,6 +35,9 @@ void case_oracle(
 /* Takes a random piece off the front of [*begin, end). */
 struct uli_box_span case_cut(int64_t *begin, int64_t end);
 
+/* Any way of a copy. */
+struct uli_copy_way case_way(void);
+
 /* Runs body once a kernel; leaves the best one in use. */
 void case_each_kernel(void (*body)(void));
 

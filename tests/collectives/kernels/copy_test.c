@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "collectives/kernels/copy.h"
+#include "collectives/kernels/copy_choice.h"
 #include "collectives/kernels/copy_bench.h"
 #include "collectives/kernels/copy_cases.h"
 #include "support/buffers.h"
@@ -63,6 +63,8 @@ sides_free(struct sides *sides)
 
 /* ---- tests --------------------------------------------------------------- */
 
+static const struct uli_copy_way streamed = {ULI_HINT_L2, 4, 16, true};
+
 static void
 check_copy(void)
 {
@@ -73,14 +75,16 @@ check_copy(void)
         case_oracle(&drawn.box, sides.expected, sides.src.data);
         for (int stream = 0; stream < 2; stream++) {
             int64_t begin = 0, end = case_runs(&drawn.normal);
+            struct uli_copy_way way = case_way();
+            way.stream = stream;
             while (begin < end)
                 uli_box_copy(&drawn.normal, case_cut(&begin, end),
-                    sides.dst.data, sides.src.data, stream);
+                    sides.dst.data, sides.src.data, &way);
             sides_check(&sides);
             /* boxes need not be normalized to be right */
             uli_box_copy(&drawn.box,
                 (struct uli_box_span){0, case_runs(&drawn.box)}, sides.dst.data,
-                sides.src.data, stream);
+                sides.src.data, &way);
             sides_check(&sides);
         }
         sides_free(&sides);
@@ -111,7 +115,8 @@ check_pack(void)
             int64_t bytes = (span.end - span.begin) * box->run_bytes;
             test_buffer_init(&packed, (size_t)bytes,
                 (size_t)test_random_in(&case_rng, 0, 63));
-            uli_box_pack(box, span, packed.data, sides.src.data);
+            struct uli_copy_way way = case_way();
+            uli_box_pack(box, span, packed.data, sides.src.data, &way);
             for (int64_t n = span.begin; n < span.end; n++) {
                 int64_t to, from;
                 case_locate(box, n, &to, &from);
@@ -120,8 +125,7 @@ check_pack(void)
                     sides.src.data + from, (size_t)box->run_bytes);
             }
             assert_true(test_buffer_guards_ok(&packed));
-            uli_box_unpack(box, span, sides.dst.data, packed.data,
-                test_random_in(&case_rng, 0, 1));
+            uli_box_unpack(box, span, sides.dst.data, packed.data, &way);
             test_buffer_free(&packed);
         }
         sides_check(&sides);
@@ -174,7 +178,7 @@ check_alignments(void)
         memset(dst, 0xFF, sizeof(dst));
         memset(expected, 0xFF, sizeof(expected));
         case_oracle(&box, expected, src);
-        uli_box_copy(&box, (struct uli_box_span){0, 3}, dst, src, true);
+        uli_box_copy(&box, (struct uli_box_span){0, 3}, dst, src, &streamed);
         assert_memory_equal(dst, expected, sizeof(dst));
     }
 }
@@ -257,7 +261,8 @@ box_normalize_empty_box_has_no_runs(void **state)
         unsigned char byte = 7;
         uli_box_normalize(&box);
         assert_int_equal(case_runs(&box), 0);
-        uli_box_copy(&box, (struct uli_box_span){0, 0}, &byte, &byte, true);
+        uli_box_copy(
+            &box, (struct uli_box_span){0, 0}, &byte, &byte, &streamed);
         uli_box_zero(&box, (struct uli_box_span){0, 0}, &byte);
         assert_int_equal(byte, 7);
     }
@@ -285,7 +290,7 @@ check_far_strides(void)
         memset(row, (int)k + 1, sizeof(row));
         memcpy(dst + 8192 + k * far, row, sizeof(row));
     }
-    uli_box_copy(&box, (struct uli_box_span){0, 3}, memory, memory, true);
+    uli_box_copy(&box, (struct uli_box_span){0, 3}, memory, memory, &streamed);
     for (int64_t k = 0; k < 3; k++) {
         assert_memory_equal(
             dst + 100 + k * far, dst + 8192 + k * far, sizeof(row));
@@ -311,10 +316,53 @@ kernel_select_unknown_name_is_refused(void **state)
     assert_true(uli_copy_kernel_select(NULL));
 }
 
-/* What "auto" relies on: never for the portable kernel, small boxes, runs
- * that fill no line, or short runs that begin inside one. */
+/* Every body of every kernel, over rows that lie as heads of tokens do and rows
+ * one after another, of whole lines and ragged ones, and one long run. */
 static void
-stream_pays_only_for_large_boxes_of_whole_lines(void **state)
+check_ways(void)
+{
+    enum { ROWS = 37, PITCH = 1111, LONG = 20 * 4096 + 77 };
+    static unsigned char src[LONG + 64], expected[LONG + 64], dst[LONG + 64];
+    const struct uli_box boxes[] = {{.extent = {1, 1, ROWS},
+                                        .run_bytes = 512,
+                                        .dst_stride = {0, 0, 512},
+                                        .src_stride = {0, 0, 1024}},
+        {.extent = {1, 1, ROWS},
+            .run_bytes = 512,
+            .dst_stride = {0, 0, 1024},
+            .src_stride = {0, 0, 512}},
+        {.extent = {1, 1, ROWS},
+            .run_bytes = 333,
+            .dst_stride = {0, 0, PITCH},
+            .src_stride = {0, 0, PITCH}},
+        {.extent = {1, 1, 1}, .run_bytes = LONG, .dst_offset = 5}};
+    for (size_t i = 0; i < sizeof(src); i++)
+        src[i] = (unsigned char)(i * 7 + i / 251);
+    for (size_t b = 0; b < sizeof(boxes) / sizeof(boxes[0]); b++) {
+        memset(expected, 0, sizeof(expected));
+        case_oracle(&boxes[b], expected, src);
+        for (int32_t n = 0; n < 2 * ULI_HINTS * 4; n++) {
+            const struct uli_copy_way way = {
+                (enum uli_copy_hint)(n / 8), 1 << (n / 2 % 4), 16, n % 2};
+            memset(dst, 0, sizeof(dst));
+            uli_box_copy(&boxes[b],
+                (struct uli_box_span){0, case_runs(&boxes[b])}, dst, src, &way);
+            assert_memory_equal(dst, expected, sizeof(dst));
+        }
+    }
+}
+
+static void
+box_copy_every_way_gives_the_same_bytes(void **state)
+{
+    (void)state;
+    case_each_kernel(check_ways);
+}
+
+/* Never for the portable kernel, runs that fill no line, or short runs that
+ * begin inside one. */
+static void
+stores_stream_only_into_whole_lines(void **state)
 {
     (void)state;
     struct uli_box box = {
@@ -323,8 +371,7 @@ stream_pays_only_for_large_boxes_of_whole_lines(void **state)
         .dst_stride = {0, 0, 4096},
         .src_stride = {0, 0, 256},
     };
-    struct uli_box small = box, narrow = box, ragged = box, long_ragged;
-    small.extent[2] = 4;
+    struct uli_box narrow = box, ragged = box, long_ragged;
     narrow.run_bytes = 32;
     ragged.dst_offset = 16;
     long_ragged = ragged;
@@ -334,18 +381,43 @@ stream_pays_only_for_large_boxes_of_whole_lines(void **state)
     for (int32_t i = 0; i < count; i++) {
         assert_true(uli_copy_kernel_select(names[i]));
         bool streams = strcmp(names[i], "portable") != 0;
-        assert_int_equal(
-            uli_copy_stream_pays(&box, uli_box_bytes(&box)), streams);
-        assert_int_equal(
-            uli_copy_stream_pays(&long_ragged, uli_box_bytes(&long_ragged)),
-            streams);
-        assert_false(uli_copy_stream_pays(&small, uli_box_bytes(&small)));
-        assert_int_equal(
-            uli_copy_stream_pays(&small, uli_box_bytes(&box)), streams);
-        assert_false(uli_copy_stream_pays(&narrow, uli_box_bytes(&narrow)));
-        assert_false(uli_copy_stream_pays(&ragged, uli_box_bytes(&ragged)));
+        assert_int_equal(uli_copy_streams_whole(&box), streams);
+        assert_int_equal(uli_copy_streams_whole(&long_ragged), streams);
+        assert_false(uli_copy_streams_whole(&narrow));
+        assert_false(uli_copy_streams_whole(&ragged));
     }
     assert_true(uli_copy_kernel_select(NULL));
+}
+
+/* By the bytes of the call and by how the source lies. */
+static void
+choice_follows_the_call_and_the_source(void **state)
+{
+    (void)state;
+    const struct uli_box apart = {.extent = {1, 1, 64},
+        .run_bytes = 256,
+        .dst_stride = {0, 0, 256},
+        .src_stride = {0, 0, 512}};
+    const struct uli_box on = {.extent = {1, 1, 64},
+        .run_bytes = 256,
+        .dst_stride = {0, 0, 512},
+        .src_stride = {0, 0, 256}};
+    struct uli_copy_choice choice = *uli_copy_defaults();
+    assert_true(choice.stream_bytes > 0);
+    for (int n = 0; n < ULI_COPY_SIZES * ULI_COPY_SOURCES; n++)
+        choice.ways[n / ULI_COPY_SOURCES][n % ULI_COPY_SOURCES].ahead = n;
+    choice.stream_bytes = ULI_COPY_LARGE_BYTES;
+    assert_int_equal(uli_copy_choose(&choice, &apart, 1).ahead, 0);
+    assert_int_equal(
+        uli_copy_choose(&choice, &on, ULI_COPY_MEDIUM_BYTES - 1).ahead, 1);
+    assert_int_equal(
+        uli_copy_choose(&choice, &apart, ULI_COPY_MEDIUM_BYTES).ahead, 2);
+    assert_int_equal(
+        uli_copy_choose(&choice, &on, ULI_COPY_LARGE_BYTES).ahead, 5);
+    assert_false(
+        uli_copy_choose(&choice, &on, ULI_COPY_LARGE_BYTES - 1).stream);
+    assert_int_equal(uli_copy_choose(&choice, &on, ULI_COPY_LARGE_BYTES).stream,
+        uli_copy_streams_whole(&on));
 }
 
 static const struct CMUnitTest tests[] = {
@@ -358,7 +430,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(box_normalize_empty_box_has_no_runs),
     cmocka_unit_test(box_copy_takes_strides_beyond_32_bits),
     cmocka_unit_test(kernel_select_unknown_name_is_refused),
-    cmocka_unit_test(stream_pays_only_for_large_boxes_of_whole_lines),
+    cmocka_unit_test(box_copy_every_way_gives_the_same_bytes),
+    cmocka_unit_test(stores_stream_only_into_whole_lines),
+    cmocka_unit_test(choice_follows_the_call_and_the_source),
 };
 
 int

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which processor this is.
+ */
+#ifndef ULI_BASE_SYSTEM_CPU_H
+#define ULI_BASE_SYSTEM_CPU_H
+
+#include <stdbool.h>
+
+enum { ULI_CPU_NAME = 48 };
+
+/* Maker, family, model and stepping, "GenuineIntel-6-207-2": equal where
+ * processors behave alike. Letters, digits, '-', '.' and '_' only. Of other
+ * architectures what uname says of the machine. */
+const char *uli_cpu_name(void);
+
+bool uli_cpu_is_intel(void);
+
+#endif

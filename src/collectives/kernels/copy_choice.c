@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The defaults are what was measured on machines of the two makers
+ * (perf/PERFORMANCE.md, "host copy kernels"): with several rows at a time both
+ * want a prefetch, but Intel's servers lose more than half of the speed by the
+ * non-temporal hint, and gain by lanes where the source goes on, too.
+ */
+#include "collectives/kernels/copy_choice.h"
+
+#include <pthread.h>
+#include <unistd.h>
+#include "base/system/cpu.h"
+
+enum {
+    DEFAULT_CACHE_BYTES = 1 << 20, /* where the machine does not say */
+    INTEL_STREAM_BYTES = 192 << 10,
+};
+
+/* The second-level cache of a core. */
+static int64_t
+cache_bytes(void)
+{
+    int64_t bytes = 0;
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    return bytes > 0 ? bytes : DEFAULT_CACHE_BYTES;
+}
+
+static struct uli_copy_choice defaults; /* written once */
+
+/* Streaming stores spare the read of every line that is about to be
+ * overwritten, a third of the traffic. Against them: what fits the second-level
+ * cache is read back from there by whoever comes next. Measured with the
+ * reading, of a destination that was not in caches before: on Zen 5 even at
+ * half of that cache, a gain from its double on; on an Intel server, where a
+ * line that another core has written comes slowly, a gain of a sixth at 32 KiB
+ * and of a third from 256 KiB on. */
+static void
+defaults_fill(void)
+{
+    static const struct uli_copy_way deep = {ULI_HINT_L2, 4, 16, false},
+                                     once = {ULI_HINT_ONCE, 4, 16, false};
+    bool intel = uli_cpu_is_intel();
+    for (int size = 0; size < ULI_COPY_SIZES; size++) {
+        defaults.ways[size][ULI_ROWS_APART] = intel ? deep : once;
+        defaults.ways[size][ULI_ROWS_ON] = intel ? deep : uli_copy_plain;
+    }
+    defaults.stream_bytes = intel ? INTEL_STREAM_BYTES : 2 * cache_bytes();
+}
+
+const struct uli_copy_choice *
+uli_copy_defaults(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, defaults_fill);
+    return &defaults;
+}
+
+static enum uli_copy_size
+call_size(int64_t call_bytes)
+{
+    if (call_bytes < ULI_COPY_MEDIUM_BYTES)
+        return ULI_COPY_SMALL;
+    return call_bytes < ULI_COPY_LARGE_BYTES ? ULI_COPY_MEDIUM : ULI_COPY_LARGE;
+}
+
+struct uli_copy_way
+uli_copy_choose(const struct uli_copy_choice *choice, const struct uli_box *box,
+    int64_t call_bytes)
+{
+    enum uli_copy_source source =
+        uli_box_reads_on(box) ? ULI_ROWS_ON : ULI_ROWS_APART;
+    struct uli_copy_way way = choice->ways[call_size(call_bytes)][source];
+    way.stream =
+        call_bytes >= choice->stream_bytes && uli_copy_streams_whole(box);
+    return way;
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is timed is what an exchange does: rows of half of a pitch gathered
+ * (two ranks' heads), and rows laid out one pitch apart; by several cores at a
+ * time, as ranks are, for a way that serves one core best may be worst where
+ * all of them want memory. Candidates take turns in each round, and the
+ * shortest time of a candidate counts, so that what else the machine does
+ * meanwhile falls out unless it lasts. Sizes differ in where their bytes lie:
+ * small calls in the second-level cache, medium ones go through some times as
+ * much, large ones through all of the arrays.
+ *
+ * Streaming stores are measured with a reader, for what is stored is read soon:
+ * half of the destination is read back by the same core, as much as it is given
+ * of a call of two ranks; the other half another core would have to fetch, from
+ * wherever it lies.
+ */
+#include "collectives/kernels/copy_measure.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "base/size.h"
+#include "base/status.h"
+#include "base/system/clock.h"
+#include "base/system/thread.h"
+#include "collectives/kernels/copy_kernel.h"
+#include "topology/node.h"
+
+enum {
+    ARRAY_BYTES = 8 << 20,
+    ROW_BYTES = 1024,
+    STORE_BYTES = 512 << 10, /* copied in one timing of stores */
+    ROUNDS = 3,
+    DUEL_ROUNDS = 5, /* of the best and the default */
+    MOST_CORES = 4,  /* at work at one time */
+    /* What a way must save to take a default's place, in percent: one core
+     * alone says little of several. */
+    BETTER = 10,
+    BETTER_ALONE = 25,
+};
+#define LIMIT_NS INT64_C(100000000)
+
+static const struct uli_copy_way candidates[] = {
+    {ULI_HINT_NONE, 1, 0, false},
+    {ULI_HINT_NONE, 4, 0, false},
+    {ULI_HINT_ONCE, 4, 16, false},
+    {ULI_HINT_L2, 4, 16, false},
+    {ULI_HINT_L2, 8, 8, false},
+    {ULI_HINT_L1, 4, 8, false},
+};
+enum { CANDIDATES = sizeof(candidates) / sizeof(candidates[0]) };
+
+/* Bytes of a call, of what calls go through, and of one timing of a way. */
+static const struct {
+    int64_t call_bytes, span_bytes, sample_bytes;
+} sizes[ULI_COPY_SIZES] = {{64 << 10, 256 << 10, 512 << 10},
+    {512 << 10, ARRAY_BYTES / 2, 512 << 10},
+    {ARRAY_BYTES / 4, ARRAY_BYTES, ARRAY_BYTES / 4}};
+
+/* Cores take each step together: who comes last lets all go on. */
+struct crew {
+    int32_t cores;
+    int64_t until_ns;
+    _Atomic int32_t came;
+    _Atomic int32_t over; /* a core is missing, or time is over */
+    int32_t best;         /* the leader's, for the duel */
+    struct uli_copy_choice choice;
+};
+
+/* One core's part. */
+struct bench {
+    struct crew *crew;
+    bool leads; /* its times count */
+    int32_t step;
+    unsigned char *dst, *src;
+    int64_t at;         /* next call's place in the arrays */
+    unsigned char seen; /* of what was read, so that it is */
+};
+
+/* Waits for the other cores; false: time is over. */
+static bool
+bench_meet(struct bench *bench)
+{
+    struct crew *crew = bench->crew;
+    int32_t all = ++bench->step * crew->cores;
+    atomic_fetch_add(&crew->came, 1);
+    while (atomic_load(&crew->came) < all && !atomic_load(&crew->over))
+        if (uli_clock_ns() > crew->until_ns)
+            atomic_store(&crew->over, 1);
+    return !atomic_load(&crew->over);
+}
+
+/* The next call of so many bytes: its source has rows apart, or its
+ * destination. */
+static void
+call_copy(struct bench *bench, const struct uli_copy_way *way,
+    enum uli_copy_source source, int64_t call_bytes, int64_t span_bytes)
+{
+    bool apart = source == ULI_ROWS_APART;
+    struct uli_box box = {.extent = {1, 1, call_bytes / ROW_BYTES / 2},
+        .run_bytes = ROW_BYTES,
+        .dst_stride = {0, 0, apart ? ROW_BYTES : 2 * ROW_BYTES},
+        .src_stride = {0, 0, apart ? 2 * ROW_BYTES : ROW_BYTES}};
+    struct uli_box_span rows = {0, box.extent[2]};
+    bench->at =
+        bench->at + 2 * call_bytes <= span_bytes ? bench->at + call_bytes : 0;
+    for (int half = 0; half < 2; half++) {
+        int64_t packed = bench->at + half * (call_bytes / 2);
+        int64_t spread = bench->at + half * ROW_BYTES;
+        uli_box_copy(&box, rows, bench->dst + (apart ? packed : spread),
+            bench->src + (apart ? spread : packed), way);
+    }
+}
+
+/* Half of what the last call has written. */
+static void
+call_read(struct bench *bench, int64_t call_bytes)
+{
+    const unsigned char *from = bench->dst + bench->at;
+    uint64_t sum = 0, word;
+    for (int64_t i = 0; i + 8 <= call_bytes / 2; i += 8) {
+        memcpy(&word, from + i, 8);
+        sum ^= word;
+    }
+    bench->seen ^= (unsigned char)(sum ^ sum >> 8);
+}
+
+/* ---- ways ---------------------------------------------------------------- */
+
+/* Nanoseconds of a sample; 0: time is over. */
+static double
+way_sample(struct bench *bench, const struct uli_copy_way *way,
+    enum uli_copy_size size, enum uli_copy_source source)
+{
+    if (!bench_meet(bench))
+        return 0;
+    int64_t begin = uli_clock_ns();
+    for (int64_t done = 0; done < sizes[size].sample_bytes;
+         done += sizes[size].call_bytes)
+        call_copy(
+            bench, way, source, sizes[size].call_bytes, sizes[size].span_bytes);
+    return (double)uli_max(uli_clock_ns() - begin, 1);
+}
+
+/* What is compared: ways for calls of a size and source. */
+struct contest {
+    enum uli_copy_size size;
+    enum uli_copy_source source;
+    struct uli_copy_way ways[CANDIDATES + 1];
+    double least[CANDIDATES + 1]; /* ns */
+};
+
+/* The least times of the first `count` ways, whose order changes by the round.
+ * False: time is over. */
+static bool
+contest_time(
+    struct bench *bench, struct contest *contest, int count, int rounds)
+{
+    for (int i = 0; i < count; i++)
+        contest->least[i] = INFINITY;
+    for (int n = 0; n < rounds * count; n++) {
+        int i = (n + n / count) % count;
+        double ns = way_sample(
+            bench, &contest->ways[i], contest->size, contest->source);
+        if (ns == 0)
+            return false;
+        contest->least[i] = fmin(contest->least[i], ns);
+    }
+    return true;
+}
+
+/* All ways, then the best and the default once more: it must be clearly better
+ * for its place. False: time is over. */
+static bool
+contest_hold(struct bench *bench, struct contest *contest)
+{
+    struct crew *crew = bench->crew;
+    if (!contest_time(bench, contest, CANDIDATES + 1, ROUNDS))
+        return false;
+    int best = 0;
+    for (int i = 1; i < CANDIDATES; i++)
+        best = contest->least[i] < contest->least[best] ? i : best;
+    if (bench->leads)
+        crew->best = best;
+    if (!bench_meet(bench))
+        return false;
+    contest->ways[0] = contest->ways[crew->best];
+    contest->ways[1] = contest->ways[CANDIDATES];
+    return contest_time(bench, contest, 2, DUEL_ROUNDS);
+}
+
+/* Small calls store ordinarily, others stream: what both do by default where
+ * it matters. False: time is over. */
+static bool
+way_measure(
+    struct bench *bench, enum uli_copy_size size, enum uli_copy_source source)
+{
+    struct contest contest = {.size = size, .source = source};
+    struct uli_copy_choice *choice = &bench->crew->choice;
+    double bytes = (double)sizes[size].sample_bytes;
+    memcpy(contest.ways, candidates, sizeof(candidates));
+    contest.ways[CANDIDATES] = uli_copy_defaults()->ways[size][source];
+    for (int i = 0; i <= CANDIDATES; i++)
+        contest.ways[i].stream = size != ULI_COPY_SMALL;
+    if (!contest_hold(bench, &contest))
+        return false;
+    if (!bench->leads)
+        return true;
+    int percent = bench->crew->cores > 1 ? BETTER : BETTER_ALONE;
+    bool better = contest.least[0] * (100 + percent) < contest.least[1] * 100;
+    if (better)
+        choice->ways[size][source] = contest.ways[0];
+    choice->ways[size][source].stream = false;
+    choice->figures[size][source] = (struct uli_copy_figure){
+        bytes / contest.least[better ? 0 : 1], bytes / contest.least[1]};
+    return true;
+}
+
+/* ---- stores -------------------------------------------------------------- */
+
+/* As way_sample. */
+static double
+store_sample(struct bench *bench, bool stream, int64_t call_bytes)
+{
+    struct uli_copy_way way =
+        uli_copy_defaults()->ways[ULI_COPY_MEDIUM][ULI_ROWS_APART];
+    if (!bench_meet(bench))
+        return 0;
+    int64_t begin = uli_clock_ns();
+    way.stream = stream;
+    for (int64_t done = 0; done < STORE_BYTES; done += call_bytes) {
+        call_copy(bench, &way, ULI_ROWS_APART, call_bytes, ARRAY_BYTES);
+        call_read(bench, call_bytes);
+    }
+    return (double)uli_max(uli_clock_ns() - begin, 1);
+}
+
+/* Does it pay? False also where time is over. */
+static bool
+streams_at(struct bench *bench, int64_t call_bytes)
+{
+    double least[2] = {INFINITY, INFINITY};
+    for (int n = 0; n < 2 * ROUNDS; n++) {
+        double ns = store_sample(bench, n % 2 != 0, call_bytes);
+        if (ns == 0)
+            return false;
+        least[n % 2] = fmin(least[n % 2], ns);
+    }
+    return least[1] < least[0];
+}
+
+/* From 1 MiB down, as long as it pays. Large calls stream unmeasured: no cache
+ * of a core holds what they write. All cores take all steps; the leader's word
+ * counts. */
+static void
+stores_measure(struct bench *bench)
+{
+    struct crew *crew = bench->crew;
+    int64_t stream_bytes =
+        uli_max(uli_copy_defaults()->stream_bytes, ULI_COPY_LARGE_BYTES);
+    bool pays = true;
+    for (int64_t bytes = 1 << 20; bytes >= 64 << 10; bytes /= 2) {
+        pays = streams_at(bench, bytes) && pays;
+        if (pays)
+            stream_bytes = bytes / 4 * 3; /* whole tokens have a little less */
+    }
+    if (bench->leads && !atomic_load(&crew->over))
+        crew->choice.stream_bytes = stream_bytes;
+}
+
+/* ---- all of it ----------------------------------------------------------- */
+
+/* Shared memory with ordinary pages, as windows are. */
+static unsigned char *
+arrays_map(void)
+{
+    int flags = MAP_SHARED | MAP_ANONYMOUS;
+#ifdef MAP_POPULATE
+    flags |= MAP_POPULATE;
+#endif
+    void *memory =
+        mmap(NULL, 2 * ARRAY_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void *
+bench_run(void *context)
+{
+    struct bench *bench = context;
+    bench->dst = arrays_map();
+    if (!bench->dst) {
+        atomic_store(&bench->crew->over, 1);
+        return NULL;
+    }
+    bench->src = bench->dst + ARRAY_BYTES;
+    bool going = true;
+    for (int n = 0; going && n < ULI_COPY_SIZES * ULI_COPY_SOURCES; n++)
+        going = way_measure(bench, (enum uli_copy_size)(n / ULI_COPY_SOURCES),
+            (enum uli_copy_source)(n % ULI_COPY_SOURCES));
+    if (going && uli_copy_kernel()->fence)
+        stores_measure(bench);
+    munmap(bench->dst, 2 * ARRAY_BYTES);
+    return NULL;
+}
+
+void
+uli_copy_measure(struct uli_copy_choice *choice_p)
+{
+    struct crew crew = {.choice = *uli_copy_defaults(),
+        .cores = uli_node_cores() < MOST_CORES ? uli_node_cores() : MOST_CORES,
+        .until_ns = uli_clock_ns() + LIMIT_NS};
+    struct bench benches[MOST_CORES];
+    pthread_t threads[MOST_CORES];
+    int32_t started = 1;
+    for (int32_t i = 0; i < crew.cores; i++)
+        benches[i] = (struct bench){.crew = &crew, .leads = i == 0};
+    while (started < crew.cores &&
+           uli_thread_start("measuring", bench_run, &benches[started],
+               &threads[started]) == ULYX_SUCCESS)
+        started++;
+    if (started < crew.cores)
+        atomic_store(&crew.over, 1);
+    bench_run(&benches[0]);
+    for (int32_t i = 1; i < started; i++)
+        pthread_join(threads[i], NULL);
+    *choice_p = crew.choice;
+}
