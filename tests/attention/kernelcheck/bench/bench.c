@@ -5,8 +5,11 @@
  * CPU attention where a python3 with torch is found. FLOP: forward 4 b h s s d
  * (halved when causal), backward 2.5 times that. Floors and goals: forward 45
  * and 70 % of the peak of the arithmetic that the kernel uses, backward 40 and
- * 60 %, for the kernels of AVX-512; ahead of PyTorch at s >= 1024.
+ * 60 %, for the kernels of AVX-512; ahead of PyTorch at s >= 1024. A row is
+ * repeated until its times agree, or called noisy; what the peak did meanwhile
+ * is the drift of the cores' clock.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +18,7 @@
 #include "attention/kernelcheck/kc.h"
 #include "attention/pool.h"
 #include "base/system/clock.h"
+#include "base/system/cpu.h"
 #include "base/dtype.h"
 #include "support/median.h"
 
@@ -131,16 +135,14 @@ row_flops(const struct row *row, int pass)
     return flops * (row->causal ? 0.5 : 1) * (pass ? 2.5 : 1);
 }
 
-/* Median seconds of a pass over at least half a second; -1: refused. */
+/* Median seconds of a pass over at least half a second. */
 static double
-time_pass(struct bench_setup *s, int pass, const ulyx_attention_exec_t *exec,
+time_some(struct bench_setup *s, int pass, const ulyx_attention_exec_t *exec,
     bool cpu_time)
 {
     double seconds[64];
     int count = 0;
     int64_t begin = uli_clock_ns();
-    if (run_pass(s, pass, exec) != ULYX_SUCCESS)
-        return -1;
     while (count < 64 &&
            (count < 5 || uli_clock_ns() - begin < 500 * 1000 * 1000)) {
         int64_t at = kc_clock_ns(cpu_time, exec->threads);
@@ -149,6 +151,41 @@ time_pass(struct bench_setup *s, int pass, const ulyx_attention_exec_t *exec,
             (double)(kc_clock_ns(cpu_time, exec->threads) - at) * 1e-9;
     }
     return median_of(seconds, (size_t)count);
+}
+
+/* A time, and how far the last repeats lie apart, as a share of it. */
+struct timing {
+    double seconds, spread;
+};
+enum { REPEATS = 3, MOST_REPEATS = 8 };
+#define STEADY 0.05
+
+/* Repeats until the last few agree; what never does is noisy. seconds < 0:
+ * refused. */
+static struct timing
+time_pass(struct bench_setup *s, int pass, const ulyx_attention_exec_t *exec,
+    bool cpu_time)
+{
+    struct timing timing = {-1, 1};
+    double last[REPEATS];
+    if (run_pass(s, pass, exec) != ULYX_SUCCESS)
+        return timing;
+    for (int n = 0; n < MOST_REPEATS; n++) {
+        last[n % REPEATS] = time_some(s, pass, exec, cpu_time);
+        if (n + 1 < REPEATS)
+            continue;
+        double low = last[0], high = last[0], sorted[REPEATS];
+        for (int i = 0; i < REPEATS; i++) {
+            low = fmin(low, last[i]);
+            high = fmax(high, last[i]);
+            sorted[i] = last[i];
+        }
+        timing.seconds = median_of(sorted, REPEATS);
+        timing.spread = (high - low) / timing.seconds;
+        if (timing.spread < STEADY)
+            break;
+    }
+    return timing;
 }
 
 /* PyTorch's seconds of (forward, backward) for a row; false: N/A. */
@@ -192,8 +229,21 @@ time_torch(
 
 struct outcome {
     char below[2048];
-    int judged, torch_rows;
+    int judged, torch_rows, noisy;
+    /* Of what the peak loop reached in the run, by kind of arithmetic: how far
+     * the clock of the cores drifted. */
+    double least[2], most[2];
 };
+
+static double
+peak_now(struct outcome *v, bool paired, int threads, bool cpu_time)
+{
+    double peak = kc_peak(paired, threads, cpu_time);
+    v->most[paired] = fmax(v->most[paired], peak);
+    v->least[paired] =
+        v->least[paired] > 0 ? fmin(v->least[paired], peak) : peak;
+    return peak;
+}
 
 static void
 outcome_judge(struct outcome *v, const char *what, bool holds)
@@ -206,22 +256,25 @@ outcome_judge(struct outcome *v, const char *what, bool holds)
 }
 
 static void
-print_pass(const struct row *row, const char *kernel, int pass, double seconds,
-    double peak, double torch_seconds, struct outcome *v)
+print_pass(const struct row *row, const char *kernel, int pass,
+    struct timing timing, double peak, double torch_seconds, struct outcome *v)
 {
     static const char *const names[2] = {"forward", "backward"};
     char what[96], ratio[32] = "N/A";
+    double seconds = timing.seconds;
     double flops = row_flops(row, pass) / seconds;
+    bool noisy = timing.spread >= STEADY;
     bool floored = strncmp(kernel, "avx512", 6) == 0;
     if (torch_seconds > 0)
         snprintf(ratio, sizeof(ratio), "%.2fx", torch_seconds / seconds);
     printf("%-4s s %5lld d %3lld/%-3lld %-6s %-11s %-8s %7.1f GFLOP/s %5.1f %% "
-           "of peak  torch %s\n",
+           "of peak  torch %s%s\n",
         row->dtype == ULYX_DTYPE_F32 ? "f32" : "bf16", (long long)row->len,
         (long long)row->dim_qk, (long long)row->dim_v,
         row->causal ? "causal" : "full", kernel, names[pass], flops * 1e-9,
-        100 * flops / peak, ratio);
+        100 * flops / peak, ratio, noisy ? "  noisy" : "");
     fflush(stdout);
+    v->noisy += noisy;
     snprintf(what, sizeof(what), "%s %s d %lld %s", kernel, names[pass],
         (long long)row->dim_qk, row->causal ? "causal" : "full");
     if (floored)
@@ -254,15 +307,47 @@ bench_row(const struct row *row, const struct kc_options *options, int threads,
         exec.threads = threads;
         setup_init(&s, row, &exec);
         for (int pass = 0; pass < 2; pass++) {
-            double peak = kc_peak(paired, threads, options->cpu_time);
-            double seconds = time_pass(&s, pass, &exec, options->cpu_time);
-            double again = kc_peak(paired, threads, options->cpu_time);
-            if (seconds > 0)
-                print_pass(row, kernels[n], pass, seconds,
+            double peak = peak_now(v, paired, threads, options->cpu_time);
+            struct timing timing =
+                time_pass(&s, pass, &exec, options->cpu_time);
+            double again = peak_now(v, paired, threads, options->cpu_time);
+            if (timing.seconds > 0)
+                print_pass(row, kernels[n], pass, timing,
                     again > peak ? again : peak, torch_seconds[pass], v);
         }
         setup_free(&s);
     }
+}
+
+/* The processor as the system calls it. */
+static void
+print_cpu(void)
+{
+    char line[256], model[256] = "";
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    while (file && !model[0] && fgets(line, sizeof(line), file))
+        if (!strncmp(line, "model name", 10) && strchr(line, ':'))
+            snprintf(model, sizeof(model), "%.*s",
+                (int)strcspn(strchr(line, ':') + 2, "\n"),
+                strchr(line, ':') + 2);
+    if (file)
+        fclose(file);
+    printf("%s, %s\n", model[0] ? model : "processor", uli_cpu_name());
+}
+
+static void
+print_drift(const struct outcome *v)
+{
+    static const char *const kinds[2] = {"fp32", "bf16 pairs"};
+    for (int paired = 0; paired < 2; paired++)
+        if (v->most[paired] > 0)
+            printf("peak of %s within the run: %.1f to %.1f GFLOP/s, "
+                   "drift %.0f %%\n",
+                kinds[paired], v->least[paired] * 1e-9, v->most[paired] * 1e-9,
+                100 * (v->most[paired] / v->least[paired] - 1));
+    if (v->noisy)
+        printf("%d noisy: three repeats in a row never agreed within %.0f %%\n",
+            v->noisy, 100 * STEADY);
 }
 
 int
@@ -270,11 +355,13 @@ kc_bench(const struct kc_options *options)
 {
     struct outcome v = {.below = ""};
     int threads = uli_pool_cores();
+    print_cpu();
     printf("peak of %d threads: fp32 %.1f GFLOP/s, bf16 pairs %.1f GFLOP/s\n",
         threads, kc_peak(false, threads, options->cpu_time) * 1e-9,
         kc_peak(true, threads, options->cpu_time) * 1e-9);
     for (int n = 0; n < ROWS_COUNT; n++)
         bench_row(&rows[n], options, threads, &v);
+    print_drift(&v);
     if (v.torch_rows == 0)
         printf("torch: N/A (no python3 with torch 2.0 or later; "
                "ULYX_BENCH_PYTHON names another)\n");
