@@ -142,9 +142,10 @@ known_find(bool measure, struct uli_copy_choice *choice_p)
         known_set(&choice, origin);
     }
     if (!known && measure) {
-        uli_copy_measure(&choice);
-        known_set(&choice, "measured now");
-        if (has_path)
+        bool whole = uli_copy_measure(&choice);
+        known_set(&choice,
+            whole ? "measured now" : "measured in part: the machine is busy");
+        if (whole && has_path)
             cache_store(path, &choice);
     }
     bool found = known;

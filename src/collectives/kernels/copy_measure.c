@@ -304,7 +304,7 @@ bench_run(void *context)
     return NULL;
 }
 
-void
+bool
 uli_copy_measure(struct uli_copy_choice *choice_p)
 {
     struct crew crew = {.choice = *uli_copy_defaults(),
@@ -325,4 +325,5 @@ uli_copy_measure(struct uli_copy_choice *choice_p)
     for (int32_t i = 1; i < started; i++)
         pthread_join(threads[i], NULL);
     *choice_p = crew.choice;
+    return !atomic_load(&crew.over);
 }

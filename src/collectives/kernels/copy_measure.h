@@ -11,7 +11,7 @@
 /* Starts from the defaults; another way must be clearly faster to take a
  * default's place. Up to four threads run for the while, with 16 MiB each;
  * without them, and where time is over (a machine that is busy), defaults
- * stay. */
-void uli_copy_measure(struct uli_copy_choice *choice_p);
+ * stay. returns whether all was measured: what was not is not to be kept. */
+bool uli_copy_measure(struct uli_copy_choice *choice_p);
 
 #endif

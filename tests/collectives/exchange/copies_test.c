@@ -18,6 +18,26 @@
 
 enum { RANKS = 3, LIMIT_S = 60, TOKENS = 96, HEADS = 12, DIM = 64 };
 
+/* ---- a measurement in the machine's place -------------------------------- */
+
+struct measuring {
+    int calls;
+    bool over; /* time is over before all is measured */
+};
+static struct measuring *measuring; /* shared by the ranks */
+
+bool __wrap_uli_copy_measure(struct uli_copy_choice *choice_p);
+bool
+__wrap_uli_copy_measure(struct uli_copy_choice *choice_p)
+{
+    __atomic_add_fetch(&measuring->calls, 1, __ATOMIC_SEQ_CST);
+    *choice_p = *uli_copy_defaults();
+    choice_p->stream_bytes = 777777;
+    return !measuring->over;
+}
+
+/* ---- a folder for the cache ---------------------------------------------- */
+
 struct scene {
     char folder[64], file[96], cache[96];
 };
@@ -32,6 +52,7 @@ scene_open(void)
     snprintf(scene.cache, sizeof(scene.cache), "%s/ulyx", scene.folder);
     setenv("XDG_CACHE_HOME", scene.folder, 1);
     setenv("ULYX_CALIBRATE", "on", 1);
+    measuring = ranks_shared(sizeof(*measuring));
     return scene;
 }
 
@@ -43,6 +64,7 @@ scene_close(const struct scene *scene)
     assert_int_equal(system(command), 0);
     unsetenv("XDG_CACHE_HOME");
     unsetenv("ULYX_CALIBRATE");
+    ranks_shared_free(measuring, sizeof(*measuring));
 }
 
 static void
@@ -193,7 +215,9 @@ choice_is_measured_by_one_rank_and_kept(void **state)
     struct uli_copy_choice kept;
     struct shared *shared = run_ranks(ULYX_SUCCESS, "");
     assert_int_equal(cache_count(&scene, text), 1);
+    assert_int_equal(measuring->calls, 1);
     assert_true(uli_copy_text_read(text, strlen(text), true, &kept, why));
+    assert_int_equal(kept.stream_bytes, 777777);
     for (int r = 0; r < RANKS; r++) {
         assert_true(shared->has[r]);
         assert_true(same_ways(&shared->choice[r], &kept));
@@ -210,6 +234,7 @@ choice_is_measured_by_one_rank_and_kept(void **state)
     shared = run_ranks(ULYX_SUCCESS, "");
     for (int r = 0; r < RANKS; r++)
         assert_int_equal(shared->choice[r].stream_bytes, 123456);
+    assert_int_equal(measuring->calls, 1);
     shared_free(shared);
     assert_int_equal(cache_count(&scene, again), 1);
     assert_string_equal(again, text);
@@ -229,7 +254,27 @@ cache_of_nonsense_is_measured_anew(void **state)
     assert_int_equal(system(command), 0);
     shared_free(run_ranks(ULYX_SUCCESS, ""));
     assert_int_equal(cache_count(&scene, text), 1);
+    assert_int_equal(measuring->calls, 2);
     assert_true(uli_copy_text_read(text, strlen(text), true, &kept, why));
+    scene_close(&scene);
+}
+
+/* It serves this process, and the next one measures again. */
+static void
+choice_measured_in_part_is_not_kept(void **state)
+{
+    (void)state;
+    struct scene scene = scene_open();
+    char text[ULI_COPY_TEXT];
+    measuring->over = true;
+    for (int run = 1; run <= 2; run++) {
+        struct shared *shared = run_ranks(ULYX_SUCCESS, "");
+        for (int r = 0; r < RANKS; r++)
+            assert_int_equal(shared->choice[r].stream_bytes, 777777);
+        shared_free(shared);
+        assert_int_equal(measuring->calls, run);
+    }
+    assert_int_equal(cache_count(&scene, text), 0);
     scene_close(&scene);
 }
 
@@ -312,6 +357,7 @@ no_choice_shows_in_the_bytes(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(choice_is_measured_by_one_rank_and_kept),
     cmocka_unit_test(cache_of_nonsense_is_measured_anew),
+    cmocka_unit_test(choice_measured_in_part_is_not_kept),
     cmocka_unit_test(unwritable_cache_is_silent),
     cmocka_unit_test(calibration_off_takes_the_defaults),
     cmocka_unit_test(file_that_cannot_serve_is_named),
