@@ -100,7 +100,7 @@ bool
 perf_stream_open(struct perf_rank *rank)
 {
     rank->arrays = aligned_alloc(4096, 2 * (size_t)STREAM_BYTES);
-    if (rank->arrays == NULL)
+    if (!rank->arrays)
         return perf_tell("arrays to copy", ULYX_ERR_NO_MEMORY);
     memset(rank->arrays, 1, 2 * (size_t)STREAM_BYTES);
     return true;

@@ -226,7 +226,7 @@ different_nranks_fails_all(void **state)
     struct meeting_rank ranks[3];
     fill_ranks(ranks, 3, 8, 1);
     ranks[2].nranks = 4;
-    run_failing(ranks, 3, ULYX_ERR_MISMATCH, "ranks, rank ");
+    run_failing(ranks, 3, ULYX_ERR_MISMATCH, "nranks is 3 on rank ");
 }
 
 static void

@@ -6,7 +6,7 @@
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cp "$1/setup.sh" "$work/"
+cp "$1/setup.sh" "$1/cuda-tools.sh" "$work/"
 cat >"$work/packages.txt" <<'LIST'
 # Not a package test # as this line says.
 have-this  demo   # why
@@ -22,6 +22,10 @@ stand_in()
     printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1"
     chmod +x "$work/bin/$1"
 }
+
+# Nothing is installed from PyPI here, whether or not this machine has nvcc.
+stand_in nvdisasm 'exit 0'
+stand_in cuobjdump 'exit 0'
 
 # setup END WORD [PURPOSE]: runs it; it must end so and say the word (or
 # nothing: '').
