@@ -345,7 +345,7 @@ class Plans(PlotCase):
 
     def test_refusals(self):
         self.refused("129 ranks are more than", "plan", "--ranks", "129")
-        self.refused("must be a multiple of kv_heads", "plan", "--heads", "7",
+        self.refused("are not a multiple of its 2", "plan", "--heads", "7",
                      "--kv-heads", "2")
         path = self.file("p.json", run(INFO, "plan", "--json").stdout)
         self.draw("plan", path)
