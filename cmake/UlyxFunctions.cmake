@@ -96,6 +96,15 @@ function(ulyx_program name)
   target_link_libraries(${name} PRIVATE ulyx_static ulyx_flags ${arg_LIBS})
 endfunction()
 
+# How long tests may take, in seconds of a plain build:
+# ulyx_timeout(SECONDS name...)
+function(ulyx_timeout seconds)
+  if(ULYX_SANITIZE OR ULYX_COVERAGE)
+    math(EXPR seconds "${seconds} * 5")
+  endif()
+  set_tests_properties(${ARGN} PROPERTIES TIMEOUT ${seconds})
+endfunction()
+
 # Each cmocka case becomes a test of its own, Suite.Case; with WHOLE the program
 # is one test, under the program's name. SERIAL: nothing else runs meanwhile.
 function(ulyx_test name)
@@ -104,16 +113,17 @@ function(ulyx_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
-  if(ULYX_SANITIZE OR ULYX_COVERAGE)
-    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")
-  endif()
   ulyx_program(${name} SOURCES ${arg_SOURCES} LIBS ulyx_test_support ${arg_LIBS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   if(arg_WHOLE OR CMAKE_CROSSCOMPILING)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT}
+    set_tests_properties(${name} PROPERTIES
       SKIP_RETURN_CODE 77 LABELS "${arg_LABELS}" RUN_SERIAL ${arg_SERIAL})
+    ulyx_timeout(${arg_TIMEOUT} ${name})
   else()
+    if(ULYX_SANITIZE OR ULYX_COVERAGE)
+      math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")
+    endif()
     ulyx_discover_cases(${name} ${arg_TIMEOUT} "${arg_LABELS}" ${arg_SERIAL})
   endif()
 endfunction()
@@ -158,11 +168,8 @@ function(ulyx_test_nodes name ranks draws)
     string(APPEND test _${CMAKE_MATCH_1})
   endif()
   add_test(NAME ${test} COMMAND ${name})
-  set(timeout 60)
-  if(ULYX_SANITIZE OR ULYX_COVERAGE)
-    set(timeout 300)
-  endif()
-  set_tests_properties(${test} PROPERTIES TIMEOUT ${timeout}
-    SKIP_RETURN_CODE 77 LABELS nodes ENVIRONMENT
+  ulyx_timeout(60 ${test})
+  set_tests_properties(${test} PROPERTIES SKIP_RETURN_CODE 77 LABELS nodes
+    ENVIRONMENT
     "ULYX_RANKS_PER_NODE=${ranks};ULYX_TEST_DRAWS=${draws};${ARGN}")
 endfunction()
