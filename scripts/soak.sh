@@ -52,9 +52,10 @@ line="$line --seed $seed"
 [ "$deadline" = 0.5 ] || line="$line --deadline $deadline"
 [ -z "$page" ] || line="$line --write $page"
 work=$(mktemp -d)
-trap '[ -z "$processes" ] || kill "$processes"; rm -rf "$work"' EXIT
+# shellcheck disable=SC2086 # none, one or two jobs
+trap '[ -z "$jobs" ] || kill $jobs; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
-failed=0 processes=''
+failed=0 jobs=''
 
 # share PARTS: so many eighths of the time, in seconds.
 share() {
@@ -84,14 +85,17 @@ fi
 (run threads "$(share 1)") || failed=1
 run processes "$(share 7)" &
 processes=$!
+jobs=$processes
 if [ -n "$hosts" ]; then
     limit=$(awk -v m="$minutes" 'BEGIN { printf "%d", m * 60 + 120 }')
     run hosts "$(share 7)" \
         "$here/netns-test.sh" spread -H "$hosts" --limit "$limit" -- &
+    jobs="$jobs $!"
     code_of $!
+    jobs=$processes
 fi
 code_of $processes
-processes=''
+jobs=''
 cat "$work/threads" "$work/processes" >"$work/rows"
 [ -z "$hosts" ] || cat "$work/hosts" >>"$work/rows"
 
