@@ -216,7 +216,7 @@ static void
 process_run(struct run *run, int rank)
 {
     char text[16];
-    bool fails = rank == run->n % SCENE_RANKS;
+    bool fails = rank == (run->n - 1) % SCENE_RANKS;
     snprintf(text, sizeof(text), "%d", rank);
     setenv("ULYX_RANK", text, 1);
     setenv("ULYX_NRANKS", "3", 1);
@@ -229,7 +229,7 @@ process_run(struct run *run, int rank)
         failing_disarm(&run->calls);
     run->before[rank] = holdings_settled(run->world, NULL);
     if (fails)
-        failing_arm(run->kind, run->n / SCENE_RANKS + 1);
+        failing_arm(run->kind, (run->n - 1) / SCENE_RANKS + 1);
     process_scene(run, rank, PHASE_FAILING);
     if (fails)
         run->fired = failing_disarm(NULL);
@@ -266,12 +266,17 @@ run_complain(
     return false;
 }
 
-/* A rank that fails before it has reached the meeting cannot tell the others.
- */
+/* A rank that fails before it has reached the meeting, or, as rank 0, before it
+ * serves it, cannot tell the others. */
 static bool
-was_never_there(const struct scene_end *end)
+was_never_there(const struct run *run, const struct scene_end *end)
 {
-    return end->step == STEP_CREATE && strstr(end->text, "waiting for rank ") &&
+    const struct scene_end *root = &run->ends[0][PHASE_FAILING];
+    if (end->step != STEP_CREATE)
+        return false;
+    if (strstr(end->text, "no root could be reached"))
+        return root->step == STEP_CREATE && root->status != ULYX_SUCCESS;
+    return strstr(end->text, "waiting for rank ") &&
            strstr(end->text, " to join");
 }
 
@@ -290,7 +295,7 @@ check_phase(const struct run *run, int rank, enum phase phase)
         return run_complain(run, rank, "failed", text);
     if (end->status != ULYX_SUCCESS && !end->text[0])
         return run_complain(run, rank, "has an error without a text", text);
-    if (end->status == ULYX_ERR_TIMEOUT && !was_never_there(end))
+    if (end->status == ULYX_ERR_TIMEOUT && !was_never_there(run, end))
         return run_complain(run, rank, "waited for its deadline", text);
     return true;
 }
