@@ -54,17 +54,26 @@ is_peer(const struct uli_net *net, const struct uli_ucx_hello *hello)
            net->peers[hello->from].address;
 }
 
+/* A watcher that has waited long for its answer gives its call up and makes
+ * another one, whose connection it then watches. */
+static bool
+caller_has_ended(const struct uli_ucx_caller *caller)
+{
+    char more;
+    return recv(caller->fd, &more, sizeof(more), MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 static void
 sentinel_answer(struct uli_net *net, struct uli_ucx_caller *caller)
 {
     struct uli_ucx_peer *peer = &net->peers[caller->hello.from];
-    uli_ucx_hang_up(&peer->watcher_fd);
-    ssize_t sent =
-        send(caller->fd, &peer->token, sizeof(peer->token), MSG_NOSIGNAL);
-    if (sent != (ssize_t)sizeof(peer->token)) {
+    if (caller_has_ended(caller) ||
+        send(caller->fd, &peer->token, sizeof(peer->token), MSG_NOSIGNAL) !=
+            (ssize_t)sizeof(peer->token)) {
         uli_ucx_hang_up(&caller->fd);
         return;
     }
+    uli_ucx_hang_up(&peer->watcher_fd);
     peer->watcher_fd = caller->fd;
     caller->fd = -1;
 }
