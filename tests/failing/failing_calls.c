@@ -15,6 +15,7 @@
 #include <getopt.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +26,9 @@
 #include "bootstrap/meet/root.h"
 #include "failing/failing.h"
 #include "failing/scene.h"
+#include "support/aborts.h"
 
-enum { DEADLINE_S = 20, LIMIT_S = 120, SETTLE_S = 8 };
+enum { DEADLINE_S = 20, LIMIT_S = 120, SETTLE_S = 8, TRIES = 5 };
 enum phase { PHASE_WARM, PHASE_BEFORE, PHASE_FAILING, PHASE_AFTER, PHASES };
 
 struct world {
@@ -52,7 +54,8 @@ struct holdings {
 struct run {
     const struct world *world;
     int kind, n;
-    int calls; /* of the kind, where none fails */
+    int calls;          /* of the kind, where none fails */
+    _Atomic int spoilt; /* processes that UCX has ended by an assertion */
     bool fired, ended[SCENE_RANKS];
     struct scene_end ends[SCENE_RANKS][PHASES];
     struct holdings before[SCENE_RANKS], after[SCENE_RANKS];
@@ -247,6 +250,7 @@ run_start(struct run *run, int rank)
     if (pid != 0)
         return pid;
     alarm(LIMIT_S);
+    aborts_watch(&run->spoilt);
     uli_root_limit_linger(0.2); /* a failed meeting's thread stays so long */
     if (run->world->ranks_per_node)
         setenv("ULYX_RANKS_PER_NODE", run->world->ranks_per_node, 1);
@@ -320,11 +324,8 @@ check_rank(const struct run *run, int rank)
            run_complain(run, rank, "keeps", text);
 }
 
-/* One run; *well_p: nothing is to be complained of. returns whether the call
- * was reached. */
-static bool
-run_one(
-    struct run *run, const struct world *world, int kind, int n, bool *well_p)
+static void
+run_once(struct run *run, const struct world *world, int kind, int n)
 {
     int count = world->processes ? SCENE_RANKS : 1;
     pid_t pids[SCENE_RANKS];
@@ -338,6 +339,18 @@ run_one(
         if (WIFSIGNALED(status))
             printf("process of rank %d: %s\n", r, strsignal(WTERMSIG(status)));
     }
+}
+
+/* One run, again where UCX has ended it; *well_p: nothing is to be complained
+ * of. returns whether the call was reached. */
+static bool
+run_one(
+    struct run *run, const struct world *world, int kind, int n, bool *well_p)
+{
+    int tries = 0;
+    do
+        run_once(run, world, kind, n);
+    while (run->spoilt > 0 && ++tries < TRIES);
     *well_p = true;
     for (int r = 0; r < SCENE_RANKS; r++)
         *well_p &= check_rank(run, r);
