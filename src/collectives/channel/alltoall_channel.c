@@ -137,25 +137,39 @@ not_mapped(ulyx_comm_t *comm, int32_t p)
         "alltoall: the arena of rank %d is not mapped here", p);
 }
 
+/* A rank's block of pair flags and, behind them, eager slots, and its block of
+ * rings: their sizes, and where those for its peer p lie in them. */
+struct channel_block {
+    int64_t bytes, flags, eager;
+    int64_t ring_bytes, ring; /* of chunks of the block's rank */
+};
+
+static struct channel_block
+channel_block_of(const ulyx_comm_t *comm, int64_t chunk_bytes, int32_t p)
+{
+    int64_t flags = (int64_t)sizeof(struct uli_pair_flags);
+    int64_t eager = uli_eager_bytes(0);
+    int64_t ring = channel_chunks(comm) * chunk_bytes;
+    return (struct channel_block){comm->nranks * (flags + eager), p * flags,
+        comm->nranks * flags + p * eager, comm->nranks * ring, p * ring};
+}
+
 static ulyx_status_t
-connect_mapped(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
+connect_mapped(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p,
+    const struct channel_block *there)
 {
     struct uli_pair *pair = &channel->exchange.pairs[p];
     const struct uli_channel_info *peer = &channel->infos[p];
-    int64_t pair_flags = comm->nranks * (int64_t)sizeof(struct uli_pair_flags);
     char *theirs = uli_window_address(comm, p, peer->pair_flags.window,
-        peer->pair_flags.offset,
-        pair_flags + comm->nranks * uli_eager_bytes(0));
-    char *rings =
-        uli_window_address(comm, p, peer->rings.window, peer->rings.offset,
-            comm->nranks * channel_chunks(comm) * peer->chunk_bytes);
+        peer->pair_flags.offset, there->bytes);
+    char *rings = uli_window_address(
+        comm, p, peer->rings.window, peer->rings.offset, there->ring_bytes);
     if (!theirs || !rings)
         return not_mapped(comm, p);
-    pair->yours = (struct uli_pair_flags *)theirs + comm->rank;
-    pair->eager_out = theirs + pair_flags + comm->rank * uli_eager_bytes(0);
+    pair->yours = (struct uli_pair_flags *)(theirs + there->flags);
+    pair->eager_out = theirs + there->eager;
     pair->chunk_out_bytes = peer->chunk_bytes;
-    pair->ring_out =
-        rings + comm->rank * channel_chunks(comm) * peer->chunk_bytes;
+    pair->ring_out = rings + there->ring;
     pair->reader = uli_reader_of(comm, p, peer->probe);
     pair->can_read = pair->reader != NULL;
     return ULYX_SUCCESS;
@@ -163,16 +177,15 @@ connect_mapped(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
 
 /* Chunks are of the smaller size of both ends. */
 static ulyx_status_t
-connect_remote(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
+connect_remote(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p,
+    const struct channel_block *there)
 {
     struct uli_pair *pair = &channel->exchange.pairs[p];
     const struct uli_channel_info *mine = &channel->infos[comm->rank];
     const struct uli_channel_info *peer = &channel->infos[p];
-    int64_t pair_flags = comm->nranks * (int64_t)sizeof(struct uli_pair_flags);
     char *bounce = channel->bounces.address;
     if (!uli_remote_window_holds(comm, p, peer->pair_flags.window,
-            peer->pair_flags.offset,
-            pair_flags + comm->nranks * uli_eager_bytes(0)))
+            peer->pair_flags.offset, there->bytes))
         return not_mapped(comm, p);
     for (int32_t q = 0; q < p; q++)
         if (peer_is_remote(comm, q))
@@ -184,12 +197,10 @@ connect_remote(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
     pair->chunk_in_bytes = pair->chunk_out_bytes =
         uli_min(mine->chunk_bytes, peer->chunk_bytes);
     pair->flags_at = pair->eager_at = peer->pair_flags;
-    pair->flags_at.offset +=
-        comm->rank * (int64_t)sizeof(struct uli_pair_flags);
-    pair->eager_at.offset += pair_flags + comm->rank * uli_eager_bytes(0);
+    pair->flags_at.offset += there->flags;
+    pair->eager_at.offset += there->eager;
     pair->ring_at = peer->rings;
-    pair->ring_at.offset +=
-        comm->rank * channel_chunks(comm) * peer->chunk_bytes;
+    pair->ring_at.offset += there->ring;
     return ULYX_SUCCESS;
 }
 
@@ -198,19 +209,20 @@ channel_connect(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
 {
     struct uli_pair *pair = &channel->exchange.pairs[p];
     const struct uli_channel_info *mine = &channel->infos[comm->rank];
-    int64_t pair_flags = comm->nranks * (int64_t)sizeof(struct uli_pair_flags);
+    struct channel_block here = channel_block_of(comm, mine->chunk_bytes, p);
+    struct channel_block there =
+        channel_block_of(comm, channel->infos[p].chunk_bytes, comm->rank);
     char *base = channel->pair_flags.address;
     pair->shares = true;
-    pair->mine = (struct uli_pair_flags *)base + p;
-    pair->eager_in = base + pair_flags + p * uli_eager_bytes(0);
+    pair->mine = (struct uli_pair_flags *)(base + here.flags);
+    pair->eager_in = base + here.eager;
     pair->chunks_in = pair->chunks_out = (int32_t)channel_chunks(comm);
     pair->chunk_in_bytes = mine->chunk_bytes;
-    pair->ring_in = (char *)channel->rings.address +
-                    p * channel_chunks(comm) * mine->chunk_bytes;
+    pair->ring_in = (char *)channel->rings.address + here.ring;
     pair->src_bytes = &channel->receive[p];
     pair->dst_bytes = &channel->send[p];
-    return peer_is_remote(comm, p) ? connect_remote(comm, channel, p)
-                                   : connect_mapped(comm, channel, p);
+    return peer_is_remote(comm, p) ? connect_remote(comm, channel, p, &there)
+                                   : connect_mapped(comm, channel, p, &there);
 }
 
 /* The round of the first use. Every rank's failure is everybody's. */

@@ -234,21 +234,34 @@ not_mapped(const ulyx_plan_t *plan, int32_t p)
         "plan create: the arena of rank %d is not mapped here", p);
 }
 
+/* A rank's block of pair flags and, behind them, eager slots: its size, and
+ * where those for one of its peers lie in it. */
+struct flags_block {
+    int64_t bytes, flags, eager;
+};
+
+static struct flags_block
+flags_block_of(const ulyx_plan_t *plan, int64_t slot, int32_t peer)
+{
+    int32_t nranks = plan->comm->nranks;
+    int64_t flags = (int64_t)sizeof(struct uli_pair_flags);
+    int64_t eager = uli_eager_bytes(slot);
+    return (struct flags_block){
+        nranks * (flags + eager), peer * flags, nranks * flags + peer * eager};
+}
+
 /* Peer p's pair flags and eager slots for this rank, mapped. */
 static ulyx_status_t
-connect_mapped(ulyx_plan_t *plan, int32_t p)
+connect_mapped(ulyx_plan_t *plan, int32_t p, const struct flags_block *there)
 {
     struct uli_pair *pair = &plan->exchange.pairs[p];
     const struct uli_rank_info *peer = &plan->ranks[p];
-    int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
-    int64_t pair_flags = nranks * (int64_t)sizeof(struct uli_pair_flags);
-    int64_t eager = uli_eager_bytes(peer->slot_bytes);
     char *theirs = uli_window_address(plan->comm, p, peer->pair_flags.window,
-        peer->pair_flags.offset, pair_flags + nranks * eager);
+        peer->pair_flags.offset, there->bytes);
     if (!theirs)
         return not_mapped(plan, p);
-    pair->yours = (struct uli_pair_flags *)theirs + me;
-    pair->eager_out = theirs + pair_flags + me * eager;
+    pair->yours = (struct uli_pair_flags *)(theirs + there->flags);
+    pair->eager_out = theirs + there->eager;
     pair->slot_out_bytes = peer->slot_bytes;
     pair->reader = uli_reader_of(plan->comm, p, peer->probe);
     pair->can_read = pair->reader && plan->info.cma_min_row > 0;
@@ -264,26 +277,22 @@ address_behind(struct uli_address address, int64_t bytes)
 
 /* The bounce buffer of them, and where they are. */
 static ulyx_status_t
-connect_remote(ulyx_plan_t *plan, int32_t p)
+connect_remote(ulyx_plan_t *plan, int32_t p, const struct flags_block *there)
 {
     struct uli_pair *pair = &plan->exchange.pairs[p];
     const struct uli_rank_info *peer = &plan->ranks[p];
-    int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
-    int64_t pair_flags = nranks * (int64_t)sizeof(struct uli_pair_flags);
-    int64_t eager = uli_eager_bytes(peer->slot_bytes);
     char *bounce =
         (char *)blocks_of(plan)->bounces.address + plan->bounce_at[p];
     if (!uli_remote_window_holds(plan->comm, p, peer->pair_flags.window,
-            peer->pair_flags.offset, pair_flags + nranks * eager))
+            peer->pair_flags.offset, there->bytes))
         return not_mapped(plan, p);
     pair->remote = true;
     pair->yours = (struct uli_pair_flags *)bounce;
     pair->eager_out = bounce + sizeof(struct uli_pair_flags);
     pair->slot_out_bytes = plan->bounce_slot_bytes;
     pair->slot_at_bytes = peer->slot_bytes;
-    pair->flags_at = address_behind(
-        peer->pair_flags, me * (int64_t)sizeof(struct uli_pair_flags));
-    pair->eager_at = address_behind(peer->pair_flags, pair_flags + me * eager);
+    pair->flags_at = address_behind(peer->pair_flags, there->flags);
+    pair->eager_at = address_behind(peer->pair_flags, there->eager);
     return ULYX_SUCCESS;
 }
 
@@ -291,15 +300,16 @@ ulyx_status_t
 uli_plan_connect(ulyx_plan_t *plan, int32_t p)
 {
     struct uli_pair *pair = &plan->exchange.pairs[p];
-    int64_t pair_flags =
-        plan->comm->nranks * (int64_t)sizeof(struct uli_pair_flags);
+    int64_t slot = plan->info.slot_bytes;
+    struct flags_block here = flags_block_of(plan, slot, p);
+    struct flags_block there =
+        flags_block_of(plan, plan->ranks[p].slot_bytes, plan->comm->rank);
     pair->shares = true;
     pair->mine = flags_of(&blocks_of(plan)->pair_flags, p);
-    pair->slot_in_bytes = plan->info.slot_bytes;
-    pair->eager_in = (char *)blocks_of(plan)->pair_flags.address + pair_flags +
-                     p * uli_eager_bytes(pair->slot_in_bytes);
-    return peer_is_remote(plan, p) ? connect_remote(plan, p)
-                                   : connect_mapped(plan, p);
+    pair->slot_in_bytes = slot;
+    pair->eager_in = (char *)blocks_of(plan)->pair_flags.address + here.eager;
+    return peer_is_remote(plan, p) ? connect_remote(plan, p, &there)
+                                   : connect_mapped(plan, p, &there);
 }
 
 /* An update may bring about streams where there are none. */

@@ -41,18 +41,21 @@ set_free(struct set *set)
         world_ranks_free(&set->ranks[n]);
 }
 
+enum kind { PLAIN, BALANCED };
+
 static void
-run_draws(uint64_t seed, int64_t draws, int memory, bool balanced)
+run_draws(const struct world_scene *scene)
 {
-    struct test_random random = {test_seed(seed)};
+    struct test_random random = {test_seed(scene->seed)};
     struct world *w = calloc(1, sizeof(*w));
     struct set *set = calloc(1, sizeof(*set));
     set_init(set);
-    for (int64_t i = 0; i < draws; i++) {
+    for (int64_t i = 0, draws = test_draws(scene->draws); i < draws; i++) {
         uint64_t state = random.state;
-        case_random(&w->c, &random, MAX_RANKS, balanced);
+        case_random(&w->c, &random, MAX_RANKS, scene->kind == BALANCED);
         w->salt = i;
-        if (!world_draw(w, &set->ranks[w->c.shape.nranks], &random, memory)) {
+        if (!world_draw(
+                w, &set->ranks[w->c.shape.nranks], &random, scene->memory)) {
             uli_layout_destroy(w->layout);
             continue;
         }
@@ -72,54 +75,26 @@ run_draws(uint64_t seed, int64_t draws, int memory, bool balanced)
 }
 
 static void
-windows(void **state)
+run_scene(void **state)
 {
-    (void)state;
-    run_draws(101, test_draws(150), 1, false);
-}
-
-static void
-ordinary_memory_by_ring(void **state)
-{
-    (void)state;
-    setenv("ULYX_CMA", "off", 1);
-    run_draws(102, test_draws(150), 0, false);
-    unsetenv("ULYX_CMA");
-}
-
-static void
-ordinary_memory_read(void **state)
-{
-    (void)state;
-    setenv("ULYX_CMA_MIN_ROW", "8", 1);
-    run_draws(103, test_draws(150), 0, false);
-    unsetenv("ULYX_CMA_MIN_ROW");
-}
-
-static void
-mixed_memory(void **state)
-{
-    (void)state;
-    setenv("ULYX_CMA_MIN_ROW", "16", 1);
-    run_draws(104, test_draws(400), 2, false);
-    unsetenv("ULYX_CMA_MIN_ROW");
-}
-
-static void
-balanced_work(void **state)
-{
-    (void)state;
-    setenv("ULYX_CMA_MIN_ROW", "16", 1);
-    run_draws(105, test_draws(300), 2, true);
-    unsetenv("ULYX_CMA_MIN_ROW");
+    const struct world_scene *scene = *state;
+    if (scene->name)
+        setenv(scene->name, scene->value, 1);
+    run_draws(scene);
+    if (scene->name)
+        unsetenv(scene->name);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(windows),
-    cmocka_unit_test(ordinary_memory_by_ring),
-    cmocka_unit_test(ordinary_memory_read),
-    cmocka_unit_test(mixed_memory),
-    cmocka_unit_test(balanced_work),
+    WORLD_SCENE(windows, run_scene, NULL, NULL, 101, 150, 1, PLAIN),
+    WORLD_SCENE(ordinary_memory_by_ring, run_scene, "ULYX_CMA", "off", 102, 150,
+        0, PLAIN),
+    WORLD_SCENE(ordinary_memory_read, run_scene, "ULYX_CMA_MIN_ROW", "8", 103,
+        150, 0, PLAIN),
+    WORLD_SCENE(
+        mixed_memory, run_scene, "ULYX_CMA_MIN_ROW", "16", 104, 400, 2, PLAIN),
+    WORLD_SCENE(balanced_work, run_scene, "ULYX_CMA_MIN_ROW", "16", 105, 300, 2,
+        BALANCED),
 };
 
 ULI_TEST_MAIN("ReshuffleRandom", tests)

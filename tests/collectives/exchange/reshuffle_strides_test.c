@@ -103,24 +103,24 @@ run_world(struct world *w, struct test_random *random, bool rows)
 enum kind { PLAIN, BALANCED, ROWS };
 
 static void
-run_draws(uint64_t seed, int64_t draws, int memory, enum kind kind)
+run_draws(const struct world_scene *scene)
 {
-    struct test_random random = {test_seed(seed)};
+    struct test_random random = {test_seed(scene->seed)};
     struct world *w = calloc(1, sizeof(*w));
     struct world_ranks *ranks = calloc(RANKS + 1, sizeof(*ranks));
     for (int32_t n = 1; n <= RANKS; n++)
         world_ranks_init(&ranks[n], n);
-    for (int64_t draw = 0; draw < draws;) {
-        case_random(&w->c, &random, RANKS, kind == BALANCED);
-        if (kind == ROWS)
+    for (int64_t draw = 0, draws = test_draws(scene->draws); draw < draws;) {
+        case_random(&w->c, &random, RANKS, scene->kind == BALANCED);
+        if (scene->kind == ROWS)
             case_random_capacities(&w->c, &random);
-        if (!world_draw(w, &ranks[w->c.shape.nranks], &random, memory)) {
+        if (!world_draw(w, &ranks[w->c.shape.nranks], &random, scene->memory)) {
             uli_layout_destroy(w->layout);
             continue;
         }
         w->flags = draw % 8 == 7 ? ULYX_PLAN_PROGRESS_THREAD : 0;
         w->salt = draw++;
-        run_world(w, &random, kind == ROWS);
+        run_world(w, &random, scene->kind == ROWS);
         world_free(w);
     }
     for (int32_t n = 1; n <= RANKS; n++)
@@ -130,64 +130,28 @@ run_draws(uint64_t seed, int64_t draws, int memory, enum kind kind)
 }
 
 static void
-windows(void **state)
+run_scene(void **state)
 {
-    (void)state;
-    run_draws(601, test_draws(60), 1, PLAIN);
-}
-
-static void
-ordinary_memory_by_ring(void **state)
-{
-    (void)state;
-    setenv("ULYX_CMA", "off", 1);
-    run_draws(602, test_draws(60), 0, PLAIN);
-    unsetenv("ULYX_CMA");
-}
-
-static void
-ordinary_memory_read(void **state)
-{
-    (void)state;
-    setenv("ULYX_CMA_MIN_ROW", "8", 1);
-    run_draws(603, test_draws(60), 0, PLAIN);
-    unsetenv("ULYX_CMA_MIN_ROW");
-}
-
-static void
-mixed_memory(void **state)
-{
-    (void)state;
-    setenv("ULYX_CMA_MIN_ROW", "16", 1);
-    run_draws(604, test_draws(120), 2, PLAIN);
-    unsetenv("ULYX_CMA_MIN_ROW");
-}
-
-static void
-balanced_work(void **state)
-{
-    (void)state;
-    setenv("ULYX_CMA_MIN_ROW", "16", 1);
-    run_draws(605, test_draws(80), 2, BALANCED);
-    unsetenv("ULYX_CMA_MIN_ROW");
-}
-
-static void
-rows_that_change(void **state)
-{
-    (void)state;
-    setenv("ULYX_CMA_MIN_ROW", "16", 1);
-    run_draws(606, test_draws(80), 2, ROWS);
-    unsetenv("ULYX_CMA_MIN_ROW");
+    const struct world_scene *scene = *state;
+    if (scene->name)
+        setenv(scene->name, scene->value, 1);
+    run_draws(scene);
+    if (scene->name)
+        unsetenv(scene->name);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(windows),
-    cmocka_unit_test(ordinary_memory_by_ring),
-    cmocka_unit_test(ordinary_memory_read),
-    cmocka_unit_test(mixed_memory),
-    cmocka_unit_test(balanced_work),
-    cmocka_unit_test(rows_that_change),
+    WORLD_SCENE(windows, run_scene, NULL, NULL, 601, 60, 1, PLAIN),
+    WORLD_SCENE(ordinary_memory_by_ring, run_scene, "ULYX_CMA", "off", 602, 60,
+        0, PLAIN),
+    WORLD_SCENE(ordinary_memory_read, run_scene, "ULYX_CMA_MIN_ROW", "8", 603,
+        60, 0, PLAIN),
+    WORLD_SCENE(
+        mixed_memory, run_scene, "ULYX_CMA_MIN_ROW", "16", 604, 120, 2, PLAIN),
+    WORLD_SCENE(balanced_work, run_scene, "ULYX_CMA_MIN_ROW", "16", 605, 80, 2,
+        BALANCED),
+    WORLD_SCENE(rows_that_change, run_scene, "ULYX_CMA_MIN_ROW", "16", 606, 80,
+        2, ROWS),
 };
 
 ULI_TEST_MAIN("ReshuffleStrides", tests)

@@ -74,6 +74,22 @@ struct world {
     int norder;
 };
 
+/* A row of a test's table of draws: with a setting, or NULL; kind: the test's
+ * own. `run` is a test that finds its row in *state. */
+struct world_scene {
+    const char *name, *value;
+    uint64_t seed;
+    int64_t draws;
+    int memory, kind;
+};
+#define WORLD_SCENE(test, run, ...)                                            \
+    {                                                                          \
+#test, run, NULL, NULL, &(struct world_scene)                          \
+        {                                                                      \
+            __VA_ARGS__                                                        \
+        }                                                                      \
+    }
+
 /* A plain case: q, k and v of the dtype, [1, rows, heads or kv_heads, dim], so
  * that every two ranks share bytes where rows and heads suffice. */
 void world_plain_case(struct world *w, int32_t nranks, int64_t rows,
