@@ -8,7 +8,9 @@ import threading
 
 import ulyx
 
-TIMEOUT = 30
+# Seconds until ranks count as hanging, many times what any test takes, for a
+# machine may have other work.
+TIMEOUT = 120
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -30,7 +32,7 @@ def threads(nranks, body, timeout=TIMEOUT):
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(timeout * 2)
+        worker.join(timeout + TIMEOUT)
         assert not worker.is_alive(), "a rank hangs"
     if failures:
         raise failures[0]

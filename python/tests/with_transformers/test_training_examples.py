@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples that train models of transformers end in the losses of one
-process, and with another status where they do not."""
+process, and with another status where they do not; and the whole run of
+docs/PYTHON.md trains."""
 import os
+import re
 
 import pytest
 from launch import EXAMPLES, first_of, ranks
+from test_documents import blocks
 
 
 @pytest.mark.parametrize("name, needs", [
@@ -14,6 +17,17 @@ def test_example(name, needs):
     pytest.importorskip(needs)
     said = first_of(2, os.path.join(EXAMPLES, name + ".py"))
     assert "largest difference" in said
+
+
+def test_the_run_of_the_tutorial_trains(tmp_path, monkeypatch):
+    pytest.importorskip("trl")
+    text, = [block for block in blocks() if "# packed.py" in block]
+    script = tmp_path / "packed.py"
+    script.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    losses = [re.findall(r"'loss': '?([0-9.]+)", said)
+              for _, said in ranks(2, str(script))]
+    assert losses[0] and float(losses[0][-1]) < 1 < float(losses[0][0])
 
 
 @pytest.mark.parametrize("name", ["finetune_llama", "fsdp2"])
