@@ -228,6 +228,24 @@ say(os.WEXITSTATUS(status))
         assert [job.end(rank) for rank in range(2)] == [(0, "43")] * 2
 
 
+def test_a_killed_child_is_no_lost_rank():
+    script = """
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+    os._exit(0)
+comm.barrier()
+os.kill(child, signal.SIGKILL)
+os.waitpid(child, 0)
+for _ in range(20):
+    comm.barrier()
+    time.sleep(0.01)
+say(comm.allreduce(np.ones(1))[0])
+"""
+    with Processes(2, script) as job:
+        assert [job.end(rank) for rank in range(2)] == [(0, "2.0")] * 2
+
+
 def test_a_child_has_a_communicator_of_its_own_after_close():
     script = """
 comm.close()

@@ -52,13 +52,14 @@ class Data(torch.utils.data.Dataset):
         return 8
     def __getitem__(self, i):
         return torch.full((3,), float(i))
-loader = torch.utils.data.DataLoader(Data(), num_workers=2, batch_size=2,
-                                     persistent_workers=True)
-for _ in range(2):
-    for batch in loader:
-        found = step(layer)
-        assert all(torch.equal(a, b) for a, b in zip(found, wanted))
-del loader
+for persistent in (True, False):
+    loader = torch.utils.data.DataLoader(Data(), num_workers=2, batch_size=2,
+                                         persistent_workers=persistent)
+    for _ in range(2):
+        for batch in loader:
+            found = step(layer)
+            assert all(torch.equal(a, b) for a, b in zip(found, wanted))
+    del loader
 
 compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
 for _ in range(2):
