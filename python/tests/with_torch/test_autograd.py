@@ -314,11 +314,18 @@ def test_a_rank_without_memory_does_not_leave_the_others_waiting(
     from ulyx.torch import _attention, _reshuffle
     kind = _attention.Entry if call is sp.attention else _reshuffle.Entry
     name = {"forward": "new_results", "backward": "new_grads"}[where]
-    if call is sp.attention and where == "forward":
-        name = "new_out"
 
     def no_memory():
         raise MemoryError("no memory")
+    if call is sp.attention:
+        name = "new"
+    field = {"forward": "out", "backward": "grads"}[where]
+
+    def broken(kept):
+        if call is sp.reshuffle:
+            return [no_memory] * 3
+        return {None: kept[None]._replace(
+            **{field: no_memory if field == "out" else [no_memory] * 3})}
 
     def body(comm):
         q, k, v = three(1, 4, 2, 2)
@@ -333,8 +340,7 @@ def test_a_rank_without_memory_does_not_leave_the_others_waiting(
                      if isinstance(held.first, kind))
         kept = getattr(entry, name)
         if comm.rank == 1:
-            setattr(entry, name, no_memory if name == "new_out"
-                    else [no_memory] * 3)
+            setattr(entry, name, broken(kept))
         try:
             run()
         except (MemoryError, ulyx.PeerRefusedError) as error:
@@ -343,7 +349,7 @@ def test_a_rank_without_memory_does_not_leave_the_others_waiting(
             raise AssertionError("no error")
         setattr(entry, name, kept)
         run()
-    threads(2, body, timeout=10)
+    threads(2, body)
 
 
 def test_ranks_with_other_lengths_are_told():
