@@ -37,7 +37,7 @@ comm.barrier()
 def test_peers_hear_of_an_end_at_once(how, wanted):
     with Processes(2, WAITING + "time.sleep(0.2)\n" + how) as job:
         assert job.line(1) == "ready"
-        assert job.end(1, timeout=10) == (0, wanted)
+        assert job.end(1) == (0, wanted)
 
 
 @pytest.mark.parametrize("how, wanted", [
@@ -85,7 +85,7 @@ if rank == 0:
 time.sleep(60)
 """
     with Processes(2, script) as job:
-        assert job.end(0, timeout=10) == (7, "leaving")
+        assert job.end(0) == (7, "leaving")
 
 
 def test_a_thread_that_waits_lets_others_run():
@@ -142,8 +142,8 @@ def test_ctrl_c_ends_a_call_and_tells_the_peers(call):
         assert job.line(0) == "waiting"
         time.sleep(0.3)
         job.ranks[0].send_signal(signal.SIGINT)
-        assert job.end(0, timeout=10) == (0, "interrupted\naborted")
-        status, said = job.end(1, timeout=10)
+        assert job.end(0) == (0, "interrupted\naborted")
+        status, said = job.end(1)
         assert status == 0 and "rank 0" in said
 
 
@@ -163,7 +163,7 @@ except KeyboardInterrupt:
         assert job.line(0) == "waiting"
         time.sleep(0.5)
         job.ranks[0].send_signal(signal.SIGINT)
-        assert job.end(0, timeout=10) == (0, "interrupted")
+        assert job.end(0) == (0, "interrupted")
 
 
 def test_a_program_that_handles_sigint_itself_is_left_alone():
@@ -281,7 +281,7 @@ except ulyx.RankLostError as error:
     with Processes(2, script) as job:
         child = int(job.line(0))
         try:
-            status, said = job.end(1, timeout=10)
+            status, said = job.end(1)
             assert status == 0 and "rank 0" in said
         finally:
             os.kill(child, signal.SIGKILL)
