@@ -54,12 +54,15 @@ def errors_of(nranks, body, timeout=TIMEOUT):
 
 class Processes:
     """Ranks as processes of one script, which meet by ULYX_COMM_ID. A script
-    has `ulyx`, `comm` (with meet=True), `say` (a line that arrives at once)."""
+    has `ulyx`, `comm` (with meet=True), `say` (a line that arrives at once), and
+    Python's own handler of SIGINT: a shell lets what it starts in the background
+    ignore that signal, and so would they."""
 
     PRELUDE = """
 import os, signal, sys, threading, time
 import numpy as np
 import ulyx
+signal.signal(signal.SIGINT, signal.default_int_handler)
 rank = int(os.environ["ULYX_RANK"])
 def say(*words): print(*words, flush=True)
 """
