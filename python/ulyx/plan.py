@@ -104,8 +104,8 @@ class RowTable:
                        for given in splits or ()]
         if splits is not None and len(self.arrays) != len(parts):
             raise errors.InvalidArgumentError(
-                f"splits has {len(self.arrays)} entries, and there are "
-                f"{len(parts)} parts")
+                f"splits has {len(self.arrays)} entries, nparts is "
+                f"{len(parts)}")
         self.table = (ctypes.c_void_p * len(parts))(
             *(None if array is None else array.ctypes.data
               for array in self.arrays))
