@@ -34,7 +34,7 @@ environment_of()
 {
     folder=$base/frameworks/$1
     pins=$(pins_of "$1")
-    if [ "$(cat "$folder/pins" 2>/dev/null)" != "$pins" ]; then
+    if [ ! -e "$folder/pins" ] || [ "$(cat "$folder/pins")" != "$pins" ]; then
         rm -rf "$folder"
         "$base/bin/python" -m venv "$folder"
         packages='import sysconfig; print(sysconfig.get_path("purelib"))'
