@@ -222,6 +222,7 @@ def trainer_of(rank, ours):
     import transformers
     from deepspeed.runtime.sequence_parallel import parallel_state_sp, ulysses_sp
     torch = rank.torch
+    deepspeed.init_distributed(dist_backend="gloo")  # around the group there is
     if ours:
         from ulyx.deepspeed import install
         install()

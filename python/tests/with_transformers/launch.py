@@ -15,7 +15,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def ranks(nranks, script, *arguments, timeout=400, **variables):
+def ranks(nranks, script, *arguments, timeout=1800, **variables):
     """[(status, output)] of each rank of a script."""
     port, started = free_port(), []
     for rank in range(nranks):
