@@ -1,23 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks as processes of a script, as torchrun starts them."""
 import os
+import random
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(HERE, "..", "..", "..", "examples", "python")
 
 
+# Of the ports that a system does not give to whoever asks for any.
+PORTS = range(20000, 32000)
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody has; what the system chooses by itself might be
+    another's before rank 0 listens to it."""
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
+def wait(started, timeout):
+    """Until all have ended; where one fails, the others are given a while to
+    say why, and no longer, for they may wait for it."""
+    end = time.monotonic() + timeout
+    try:
+        while any(process.poll() is None for process in started) and \
+                time.monotonic() < end:
+            if any(process.poll() for process in started):
+                end = min(end, time.monotonic() + 60)
+            time.sleep(0.1)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def ranks(nranks, script, *arguments, timeout=1800, **variables):
     """[(status, output)] of each rank of a script."""
     port, started = free_port(), []
+    files = [tempfile.TemporaryFile("w+") for _ in range(nranks)]
     for rank in range(nranks):
         environment = dict(
             os.environ, RANK=str(rank), WORLD_SIZE=str(nranks),
@@ -29,12 +60,13 @@ def ranks(nranks, script, *arguments, timeout=1800, **variables):
             [environment.get("PYTHONPATH", ""), HERE])
         started.append(subprocess.Popen(
             [sys.executable, script, *arguments], env=environment,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    try:
-        said = [process.communicate(timeout=timeout)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
+            stdout=files[rank], stderr=subprocess.STDOUT))
+    wait(started, timeout)
+    said = []
+    for file in files:
+        file.seek(0)
+        said.append(file.read())
+        file.close()
     return [(process.returncode, text)
             for process, text in zip(started, said)]
 
@@ -42,8 +74,10 @@ def ranks(nranks, script, *arguments, timeout=1800, **variables):
 def first_of(nranks, script, *arguments, **options):
     """What rank 0 says where all ranks end well."""
     done = ranks(nranks, script, *arguments, **options)
-    for status, text in done:
-        assert status == 0, text
+    if any(status for status, _ in done):
+        raise AssertionError("\n".join(
+            f"rank {rank}: status {status}\n{text}"
+            for rank, (status, text) in enumerate(done)))
     return done[0][1]
 
 
