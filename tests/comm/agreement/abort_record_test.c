@@ -6,17 +6,19 @@
  */
 #include "support/test.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/system/clock.h"
 #include "comm/agreement/abort_record.h"
 #include "comm/remote/nodes_scene.h"
 #include "support/ranks.h"
 #include "support/thread_net.h"
 #include "ulyx/collective.h"
 
-enum { RANKS = 6, LIMIT_S = 60 };
+enum { RANKS = 6, LIMIT_S = 60, AWAITED_S = 20 };
 #define LONG_S  50.0
 #define SHORT_S 0.8
 
@@ -53,16 +55,25 @@ text_names_both(const struct scene *s, const char *text)
     return ranks_expect(right);
 }
 
-/* It makes no call. Where the aborter is not to wait for its deadline, this
- * thread aborts for it, once it stands still for somebody. */
-static int
-victim_body(struct scene *s)
+/* True once the aborter knows that it waits for the victim. Before that it may
+ * wait for a rank which is only slower, and would rightly abort because of it. */
+static bool
+aborter_awaits_victim(const struct scene *s)
 {
     const struct uli_recorder *recorder =
         &s->comms[s->aborter]->control->recorder;
-    int32_t awaited = -1;
-    while (s->early && (awaited < 0 || uli_recorder_doubts(recorder, awaited)))
-        awaited = uli_recorder_awaited(recorder);
+    return uli_recorder_awaited(recorder) == s->victim &&
+           !uli_recorder_doubts(recorder, s->victim);
+}
+
+/* It makes no call. Where the aborter is not to wait for its deadline, this
+ * thread aborts for it, once it stands still for this rank. */
+static int
+victim_body(struct scene *s)
+{
+    int64_t limit = uli_clock_ns() + (int64_t)AWAITED_S * 1000000000;
+    while (s->early && !aborter_awaits_victim(s) && uli_clock_ns() < limit)
+        sched_yield();
     if (s->early)
         ulyx_comm_abort(s->comms[s->aborter]);
     while (atomic_load(&s->ended) < RANKS - 1)
