@@ -4,7 +4,6 @@
  */
 #include "comm/agreement/abort_record.h"
 
-#include <sched.h>
 #include <string.h>
 #include "comm/comm.h"
 #include "comm/remote/remote.h"
@@ -49,17 +48,6 @@ own_wait(ulyx_comm_t *comm)
 
 /* ---- telling ------------------------------------------------------------- */
 
-static void
-control_give(struct uli_control *control, const struct uli_late *late)
-{
-    uint32_t none = 0;
-
-    if (!atomic_compare_exchange_strong(&control->abort_state, &none, 1))
-        return;
-    control->abort = *late;
-    atomic_store(&control->abort_state, 2);
-}
-
 /* To all of this node. */
 static void
 record_spread(ulyx_comm_t *comm, const struct uli_late *late)
@@ -68,7 +56,8 @@ record_spread(ulyx_comm_t *comm, const struct uli_late *late)
         struct uli_control *control = atomic_load(&comm->peers[p].control);
 
         if (control && !uli_comm_is_remote(comm, p))
-            control_give(control, late);
+            uli_control_write_once(
+                &control->abort_state, &control->abort, late, sizeof(*late));
     }
 }
 
@@ -96,13 +85,12 @@ record_take(const ulyx_comm_t *comm, const struct uli_late *theirs,
 bool
 uli_abort_told(ulyx_comm_t *comm, struct uli_late *late_p)
 {
-    enum { PATIENCE = 1000 }; /* of one that is just being written */
-    const _Atomic uint32_t *state = &comm->control->abort_state;
+    const struct uli_control *control = comm->control;
+    struct uli_late late;
 
-    for (int i = 0; i < PATIENCE && atomic_load(state) == 1; i++)
-        sched_yield();
-    return atomic_load(state) == 2 &&
-           record_take(comm, &comm->control->abort, late_p);
+    return uli_control_read_once(
+               &control->abort_state, &control->abort, &late, sizeof(late)) &&
+           record_take(comm, &late, late_p);
 }
 
 void

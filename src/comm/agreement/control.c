@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Doorbells: a futex word that peers bump after each post. The word lies in
- * memory shared between processes, so the futex is not private.
+ * memory shared between processes, so the futex is not private. And records
+ * that are written once.
  */
 #include "comm/agreement/control.h"
 
 #include <linux/futex.h>
+#include <sched.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,6 +41,32 @@ uli_doorbell_sleep(struct uli_control *mine, uint32_t seen, int64_t max_ns)
     atomic_fetch_add_explicit(&mine->sleeping, 1, memory_order_seq_cst);
     control_futex(&mine->doorbell, FUTEX_WAIT, seen, &slice);
     atomic_fetch_sub_explicit(&mine->sleeping, 1, memory_order_seq_cst);
+}
+
+void
+uli_control_write_once(
+    _Atomic uint32_t *state, void *record_p, const void *record, size_t bytes)
+{
+    uint32_t none = 0;
+
+    if (!atomic_compare_exchange_strong(state, &none, 1))
+        return;
+    memcpy(record_p, record, bytes);
+    atomic_store(state, 2);
+}
+
+bool
+uli_control_read_once(const _Atomic uint32_t *state, const void *record,
+    void *copy_p, size_t bytes)
+{
+    enum { PATIENCE = 1000 }; /* with one that is just being written */
+
+    for (int i = 0; i < PATIENCE && atomic_load(state) == 1; i++)
+        sched_yield();
+    if (atomic_load(state) != 2)
+        return false;
+    memcpy(copy_p, record, bytes);
+    return true;
 }
 
 int64_t

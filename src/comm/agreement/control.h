@@ -14,6 +14,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "base/late.h"
 #include "comm/agreement/board.h"
@@ -54,13 +55,13 @@ struct uli_control {
      * have its tensors back. Set when `poison` is at the peers and `late` is
      * whole, before the owner can see the failure itself. */
     _Atomic uint32_t failed;
-    /* Whom a rank waited for that has aborted (abort_record.h): 1: is being
-     * written, 2: is there. Written before the poison that tells of it. */
+    /* Whom a rank waited for that has aborted (abort_record.h), written once,
+     * before the poison that tells of it. */
     _Atomic uint32_t abort_state;
     struct uli_late abort;
     struct uli_board board;
-    /* Ranks that are in different calls: 1: is being written, 2: is there.
-     * Written before the poison that tells of it. */
+    /* Ranks that are in different calls, written once, before the poison that
+     * tells of it. */
     _Atomic uint32_t differ_state;
     struct uli_differ differ;
     /* Agreement rounds of collective calls, and of a creation by shrink, which
@@ -98,6 +99,15 @@ void uli_doorbell_ring(struct uli_control *peer);
  * 50 ms). May return early. */
 void uli_doorbell_sleep(
     struct uli_control *mine, uint32_t seen, int64_t max_ns);
+
+/* A record of the block that is written once, by whichever rank comes first.
+ * state: 0: nothing is there, 1: it is being written, 2: it is whole. A later
+ * write changes nothing. Async-signal-safe. */
+void uli_control_write_once(
+    _Atomic uint32_t *state, void *record_p, const void *record, size_t bytes);
+/* Copies the record. False: there is none, or its writer stands still. */
+bool uli_control_read_once(const _Atomic uint32_t *state, const void *record,
+    void *copy_p, size_t bytes);
 
 /* Bytes of a control block for nranks, a multiple of ULI_LINE: where the
  * arena begins. */

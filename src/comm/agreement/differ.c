@@ -12,7 +12,6 @@
 #include "comm/agreement/differ.h"
 
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,24 +234,17 @@ circle_take(struct uli_suspicion *suspicion, int64_t now)
 
 /* ---- telling ------------------------------------------------------------- */
 
-static void
-control_give(struct uli_control *control, const struct uli_differ *differ)
-{
-    uint32_t none = 0;
-
-    if (!atomic_compare_exchange_strong(&control->differ_state, &none, 1))
-        return;
-    control->differ = *differ;
-    atomic_store(&control->differ_state, 2);
-}
-
 /* To all of this node. */
 static void
 differ_spread(ulyx_comm_t *comm, const struct uli_differ *differ)
 {
-    for (int32_t p = 0; p < comm->nranks; p++)
-        if (comm->peers[p].control && !uli_comm_is_remote(comm, p))
-            control_give(comm->peers[p].control, differ);
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        struct uli_control *control = comm->peers[p].control;
+
+        if (control && !uli_comm_is_remote(comm, p))
+            uli_control_write_once(&control->differ_state, &control->differ,
+                differ, sizeof(*differ));
+    }
 }
 
 static bool
@@ -267,16 +259,12 @@ differ_makes_sense(const ulyx_comm_t *comm, const struct uli_differ *differ)
 bool
 uli_differ_told(ulyx_comm_t *comm, struct uli_differ *differ_p)
 {
-    enum { PATIENCE = 1000 }; /* of one that is just being written */
+    const struct uli_control *control = comm->control;
     struct uli_differ differ;
 
-    for (int i = 0;
-         i < PATIENCE && atomic_load(&comm->control->differ_state) == 1; i++)
-        sched_yield();
-    if (atomic_load(&comm->control->differ_state) != 2)
-        return false;
-    differ = comm->control->differ;
-    if (!differ_makes_sense(comm, &differ))
+    if (!uli_control_read_once(&control->differ_state, &control->differ,
+            &differ, sizeof(differ)) ||
+        !differ_makes_sense(comm, &differ))
         return false;
     *differ_p = differ;
     return true;
