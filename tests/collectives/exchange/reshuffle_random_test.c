@@ -77,12 +77,7 @@ run_draws(const struct world_scene *scene)
 static void
 run_scene(void **state)
 {
-    const struct world_scene *scene = *state;
-    if (scene->name)
-        setenv(scene->name, scene->value, 1);
-    run_draws(scene);
-    if (scene->name)
-        unsetenv(scene->name);
+    world_scene_run(*state, run_draws);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -656,3 +656,14 @@ world_runs(struct world *w, int32_t rank)
             return false;
     return true;
 }
+
+void
+world_scene_run(const struct world_scene *scene,
+    void (*draws)(const struct world_scene *scene))
+{
+    if (scene->name)
+        setenv(scene->name, scene->value, 1);
+    draws(scene);
+    if (scene->name)
+        unsetenv(scene->name);
+}

@@ -82,6 +82,9 @@ struct world_scene {
     int64_t draws;
     int memory, kind;
 };
+/* With its setting in the environment. */
+void world_scene_run(const struct world_scene *scene,
+    void (*draws)(const struct world_scene *scene));
 #define WORLD_SCENE(test, run, ...)                                            \
     {                                                                          \
 #test, run, NULL, NULL, &(struct world_scene)                          \
