@@ -97,7 +97,7 @@ channel_chunks(const ulyx_comm_t *comm)
 static int64_t
 bounce_bytes(const ulyx_comm_t *comm, int64_t chunk_bytes)
 {
-    return (int64_t)sizeof(struct uli_pair_flags) + uli_eager_bytes(0) +
+    return uli_flags_block_of(1, 0, 0).bytes +
            channel_chunks(comm) * chunk_bytes;
 }
 
@@ -105,7 +105,7 @@ static ulyx_status_t
 channel_prepare(ulyx_comm_t *comm, struct uli_channel *channel,
     struct uli_channel_info *info)
 {
-    int64_t nranks = comm->nranks, nremote = 0, each;
+    int64_t nranks = comm->nranks, nremote = 0;
     int64_t most = MOST_RING_BYTES / (nranks * channel_chunks(comm));
     most = uli_max(uli_min(most, CHUNK_BYTES), LEAST_CHUNK_BYTES);
     info->chunk_bytes =
@@ -114,8 +114,8 @@ channel_prepare(ulyx_comm_t *comm, struct uli_channel *channel,
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
     for (int32_t p = 0; p < nranks; p++)
         nremote += peer_is_remote(comm, p);
-    each = (int64_t)sizeof(struct uli_pair_flags) + uli_eager_bytes(0);
-    ULI_TRY(uli_arena_alloc(comm, nranks * each, &channel->pair_flags));
+    ULI_TRY(uli_arena_alloc(
+        comm, uli_flags_block_of(nranks, 0, 0).bytes, &channel->pair_flags));
     ULI_TRY(uli_arena_alloc(comm,
         nranks * channel_chunks(comm) * info->chunk_bytes, &channel->rings));
     if (nremote)
@@ -137,21 +137,19 @@ not_mapped(ulyx_comm_t *comm, int32_t p)
         "alltoall: the arena of rank %d is not mapped here", p);
 }
 
-/* A rank's block of pair flags and, behind them, eager slots, and its block of
- * rings: their sizes, and where those for its peer p lie in them. */
+/* A rank's blocks: of flags and eager slots, and of rings. Where those for its
+ * peer p lie in them. */
 struct channel_block {
-    int64_t bytes, flags, eager;
+    struct uli_flags_block pairs;
     int64_t ring_bytes, ring; /* of chunks of the block's rank */
 };
 
 static struct channel_block
 channel_block_of(const ulyx_comm_t *comm, int64_t chunk_bytes, int32_t p)
 {
-    int64_t flags = (int64_t)sizeof(struct uli_pair_flags);
-    int64_t eager = uli_eager_bytes(0);
     int64_t ring = channel_chunks(comm) * chunk_bytes;
-    return (struct channel_block){comm->nranks * (flags + eager), p * flags,
-        comm->nranks * flags + p * eager, comm->nranks * ring, p * ring};
+    return (struct channel_block){
+        uli_flags_block_of(comm->nranks, 0, p), comm->nranks * ring, p * ring};
 }
 
 static ulyx_status_t
@@ -161,13 +159,13 @@ connect_mapped(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p,
     struct uli_pair *pair = &channel->exchange.pairs[p];
     const struct uli_channel_info *peer = &channel->infos[p];
     char *theirs = uli_window_address(comm, p, peer->pair_flags.window,
-        peer->pair_flags.offset, there->bytes);
+        peer->pair_flags.offset, there->pairs.bytes);
     char *rings = uli_window_address(
         comm, p, peer->rings.window, peer->rings.offset, there->ring_bytes);
     if (!theirs || !rings)
         return not_mapped(comm, p);
-    pair->yours = (struct uli_pair_flags *)(theirs + there->flags);
-    pair->eager_out = theirs + there->eager;
+    pair->yours = (struct uli_pair_flags *)(theirs + there->pairs.flags);
+    pair->eager_out = theirs + there->pairs.eager;
     pair->chunk_out_bytes = peer->chunk_bytes;
     pair->ring_out = rings + there->ring;
     pair->reader = uli_reader_of(comm, p, peer->probe);
@@ -185,7 +183,7 @@ connect_remote(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p,
     const struct uli_channel_info *peer = &channel->infos[p];
     char *bounce = channel->bounces.address;
     if (!uli_remote_window_holds(comm, p, peer->pair_flags.window,
-            peer->pair_flags.offset, there->bytes))
+            peer->pair_flags.offset, there->pairs.bytes))
         return not_mapped(comm, p);
     for (int32_t q = 0; q < p; q++)
         if (peer_is_remote(comm, q))
@@ -197,8 +195,8 @@ connect_remote(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p,
     pair->chunk_in_bytes = pair->chunk_out_bytes =
         uli_min(mine->chunk_bytes, peer->chunk_bytes);
     pair->flags_at = pair->eager_at = peer->pair_flags;
-    pair->flags_at.offset += there->flags;
-    pair->eager_at.offset += there->eager;
+    pair->flags_at.offset += there->pairs.flags;
+    pair->eager_at.offset += there->pairs.eager;
     pair->ring_at = peer->rings;
     pair->ring_at.offset += there->ring;
     return ULYX_SUCCESS;
@@ -214,8 +212,8 @@ channel_connect(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
         channel_block_of(comm, channel->infos[p].chunk_bytes, comm->rank);
     char *base = channel->pair_flags.address;
     pair->shares = true;
-    pair->mine = (struct uli_pair_flags *)(base + here.flags);
-    pair->eager_in = base + here.eager;
+    pair->mine = (struct uli_pair_flags *)(base + here.pairs.flags);
+    pair->eager_in = base + here.pairs.eager;
     pair->chunks_in = pair->chunks_out = (int32_t)channel_chunks(comm);
     pair->chunk_in_bytes = mine->chunk_bytes;
     pair->ring_in = (char *)channel->rings.address + here.ring;

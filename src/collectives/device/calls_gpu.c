@@ -5,8 +5,8 @@
 #include "collectives/device/calls_gpu.h"
 
 #include <stdatomic.h>
-#include "base/system/clock.h"
 #include "base/status.h"
+#include "base/system/clock.h"
 
 enum { PAUSE_NS = 20000 };
 

@@ -398,6 +398,19 @@ uli_eager_bytes(int64_t slot_bytes)
 {
     return 2 * uli_eager_slot_bytes(slot_bytes);
 }
+/* A rank's block of pair flags and, behind them, eager slots, for nranks peers:
+ * its size, and where those of one peer lie in it. */
+struct uli_flags_block {
+    int64_t bytes, flags, eager;
+};
+static inline struct uli_flags_block
+uli_flags_block_of(int64_t nranks, int64_t slot_bytes, int32_t peer)
+{
+    int64_t flags = (int64_t)sizeof(struct uli_pair_flags);
+    int64_t eager = uli_eager_bytes(slot_bytes);
+    return (struct uli_flags_block){
+        nranks * (flags + eager), peer * flags, nranks * flags + peer * eager};
+}
 /* Eager slot n mod 2 of the two from the peer; of those to it. */
 static inline struct uli_eager_slot *
 uli_eager_in(const struct uli_pair *pair, uint64_t call)

@@ -194,8 +194,7 @@ take_bounces(ulyx_plan_t *plan)
 {
     int64_t bytes = ULI_LINE;
     plan->bounce_slot_bytes = slot_bytes(plan, false);
-    int64_t each = (int64_t)sizeof(struct uli_pair_flags) +
-                   uli_eager_bytes(plan->bounce_slot_bytes);
+    int64_t each = uli_flags_block_of(1, plan->bounce_slot_bytes, 0).bytes;
     for (int32_t p = 0; p < plan->comm->nranks; p++) {
         plan->bounce_at[p] = bytes;
         if (peer_is_remote(plan, p) && uli_plan_shares(plan, p))
@@ -213,10 +212,9 @@ uli_plan_take_blocks(ulyx_plan_t *plan, int64_t bytes_in_flight)
 {
     struct demand demand = {0, 0, 0};
     plan->info.slot_bytes = slot_bytes(plan, true);
-    int64_t each = (int64_t)sizeof(struct uli_pair_flags) +
-                   uli_eager_bytes(plan->info.slot_bytes);
-    ULI_TRY(uli_arena_alloc(
-        plan->comm, plan->comm->nranks * each, &blocks_of(plan)->pair_flags));
+    ULI_TRY(uli_arena_alloc(plan->comm,
+        uli_flags_block_of(plan->comm->nranks, plan->info.slot_bytes, 0).bytes,
+        &blocks_of(plan)->pair_flags));
     plan->info.pair_flags.window = blocks_of(plan)->pair_flags.window;
     plan->info.pair_flags.offset = blocks_of(plan)->pair_flags.offset;
     look_at_demand(plan, &demand);
@@ -234,25 +232,10 @@ not_mapped(const ulyx_plan_t *plan, int32_t p)
         "plan create: the arena of rank %d is not mapped here", p);
 }
 
-/* A rank's block of pair flags and, behind them, eager slots: its size, and
- * where those for one of its peers lie in it. */
-struct flags_block {
-    int64_t bytes, flags, eager;
-};
-
-static struct flags_block
-flags_block_of(const ulyx_plan_t *plan, int64_t slot, int32_t peer)
-{
-    int32_t nranks = plan->comm->nranks;
-    int64_t flags = (int64_t)sizeof(struct uli_pair_flags);
-    int64_t eager = uli_eager_bytes(slot);
-    return (struct flags_block){
-        nranks * (flags + eager), peer * flags, nranks * flags + peer * eager};
-}
-
 /* Peer p's pair flags and eager slots for this rank, mapped. */
 static ulyx_status_t
-connect_mapped(ulyx_plan_t *plan, int32_t p, const struct flags_block *there)
+connect_mapped(
+    ulyx_plan_t *plan, int32_t p, const struct uli_flags_block *there)
 {
     struct uli_pair *pair = &plan->exchange.pairs[p];
     const struct uli_rank_info *peer = &plan->ranks[p];
@@ -277,7 +260,8 @@ address_behind(struct uli_address address, int64_t bytes)
 
 /* The bounce buffer of them, and where they are. */
 static ulyx_status_t
-connect_remote(ulyx_plan_t *plan, int32_t p, const struct flags_block *there)
+connect_remote(
+    ulyx_plan_t *plan, int32_t p, const struct uli_flags_block *there)
 {
     struct uli_pair *pair = &plan->exchange.pairs[p];
     const struct uli_rank_info *peer = &plan->ranks[p];
@@ -301,9 +285,10 @@ uli_plan_connect(ulyx_plan_t *plan, int32_t p)
 {
     struct uli_pair *pair = &plan->exchange.pairs[p];
     int64_t slot = plan->info.slot_bytes;
-    struct flags_block here = flags_block_of(plan, slot, p);
-    struct flags_block there =
-        flags_block_of(plan, plan->ranks[p].slot_bytes, plan->comm->rank);
+    struct uli_flags_block here =
+        uli_flags_block_of(plan->comm->nranks, slot, p);
+    struct uli_flags_block there = uli_flags_block_of(
+        plan->comm->nranks, plan->ranks[p].slot_bytes, plan->comm->rank);
     pair->shares = true;
     pair->mine = flags_of(&blocks_of(plan)->pair_flags, p);
     pair->slot_in_bytes = slot;

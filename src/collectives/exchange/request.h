@@ -12,8 +12,8 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
-#include "base/system/clock.h"
 #include "base/list.h"
+#include "base/system/clock.h"
 #include "base/system/semaphore.h"
 #include "comm/comm.h"
 
