@@ -15,9 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/settings.h"
 #include "base/system/clock.h"
 #include "base/system/random.h"
-#include "base/settings.h"
 
 enum { JOB_BYTES = 16 };
 

@@ -4,8 +4,8 @@
  */
 #include "api/params.h"
 
-#include "base/system/clock.h"
 #include "base/status.h"
+#include "base/system/clock.h"
 #include "comm/comm.h"
 
 #define COMM(member)                                                           \

@@ -14,9 +14,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "base/system/clock.h"
 #include "base/mask.h"
 #include "base/size.h"
+#include "base/system/clock.h"
 #include "ulyx/attention.h"
 
 struct uli_attn_run {

@@ -20,9 +20,9 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/system/clock.h"
 #include "base/log_sink.h"
 #include "base/settings.h"
+#include "base/system/clock.h"
 
 #define LINE_BYTES 2048
 #define HOST_BYTES 256

@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include "base/system/file.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "base/system/file.h"
 
 #define SYSTEM_FILE "/etc/ulyx.conf"
 #define USER_FILE   ".config/ulyx.conf"

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "base/system/port.h"
 #include "base/schedules.h"
+#include "base/system/port.h"
 #include "ulyx/types.h"
 
 enum uli_setting_type {

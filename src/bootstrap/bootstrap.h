@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "base/system/clock.h"
 #include "base/settings.h"
+#include "base/system/clock.h"
 #include "ulyx/comm.h"
 
 struct uli_bootstrap;

@@ -14,8 +14,8 @@
 #include <unistd.h>
 #include "base/handle.h"
 #include "base/log.h"
-#include "base/system/random.h"
 #include "base/size.h"
+#include "base/system/random.h"
 #include "base/text.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/create.h"

@@ -11,10 +11,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "base/system/clock.h"
 #include "base/list.h"
 #include "base/settings.h"
 #include "base/status.h"
+#include "base/system/clock.h"
 #include "comm/agreement/control.h"
 #include "topology/bind.h"
 #include "transport/segment.h"

@@ -6,8 +6,8 @@
 
 #include <string.h>
 #include <unistd.h>
-#include "base/system/random.h"
 #include "base/status.h"
+#include "base/system/random.h"
 #include "topology/node.h"
 #include "transport/transport.h"
 

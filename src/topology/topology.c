@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/system/file.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/system/file.h"
 #include "topology/node.h"
 
 #define FILE_MAX_BYTES (64L << 20)

@@ -23,9 +23,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "base/system/clock.h"
 #include "base/settings.h"
 #include "base/status.h"
+#include "base/system/clock.h"
 #include "transport/net.h"
 
 enum {

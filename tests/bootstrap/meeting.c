@@ -13,8 +13,8 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/system/random.h"
 #include "base/status.h"
+#include "base/system/random.h"
 #include "support/test.h"
 
 static void

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/system/clock.h"
 #include "base/status.h"
+#include "base/system/clock.h"
 #include "bootstrap/meet/root.h"
 
 #ifdef __GLIBC__

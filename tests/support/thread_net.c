@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "base/system/clock.h"
 #include "base/list.h"
+#include "base/system/clock.h"
 #include "support/random.h"
 #include "support/select_wrap.h"
 

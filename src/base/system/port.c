@@ -6,8 +6,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/system/random.h"
 #include "base/status.h"
+#include "base/system/random.h"
 
 /* A decimal number from 1 to 65535, and where it ends. */
 static bool

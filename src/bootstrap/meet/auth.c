@@ -7,8 +7,8 @@
 
 #include <sodium.h>
 #include <string.h>
-#include "base/system/random.h"
 #include "base/status.h"
+#include "base/system/random.h"
 
 static const unsigned char magic[8] = {'u', 'l', 'y', 'x', 'm', 'e', 'e', 't'};
 enum { VERSION_AT = 8, NONCE_AT = 16 };

@@ -13,8 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/log.h"
-#include "base/system/random.h"
 #include "base/status.h"
+#include "base/system/random.h"
 
 enum { READ_BYTES = 16384, DRAIN_MS = 1000 };
 

@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/log.h"
-#include "base/system/random.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "base/system/random.h"
 
 enum { PAUSE_FIRST_MS = 2, PAUSE_LONGEST_MS = 500 };
 #define CONNECT_S   3.0

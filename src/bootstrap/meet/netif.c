@@ -11,9 +11,9 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/system/interface.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/system/interface.h"
 
 enum { NETIF_MAX = 256 };
 

@@ -21,9 +21,9 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/log.h"
-#include "base/system/random.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "base/system/random.h"
 #include "bootstrap/meet/knock.h"
 #include "bootstrap/meet/socket.h"
 

@@ -16,8 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/system/file.h"
 #include "base/log.h"
+#include "base/system/file.h"
 #include "base/system/semaphore.h"
 #include "base/system/thread.h"
 #include "comm/service/service.h"

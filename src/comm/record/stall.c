@@ -7,8 +7,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/system/clock.h"
 #include "base/log.h"
+#include "base/system/clock.h"
 
 enum { DESCRIBED = 3 };
 

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/system/file.h"
 #include "base/status.h"
+#include "base/system/file.h"
 
 enum { FILE_MAX_BYTES = 4 << 20 };
 

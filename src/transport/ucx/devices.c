@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/system/interface.h"
 #include "base/log.h"
+#include "base/system/interface.h"
 #include "topology/nic.h"
 #include "transport/ucx/net.h"
 

@@ -28,9 +28,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/system/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/system/clock.h"
 #include "transport/ucx/net.h"
 
 enum {

@@ -35,8 +35,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/system/clock.h"
 #include "base/log.h"
+#include "base/system/clock.h"
 #include "transport/ucx/net.h"
 
 enum {

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/system/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/system/clock.h"
 #include "transport/ucx/net.h"
 
 enum { ASKS = 1, HAS = 2, ROOM = 8 };

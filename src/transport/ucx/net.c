@@ -18,10 +18,10 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include "base/system/clock.h"
 #include "base/log.h"
-#include "base/system/random.h"
 #include "base/status.h"
+#include "base/system/clock.h"
+#include "base/system/random.h"
 
 enum {
     STEPS = 8,     /* of UCX in one step of ours, while there is work */

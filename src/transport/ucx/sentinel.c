@@ -21,8 +21,8 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include "base/system/clock.h"
 #include "base/log.h"
+#include "base/system/clock.h"
 #include "transport/ucx/net.h"
 
 #define AGAIN_NS    1000000000

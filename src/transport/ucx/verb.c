@@ -27,9 +27,9 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include "base/system/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/system/clock.h"
 #include "transport/ucx/net.h"
 
 enum {

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "attention/distbench/bench.h"
-#include "base/system/clock.h"
 #include "base/dtype.h"
+#include "base/system/clock.h"
 
 enum { Q, K, V, OUT, DOUT, DQ, DK, DV, LSE, COUNT };
 

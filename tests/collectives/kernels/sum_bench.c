@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/system/clock.h"
 #include "base/dtype.h"
+#include "base/system/clock.h"
 #include "collectives/kernels/copy.h"
 #include "support/median.h"
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "base/system/clock.h"
 #include "base/status.h"
+#include "base/system/clock.h"
 #include "comm/device/gpu.h"
 #include "emulate.h"
 #include "emulate/driver/driver.h"

@@ -17,9 +17,9 @@
 #include "attention/kernelcheck/bench/bench.h"
 #include "attention/kernelcheck/kc.h"
 #include "attention/pool.h"
+#include "base/dtype.h"
 #include "base/system/clock.h"
 #include "base/system/cpu.h"
-#include "base/dtype.h"
 #include "support/median.h"
 
 struct row {
