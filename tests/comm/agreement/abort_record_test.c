@@ -56,7 +56,7 @@ text_names_both(const struct scene *s, const char *text)
 }
 
 /* True once the aborter knows that it waits for the victim. Before that it may
- * wait for a rank which is only slower, and would rightly abort because of it. */
+ * wait for a rank which is only slower, and would rightly name that one. */
 static bool
 aborter_awaits_victim(const struct scene *s)
 {
