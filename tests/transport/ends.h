@@ -16,7 +16,7 @@ enum {
     ENDS_WORDS = 64, /* signal words, in window ENDS_SIGNALS */
     ENDS_DATA = 1,   /* number of the window with data */
     ENDS_SIGNALS = 2,
-    ENDS_MESSAGES = 4096, /* kept of each peer: first 8 bytes */
+    ENDS_MESSAGES = 4096, /* of each peer: 8 bytes kept, more counted */
     ENDS_MOST = 8,
 };
 
