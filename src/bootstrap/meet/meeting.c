@@ -250,6 +250,20 @@ meeting_somebody(const struct uli_meeting *meeting)
     return rank;
 }
 
+/* The lower rank is named first, in whatever order the two came. */
+static void
+fail_by_nranks(struct uli_meeting *meeting, const struct uli_join *join)
+{
+    int32_t other = meeting_somebody(meeting);
+    const char *name = meeting->members[other].name;
+    bool lower = other < join->rank;
+    uli_meeting_fail(meeting, ULYX_ERR_MISMATCH,
+        "nranks is %d on rank %d (%s), %d on rank %d (%s)",
+        lower ? meeting->nranks : join->nranks, lower ? other : join->rank,
+        lower ? name : join->name, lower ? join->nranks : meeting->nranks,
+        lower ? join->rank : other, lower ? join->name : name);
+}
+
 static bool
 check_join(struct uli_meeting *meeting, const struct uli_join *join)
 {
@@ -263,11 +277,7 @@ check_join(struct uli_meeting *meeting, const struct uli_join *join)
     if (meeting->nranks == 0)
         return open_members(meeting, join->nranks);
     if (join->nranks != meeting->nranks) {
-        int32_t other = meeting_somebody(meeting);
-        uli_meeting_fail(meeting, ULYX_ERR_MISMATCH,
-            "nranks is %d on rank %d (%s), %d on rank %d (%s)", join->nranks,
-            join->rank, join->name, meeting->nranks, other,
-            meeting->members[other].name);
+        fail_by_nranks(meeting, join);
         return false;
     }
     if (meeting->members[join->rank].joined) {
