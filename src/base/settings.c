@@ -356,6 +356,19 @@ user_file(char *path_p, size_t bytes)
     return length > 0 && (size_t)length < bytes ? path_p : NULL;
 }
 
+static void
+user_cache_find(char path_p[ULI_SETTING_TEXT])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int length = -1;
+    if (cache && cache[0] == '/')
+        length = snprintf(path_p, ULI_SETTING_TEXT, "%s", cache);
+    else if (home && home[0] == '/')
+        length = snprintf(path_p, ULI_SETTING_TEXT, "%s/.cache", home);
+    if (length <= 0 || length >= (int)ULI_SETTING_TEXT)
+        path_p[0] = 0;
+}
+
 ulyx_status_t
 uli_settings_load_files(
     const char *system_file, const char *user, struct uli_settings *settings_p)
@@ -367,6 +380,8 @@ uli_settings_load_files(
     all->warn = !atomic_flag_test_and_set(&warned);
     gathered_gather(all, system_file, user);
     ulyx_status_t status = gathered_load(all, settings_p);
+    if (status == ULYX_SUCCESS)
+        user_cache_find(settings_p->user_cache);
     free(all);
     return status;
 }

@@ -181,6 +181,9 @@ struct uli_settings {
     ULI_SETTING_FIELD_##TYPE(field)
     ULI_SETTINGS_MAP(ULI_SETTING_FIELD)
 #undef ULI_SETTING_FIELD
+    /* The user's cache directory as XDG has it, absolute; empty: none. No
+     * setting of ulyx, and read with them so that it is read then alone. */
+    char user_cache[ULI_SETTING_TEXT];
 };
 
 struct uli_setting_row {

@@ -50,29 +50,14 @@ file_load(const char *path, struct uli_copy_choice *choice_p)
                       "ULYX_CALIBRATE=\"%.300s\": %s", path, wrong);
 }
 
-/* The user's cache directory, as XDG has it, an absolute one; false: none. */
+/* False: the user has no cache directory. */
 static bool
-cache_folder(char path_p[PATH_MAX])
+cache_path(const struct uli_settings *settings, char path_p[PATH_MAX])
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int length = -1;
-    if (cache && cache[0] == '/')
-        length = snprintf(path_p, PATH_MAX, "%s/ulyx", cache);
-    else if (home && home[0] == '/')
-        length = snprintf(path_p, PATH_MAX, "%s/.cache/ulyx", home);
-    return length > 0 && length < PATH_MAX;
-}
-
-static bool
-cache_path(char path_p[PATH_MAX])
-{
-    char folder[PATH_MAX];
-    if (!cache_folder(folder))
-        return false;
-    int length = snprintf(path_p, PATH_MAX, "%s/copies-%d.%d.%d-%s-%s", folder,
-        ULYX_VERSION_MAJOR, ULYX_VERSION_MINOR, ULYX_VERSION_PATCH,
-        uli_cpu_name(), uli_copy_kernel_name());
-    return length > 0 && length < PATH_MAX;
+    int length = snprintf(path_p, PATH_MAX, "%s/ulyx/copies-%d.%d.%d-%s-%s",
+        settings->user_cache, ULYX_VERSION_MAJOR, ULYX_VERSION_MINOR,
+        ULYX_VERSION_PATCH, uli_cpu_name(), uli_copy_kernel_name());
+    return settings->user_cache[0] && length > 0 && length < PATH_MAX;
 }
 
 static bool
@@ -89,13 +74,13 @@ cache_load(const char *path, struct uli_copy_choice *choice_p)
     return good;
 }
 
-/* The folder and the one above it, which a new user lacks. */
+/* The file's folder and the one above it, which a new user lacks. */
 static void
-folder_make(void)
+cache_folder_make(const char *path)
 {
     char folder[PATH_MAX];
-    if (!cache_folder(folder))
-        return;
+    snprintf(folder, sizeof(folder), "%s", path);
+    *strrchr(folder, '/') = 0;
     char *last = strrchr(folder, '/');
     *last = 0;
     mkdir(folder, 0700);
@@ -108,7 +93,7 @@ cache_store(const char *path, const struct uli_copy_choice *choice)
 {
     char text[ULI_COPY_TEXT], why[ULI_FILE_WHY];
     size_t bytes = uli_copy_text_write(choice, text);
-    folder_make();
+    cache_folder_make(path);
     if (uli_file_replace(path, text, bytes, why) != ULYX_SUCCESS)
         ULI_INFO(ULI_LOG_PLAN, -1, "%s: %s: not kept", path, why);
 }
@@ -129,14 +114,15 @@ known_set(const struct uli_copy_choice *choice, const char *origin)
 }
 
 /* From the process, from the cache or, where measure says so, from the
- * machine. */
+ * machine. origin_p: where it is from, unless NULL. */
 static bool
-known_find(bool measure, struct uli_copy_choice *choice_p)
+known_find(const struct uli_settings *settings, bool measure,
+    struct uli_copy_choice *choice_p, char *origin_p)
 {
     char path[PATH_MAX], origin[ULI_COPIES_ORIGIN];
     struct uli_copy_choice choice;
     pthread_mutex_lock(&lock);
-    bool has_path = !known && cache_path(path);
+    bool has_path = !known && cache_path(settings, path);
     if (has_path && cache_load(path, &choice)) {
         snprintf(origin, sizeof(origin), "measured before: %.500s", path);
         known_set(&choice, origin);
@@ -151,6 +137,8 @@ known_find(bool measure, struct uli_copy_choice *choice_p)
     bool found = known;
     if (found)
         *choice_p = known_choice;
+    if (found && origin_p)
+        memcpy(origin_p, known_origin, sizeof(known_origin));
     pthread_mutex_unlock(&lock);
     return found;
 }
@@ -170,10 +158,7 @@ uli_copies_choose(const struct uli_settings *settings,
             settings->calibrate);
         return file_load(settings->calibrate, choice_p);
     }
-    known_find(true, choice_p);
-    pthread_mutex_lock(&lock);
-    memcpy(origin_p, known_origin, sizeof(known_origin));
-    pthread_mutex_unlock(&lock);
+    known_find(settings, true, choice_p, origin_p);
     return ULYX_SUCCESS;
 }
 
@@ -231,7 +216,7 @@ uli_copies_offer(ulyx_comm_t *comm)
         ULI_TRY(uli_copies_choose(&comm->settings, &choice, origin));
         return choice_keep(comm, &choice);
     }
-    if (!known_find(first, &choice))
+    if (!known_find(&comm->settings, first, &choice, NULL))
         return ULYX_SUCCESS; /* to be taken */
     if (first)
         choice_show(comm, &choice);
