@@ -3,7 +3,8 @@
 """Includes obey the layers: a file of src/ includes its own folder and lower
 layers only; each foreign library has one user; public headers need nothing but
 the C library; only src/api defines public functions; transports are named by
-their list and by themselves, others ask for capabilities.
+their list and by themselves, others ask for capabilities; the environment is
+read by the settings and the launchers' table alone.
 
 check_layers.py [ROOT]
 """
@@ -61,6 +62,10 @@ def check_internal(path, target):
     return None
 
 
+ENVIRONMENT = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
+READS_ENVIRONMENT = ("src/base/settings.c", "src/bootstrap/launch/launcher.c")
+
+
 def check_include(path, target):
     if path.startswith("include/"):
         if not PUBLIC_MAY_INCLUDE.match(target):
@@ -92,13 +97,21 @@ def check_transport(path, line):
     return None
 
 
+def check_environment(path, line):
+    if path.startswith("src/") and ENVIRONMENT.search(line) and \
+            path not in READS_ENVIRONMENT:
+        return "reads the environment: add it to base/settings"
+    return None
+
+
 def check_file(root, path):
     found = []
     with open(os.path.join(root, path), encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             match = INCLUDE.match(line)
             error = check_include(path, match.group(1)) if match \
-                else check_definition(path, line) or check_transport(path, line)
+                else check_definition(path, line) or \
+                check_transport(path, line) or check_environment(path, line)
             if error:
                 found.append(f"{path}:{number}: {error}")
     return found
