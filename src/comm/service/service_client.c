@@ -46,10 +46,22 @@ check_user(int fd, const struct uli_identity *peer)
     return ULYX_SUCCESS;
 }
 
+/* Whether a wait goes on. A failure of the communicator ends it before its
+ * deadline. */
+static ulyx_status_t
+wait_check(struct uli_stand *stand, uli_deadline_t deadline)
+{
+    if (stand) {
+        uli_stand_look(stand);
+        ULI_TRY(uli_comm_check(stand->comm));
+    }
+    return uli_deadline_over(deadline) ? ULYX_ERR_TIMEOUT : ULYX_SUCCESS;
+}
+
 /* A full queue says EAGAIN: the peer is slow, or stopped. */
 static ulyx_status_t
-connect_to(int fd, const struct uli_identity *peer, uli_deadline_t deadline,
-    bool *gone_p)
+connect_to(int fd, const struct uli_identity *peer, struct uli_stand *stand,
+    uli_deadline_t deadline, bool *gone_p)
 {
     struct sockaddr_un address;
     socklen_t length = make_address(peer->service, &address);
@@ -61,16 +73,15 @@ connect_to(int fd, const struct uli_identity *peer, uli_deadline_t deadline,
         if (errno != EAGAIN && errno != EINTR)
             return uli_error_errno("rank %d: connecting to its service %.31s",
                 peer->rank, peer->service);
-        if (uli_deadline_over(deadline))
-            return ULYX_ERR_TIMEOUT;
+        ULI_TRY(wait_check(stand, deadline));
         uli_clock_sleep_ns(1000000);
     }
     return check_user(fd, peer);
 }
 
 int
-uli_service_connect(const struct uli_identity *peer, uli_deadline_t deadline,
-    bool *gone_p, ulyx_status_t *status_p)
+uli_service_connect(const struct uli_identity *peer, struct uli_stand *stand,
+    uli_deadline_t deadline, bool *gone_p, ulyx_status_t *status_p)
 {
     *gone_p = false;
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -78,7 +89,7 @@ uli_service_connect(const struct uli_identity *peer, uli_deadline_t deadline,
         *status_p = uli_error_errno("rank %d: a socket", peer->rank);
         return -1;
     }
-    *status_p = connect_to(fd, peer, deadline, gone_p);
+    *status_p = connect_to(fd, peer, stand, deadline, gone_p);
     if (*status_p == ULYX_SUCCESS)
         return fd;
     close(fd);
@@ -99,12 +110,7 @@ service_client_await(int socket_fd, short events, struct uli_stand *stand,
             return ULYX_SUCCESS;
         if (ready < 0 && errno != EINTR)
             return uli_error_errno("poll");
-        if (stand) {
-            uli_stand_look(stand);
-            ULI_TRY(uli_comm_check(stand->comm));
-        }
-        if (uli_deadline_over(deadline))
-            return ULYX_ERR_TIMEOUT;
+        ULI_TRY(wait_check(stand, deadline));
     }
 }
 
@@ -184,7 +190,7 @@ service_client_query(const struct uli_identity *peer,
     uli_deadline_t deadline, bool *gone_p, struct uli_service_answer *answer_p)
 {
     ulyx_status_t status;
-    int socket_fd = uli_service_connect(peer, deadline, gone_p, &status);
+    int socket_fd = uli_service_connect(peer, stand, deadline, gone_p, &status);
     if (socket_fd < 0)
         return status;
     status = uli_service_exchange(

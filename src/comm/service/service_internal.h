@@ -139,13 +139,14 @@ void uli_service_watch_sweep(void);
 
 /* A connection to a peer's service, whose user was checked; -1 with *gone_p =
  * true when no such service exists (its process has ended or let go of it),
- * else -1 with a status. Not blocking for longer than the deadline. */
+ * else -1 with a status: TIMEOUT without a text when the peer's queue stays
+ * full. stand, here and below, if not NULL: the call reports that it waits,
+ * and a failure of its communicator ends the wait before the deadline. */
 int uli_service_connect(const struct uli_identity *peer,
-    uli_deadline_t deadline, bool *gone_p, ulyx_status_t *status_p);
+    struct uli_stand *stand, uli_deadline_t deadline, bool *gone_p,
+    ulyx_status_t *status_p);
 /* Sends the request (cargo NULL: alone) and waits for the answer. IN_PROGRESS:
- * the connection broke before an answer; TIMEOUT without a text. stand, if not
- * NULL: the call says that it stands still, and its communicator is checked for
- * failure in the wait. */
+ * the connection broke before an answer; TIMEOUT without a text. */
 ulyx_status_t uli_service_exchange(int socket_fd,
     const struct uli_service_request *request,
     const struct uli_service_cargo *cargo, struct uli_stand *stand,

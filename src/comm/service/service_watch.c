@@ -134,10 +134,11 @@ open_watch(ulyx_comm_t *comm, int32_t rank, uli_deadline_t deadline, int *fd_p,
     struct uli_service_answer answer;
     struct uli_stand stand = {.comm = comm};
     ulyx_status_t status;
-    int socket_fd = uli_service_connect(peer, deadline, gone_p, &status);
+    uli_stand_begin(&stand, rank);
+    int socket_fd =
+        uli_service_connect(peer, &stand, deadline, gone_p, &status);
     if (socket_fd < 0)
         return status;
-    uli_stand_begin(&stand, rank);
     *fd_p = open_pidfd(socket_fd);
     status =
         uli_service_exchange(socket_fd, &ping, NULL, &stand, deadline, &answer);

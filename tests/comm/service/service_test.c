@@ -5,11 +5,16 @@
  */
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/system/clock.h"
+#include "comm/record/stand.h"
 #include "comm/service/service_dial.h"
 #include "comm/service/service_internal.h"
 #include "support/random.h"
@@ -297,7 +302,8 @@ other_users_are_not_believed(void **state)
     memcpy(peer.service, socket_name, sizeof(peer.service));
     if (seteuid(65534))
         test_skip("no right to become another user");
-    int fd = uli_service_connect(&peer, uli_deadline_in(1), &gone, &status);
+    int fd =
+        uli_service_connect(&peer, NULL, uli_deadline_in(1), &gone, &status);
     int back = seteuid(0);
     assert_int_equal(back, 0);
     assert_int_equal(fd, -1);
@@ -413,6 +419,69 @@ unheard_deliveries_are_undone(void **state)
     uli_segment_destroy(&segment);
 }
 
+/* A socket by this name that nobody accepts from, its queue full. fds_p: the
+ * socket, and what fills the queue. */
+static int
+queue_fill(const char *name, int fds_p[8])
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int count = 1;
+    memcpy(address.sun_path + 1, name, strlen(name));
+    socklen_t length =
+        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    fds_p[0] = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    assert_int_equal(bind(fds_p[0], (struct sockaddr *)&address, length), 0);
+    assert_int_equal(listen(fds_p[0], 0), 0);
+    bool full = false;
+    while (!full && count < 8) {
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+        full = connect(fd, (struct sockaddr *)&address, length) != 0;
+        fds_p[count++] = fd;
+    }
+    assert_true(full);
+    return count;
+}
+
+static void *
+abort_soon(void *comm)
+{
+    uli_clock_sleep_ns(100000000);
+    ulyx_comm_abort(comm);
+    return NULL;
+}
+
+/* A peer that stands still with a full queue is waited for until the
+ * communicator fails, not until the deadline. */
+static void
+failure_ends_the_wait_for_a_full_queue(void **state)
+{
+    static const char name[] = "ulyx-test-full-queue";
+    ulyx_comm_t *comm;
+    struct uli_identity peer = {.rank = 0};
+    pthread_t thread;
+    bool gone;
+    int fds[8];
+    ulyx_status_t status;
+    (void)state;
+    assert_status(ulyx_comm_create_local(1, NULL, &comm), ULYX_SUCCESS);
+    int count = queue_fill(name, fds);
+    memcpy(peer.service, name, sizeof(name));
+    struct uli_stand stand = {.comm = comm};
+    uli_stand_begin(&stand, 0);
+    int64_t start = uli_clock_ns();
+    pthread_create(&thread, NULL, abort_soon, comm);
+    int fd =
+        uli_service_connect(&peer, &stand, uli_deadline_in(60), &gone, &status);
+    pthread_join(thread, NULL);
+    assert_int_equal(fd, -1);
+    assert_false(gone);
+    assert_int_equal(status, ULYX_ERR_ABORTED);
+    assert_true(uli_clock_ns() - start < INT64_C(30000000000));
+    while (count-- > 0)
+        close(fds[count]);
+    ulyx_comm_destroy(comm);
+}
+
 #define CASE(name)                                                             \
     cmocka_unit_test_setup_teardown(name, comms_hold, comms_release)
 
@@ -426,6 +495,7 @@ static const struct CMUnitTest tests[] = {
     CASE(full_log_does_not_hold_the_service),
     CASE(other_users_are_not_believed),
     CASE(gone_is_known_at_once),
+    CASE(failure_ends_the_wait_for_a_full_queue),
     CASE(deliveries_map_and_unmap),
     CASE(control_segment_is_never_replaced),
     CASE(unheard_deliveries_are_undone),
