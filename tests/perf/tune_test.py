@@ -19,7 +19,8 @@ SHAPE = ["--heads", "8", "--dim", "64"]
 # Links and their prediction are measured one after the other, so work of others
 # between the two shows as an error: ULYX_TEST_IDLE=1 says that there is none,
 # and holds the prediction to 15 %. Else only what load does not change is held:
-# nothing crosses the link faster than its rate.
+# no exchange crosses the link faster than its rate. The messages of which a
+# prediction is made may: after a pause the link lets 256 KiB pass at once.
 IDLE = os.environ.get("ULYX_TEST_IDLE") == "1"
 LINK = 400e6 / 8  # bytes a second
 
@@ -97,7 +98,6 @@ class Tune(ToolCase):
         # q, k and v: each rank sends a quarter of its tokens' bytes to each of
         # the two ranks of the other host.
         least_us = seq / 4 * 3 * 8 * 64 * 2 / 4 * 4 / LINK * 1e6
-        nics = int(re.search(r"nics=(\d+)", self.text())[1])
         predicted = self.predicted(seq)
         done = self.between_hosts(
             "--csv", *SHAPE, "-o", "s2h", "--seq", str(seq), "-n", "5",
@@ -112,10 +112,10 @@ class Tune(ToolCase):
             self.assertIn("put", row["verb"])
             time, source = predicted[row["schedule"]]
             self.assertEqual(source, "measured")
-            self.assertGreater(time, 0.85 * least_us / nics, row["schedule"])
             self.assertGreater(float(row["time_us"]), 0.85 * least_us,
                                row["schedule"])
             if IDLE:
+                self.assertGreater(time, 0.85 * least_us, row["schedule"])
                 ratio = time / float(row["time_us"])
                 self.assertGreater(ratio, 0.85, row["schedule"])
                 self.assertLess(ratio, 1.15, row["schedule"])
