@@ -46,6 +46,9 @@ static const struct comparator comparators[] = {
         COLUMN(ratio[PERF_VS_BEST])},
     {PERF_VS_BEST, perf_run_stream, PERF_COPY_STREAMED, COLUMN(ratio_stream)},
     {PERF_VS_BEST, perf_run_stream, PERF_COPY_LANES, COLUMN(ratio_stream)},
+    {PERF_VS_FLAG, perf_run_flag, PERF_COPY_LIBC, COLUMN(ratio[PERF_VS_FLAG])},
+    {PERF_VS_FLAG, perf_run_flag, PERF_COPY_LANES_PLAIN,
+        COLUMN(ratio[PERF_VS_FLAG])},
     /* variant: derived datatypes */
     {PERF_VS_MPI, perf_run_mpi, false, COLUMN(ratio[PERF_VS_MPI])},
     {PERF_VS_MPI, perf_run_mpi, true, COLUMN(ratio_typed)},

@@ -97,8 +97,8 @@ static const struct option table[] = {
     {NULL, "--replicated", LONG, AT(replicated), 0, 1e9,
         "replicated tokens joined to the sharded ones (0)"},
     {NULL, "--vs", TEXT, AT(versus), 0, 0,
-        "ratio columns, with commas: memcpy, best, mpi; of device memory copy, "
-        "permute, nccl"},
+        "ratio columns, with commas: memcpy, best, flag, mpi; of device memory "
+        "copy, permute, nccl"},
     {NULL, "--memory", TEXT, AT(memory), 0, 0,
         "host, or cuda: the process's current device (host)"},
     {NULL, "--copy-engine", FLAG, AT(copy_engine), 0, 0,

@@ -206,6 +206,7 @@ check_percentiles(struct perf_options *o)
 static const char *const versus_names[PERF_VERSUS] = {
     [PERF_VS_MEMCPY] = "memcpy",
     [PERF_VS_BEST] = "best",
+    [PERF_VS_FLAG] = "flag",
     [PERF_VS_MPI] = "mpi",
     [PERF_VS_COPY] = "copy",
     [PERF_VS_PERMUTE] = "permute",
@@ -224,7 +225,7 @@ check_versus(struct perf_options *o)
             i++;
         if (i == PERF_VERSUS)
             return value_refuse(
-                "--vs", o->versus, "memcpy best mpi copy permute nccl");
+                "--vs", o->versus, "memcpy best flag mpi copy permute nccl");
         o->vs[i] = true;
     }
     return true;

@@ -38,6 +38,7 @@ const struct perf_model *perf_model_find(const char *name);
 enum perf_versus {
     PERF_VS_MEMCPY,
     PERF_VS_BEST,
+    PERF_VS_FLAG,
     PERF_VS_MPI,
     PERF_VS_COPY, /* this and what follows: of device memory */
     PERF_VS_PERMUTE,
@@ -172,6 +173,10 @@ struct perf_rank {
     void *mpi;             /* comparator state */
     unsigned char *arrays; /* of perf_run_stream, and how far it is in them */
     int64_t array_at;
+    ulyx_mem_t *flag_mem;       /* of perf_run_flag */
+    unsigned char *flags;       /* [nranks] lines, a flag from each rank */
+    _Atomic uint64_t **flag_of; /* [nranks] this rank's flag at each */
+    uint64_t round; /* operations whose flags this rank has posted */
     int32_t device; /* ordinal, of device memory */
     void *stream, *timers[2], *graph;
     struct perf_peers *peers; /* comparators of device memory */
@@ -247,6 +252,12 @@ bool perf_run_stream(
     struct perf_rank *ranks, int count_ranks, int count, int copy);
 bool perf_stream_open(struct perf_rank *rank);
 void perf_stream_close(struct perf_rank *rank);
+/* The same copies as perf_run_memcpy, each operation closed by a flag from each
+ * rank to each other. Ranks must reach each other's memory. */
+bool perf_run_flag(
+    struct perf_rank *ranks, int count_ranks, int count, int copy);
+bool perf_flag_open(struct perf_rank *rank);
+void perf_flag_close(struct perf_rank *rank);
 bool perf_mpi_available(void);
 bool perf_mpi_open(struct perf_rank *rank);
 void perf_mpi_close(struct perf_rank *rank);

@@ -155,6 +155,7 @@ perf_rank_open(struct perf_rank *rank, const struct perf_options *options)
            side_allocate(rank, &rank->dst, window) &&
            side_allocate(rank, &rank->back, window) && make_boxes(rank) &&
            (!options->vs[PERF_VS_BEST] || perf_stream_open(rank)) &&
+           (!options->vs[PERF_VS_FLAG] || perf_flag_open(rank)) &&
            (!options->vs[PERF_VS_MPI] || perf_mpi_open(rank));
 }
 
@@ -171,6 +172,7 @@ void
 perf_rank_close(struct perf_rank *rank)
 {
     perf_mpi_close(rank);
+    perf_flag_close(rank);
     perf_stream_close(rank);
     perf_device_wait(rank, 1);
     perf_peers_close(rank);

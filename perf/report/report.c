@@ -26,6 +26,7 @@ const struct perf_ratio perf_ratios[PERF_COLUMNS] = {
     [PERF_MEMCPY] = {"vs_memcpy", PERF_VS_MEMCPY, RATIO(ratio[PERF_VS_MEMCPY])},
     [PERF_BEST] = {"vs_best", PERF_VS_BEST, RATIO(ratio[PERF_VS_BEST])},
     [PERF_STREAM] = {"of_bw", PERF_VS_BEST, RATIO(ratio_stream)},
+    [PERF_FLAG] = {"vs_flag", PERF_VS_FLAG, RATIO(ratio[PERF_VS_FLAG])},
     [PERF_MPI] = {"vs_mpi", PERF_VS_MPI, RATIO(ratio[PERF_VS_MPI])},
     [PERF_MPI_TYPED] = {"vs_mpiw", PERF_VS_MPI, RATIO(ratio_typed)},
     [PERF_COPY] = {"vs_copy", PERF_VS_COPY, RATIO(ratio[PERF_VS_COPY])},

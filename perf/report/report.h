@@ -23,6 +23,7 @@ enum perf_column {
     PERF_LATER, /* columns of CSV that came later stand behind all others */
     PERF_BEST = PERF_LATER,
     PERF_STREAM,
+    PERF_FLAG,
     PERF_COLUMNS
 };
 /* A ratio column: which comparison it belongs to, and its place in a row. */

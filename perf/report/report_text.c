@@ -45,6 +45,11 @@ describe_columns(FILE *out, const struct perf_options *o)
             "by side among them\n"
             "# of_bw: bytes read and written over time, of what the same ranks "
             "move at once, each in arrays of its own of 32 MiB\n");
+    if (o->vs[PERF_VS_FLAG])
+        fprintf(out,
+            "# vs_flag: time of the same copies, each closed by one flag from "
+            "every rank to every other, / our time; the limit of small "
+            "calls\n");
     if (o->vs[PERF_VS_MPI])
         fprintf(out,
             "# vs_mpi, vs_mpiw: time of pack + MPI_Alltoall(v) + unpack, and "

@@ -103,11 +103,18 @@ class Csv(ToolCase):
         for row in rows:
             for name in ("vs_memcpy", "vs_best", "of_bw"):
                 self.assertGreater(float(row[name]), 0)
-        self.assertEqual(list(rows[0])[-2:], ["vs_best", "of_bw"])
+        self.assertEqual(list(rows[0])[-3:], ["vs_best", "of_bw", "vs_flag"])
         header = self.ends(0, *QUICK, "-g", "2", "--vs", "best")
         self.assertRegex(header, r" schedule vs_best of_bw\n")
         self.assertRegex(header.splitlines()[-1],
                          r"median vs_best \d+\.\d\d, median of_bw \d+\.\d\d$")
+
+    def test_flags_close_the_same_copies(self):
+        for words in (["--procs", "2"], ["-t", "3"], ["-g", "2"]):
+            row = self.csv(*QUICK, *words, "--vs", "flag")[0]
+            self.assertGreater(float(row["vs_flag"]), 0)
+            self.assertEqual(list(row)[-1], "vs_flag")
+            self.assertEqual(row["wrong"], "0")
 
     def test_rows_stand_alone(self):
         rows = self.csv(*QUICK, "--procs", "2", "-g", "2", "--heads", "14",
