@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Life of a communicator over a bootstrap. Creation takes two gathers and
- * always takes both, whatever fails between them: identities first, then
- * everybody's outcome, so that one rank's failure becomes the same error on
- * all of them. Where the identities show several nodes, a gather of network
- * addresses, or of what went wrong, comes between the two.
+ * The life of a communicator over a bootstrap. Creation takes two gathers, and
+ * always both, whatever fails between them: first the identities, then the
+ * outcome of every rank, so that one rank's failure becomes the same error on
+ * all ranks. Where the identities show several nodes, a third gather, of
+ * network addresses or of errors, stands between the two.
  */
 #include "comm/comm.h"
 
@@ -88,11 +88,11 @@ comm_init_fields(ulyx_comm_t *comm, int32_t nranks, int32_t rank,
     uli_list_init(&comm->registry);
 }
 
-/* numbers: of the ranks, or NULL: their own. */
+/* numbers[p]: by which errors name rank p; NULL: by p itself. */
 static void
 comm_number_ranks(ulyx_comm_t *comm, const int32_t *numbers)
 {
-    uli_service_lock(); /* its thread reads identities */
+    uli_service_lock(); /* the service thread reads them */
     for (int32_t p = 0; p < comm->nranks; p++) {
         int32_t number = numbers ? numbers[p] : p;
 
@@ -187,8 +187,8 @@ uli_comm_free(ulyx_comm_t *comm)
     uli_handle_free(comm);
 }
 
-/* Dense node numbers in order of each node's first rank. A node is on one
- * machine, but for those that ULYX_HOSTID puts together. */
+/* Numbers nodes from 0 in the order of their first ranks. A node is on one
+ * machine, unless ULYX_HOSTID joins several machines. */
 static void
 comm_number_nodes(ulyx_comm_t *comm)
 {
@@ -210,7 +210,7 @@ comm_number_nodes(ulyx_comm_t *comm)
     }
 }
 
-/* The transport to each peer. */
+/* Chooses the transport to each peer. */
 static ulyx_status_t
 comm_choose_transports(ulyx_comm_t *comm)
 {
@@ -258,7 +258,8 @@ uli_comm_connect(ulyx_comm_t *comm)
                    peer->identity.cores_hash == me->cores_hash;
     }
     status = comm_choose_transports(comm);
-    /* Also where it has failed: who delivers a window hears so at once. */
+    /* Set after a failure too: a peer that delivers a window is answered at
+     * once. */
     atomic_store(&comm->connected, true);
     ULI_TRY(status);
     int64_t spin_us =
@@ -297,10 +298,10 @@ uli_comm_unserve(ulyx_comm_t *comm)
 
 /* ---- with the other ranks ---- */
 
-/* The most that is kept for the last gather. */
+/* The most time that is kept for the last gather. */
 #define OUTCOME_NS INT64_C(2000000000)
 
-/* What each rank brings to the first gather, and to the second. */
+/* The record of each rank in the first gather, and in the last. */
 struct hello {
     struct uli_identity identity;
     unsigned char id[16]; /* rank 0's becomes the communicator's */
@@ -311,11 +312,12 @@ struct hello {
 struct outcome {
     int32_t status;
     char text[256];
-    char unmapped[200]; /* of device memory; "" = all of it can be mapped */
+    char unmapped[200]; /* why device memory cannot be mapped; "": it can */
 };
 
-/* What a gather brings: of one at a time. The memory is had before the first,
- * for who fails in between must still come to the next: others may wait in it.
+/* The record of any of the gathers; one gather runs at a time. The memory is
+ * allocated before the first gather: a rank that fails between two gathers must
+ * still take part in the next, because others may wait in it.
  */
 union record {
     struct hello hello;
@@ -340,7 +342,8 @@ meeting_number(const struct uli_bootstrap *bootstrap, int32_t rank)
     return bootstrap->numbers ? bootstrap->numbers[rank] : rank;
 }
 
-/* The first bad status of a gather, with its rank and text: equal on all. */
+/* An error where rank p gave one in a gather, with its rank and text: equal on
+ * all ranks. */
 static ulyx_status_t
 first_bad(const struct uli_bootstrap *bootstrap, int32_t p, int32_t status,
     const char *text)
@@ -371,8 +374,9 @@ check_hello(const struct uli_bootstrap *bootstrap, const struct hello *all)
     return ULYX_SUCCESS;
 }
 
-/* This rank cannot go on, for its last error, and takes no more gathers.
- * returns the error of all ranks, where the meeting can tell them. */
+/* This rank cannot continue, because of its last error, and takes part in no
+ * more gathers. Returns the error of all ranks, where the meeting can spread
+ * it. */
 static ulyx_status_t
 meeting_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
     uli_deadline_t deadline)
@@ -385,8 +389,8 @@ meeting_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
     return bootstrap->ops->give_up(bootstrap, status, text, deadline);
 }
 
-/* First gather. comm may be NULL with a status: a rank that could not even
- * allocate takes part all the same, so that nobody waits for it. */
+/* The first gather. comm may be NULL with an error as status: a rank that could
+ * not allocate takes part all the same, so that no rank waits for it. */
 static ulyx_status_t
 exchange_hello(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     union record *table, ulyx_status_t status, uli_deadline_t deadline)
@@ -412,7 +416,7 @@ exchange_hello(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
         gathered = check_hello(bootstrap, all);
     if (gathered == ULYX_SUCCESS && comm) {
         memcpy(comm->id, all[0].id, sizeof(comm->id));
-        uli_service_lock(); /* its thread reads identities */
+        uli_service_lock(); /* the service thread reads them */
         for (int32_t p = 0; p < nranks; p++)
             comm->peers[p].identity = all[p].identity;
         uli_service_unlock();
@@ -435,14 +439,14 @@ exchange_outcome(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
         bootstrap->ops->gather(bootstrap, &mine, sizeof(mine), all, deadline);
     for (int32_t p = 0; gathered == ULYX_SUCCESS && p < comm->nranks; p++)
         gathered = first_bad(bootstrap, p, all[p].status, all[p].text);
-    /* The lowest rank's reason is the last one to be taken. */
+    /* The reason of the lowest rank is taken last, so it stays. */
     for (int32_t p = comm->nranks - 1; gathered == ULYX_SUCCESS && p >= 0; p--)
         uli_gpu_adopt(comm, p, all[p].unmapped);
     return gathered;
 }
 
-/* The gather of addresses, with what has gone wrong so far. SUCCESS or an error
- * are the same on all ranks. */
+/* The gather of addresses, with the error so far. Its result is the same on all
+ * ranks. */
 static ulyx_status_t
 exchange_addresses(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     ulyx_status_t status, uli_deadline_t deadline,
@@ -456,9 +460,9 @@ exchange_addresses(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     return uli_remote_check(comm, addresses);
 }
 
-/* Between the gathers: everything that can fail at one rank alone. Who has got
- * through may have the communicator: it has no failure then, and one that it
- * finds later has its own ranks. */
+/* Between the gathers: all steps that can fail at one rank alone. A rank that
+ * has passed them may own the communicator: it has no failure by then, and
+ * errors of a later failure name the communicator's own ranks. */
 static ulyx_status_t
 attach_peers(ulyx_comm_t *comm, const struct uli_peer_address *addresses,
     uli_deadline_t deadline)
@@ -473,8 +477,8 @@ attach_peers(ulyx_comm_t *comm, const struct uli_peer_address *addresses,
     return uli_comm_check(comm);
 }
 
-/* Some time is left for the last gather, so that who waited in vain can say for
- * whom, before the others' time is over. */
+/* Leaves time for the last gather, so that a rank that waited in vain can name
+ * the missing rank there before the deadlines of the others. */
 static uli_deadline_t
 attach_deadline(uli_deadline_t deadline)
 {
@@ -483,8 +487,8 @@ attach_deadline(uli_deadline_t deadline)
     return deadline - uli_min(uli_max(left, 0) / 8, OUTCOME_NS);
 }
 
-/* What this rank alone has failed by, while others may wait for it: they hear
- * of it now, unless they have heard of another failure. */
+/* Whether this rank spreads its own failure now, because others may wait for
+ * this rank; not where the meeting has failed already. */
 static bool
 meeting_may_give_up(const ulyx_comm_t *comm, struct uli_bootstrap *bootstrap)
 {
@@ -492,7 +496,7 @@ meeting_may_give_up(const ulyx_comm_t *comm, struct uli_bootstrap *bootstrap)
            !bootstrap->ops->broken(bootstrap);
 }
 
-/* From the identities on. */
+/* All of creation after the first gather. */
 static ulyx_status_t
 join_peers(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     union record *table, uli_deadline_t deadline)
@@ -547,7 +551,7 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
         return ULYX_SUCCESS;
     }
     if (comm) {
-        /* The creation fails on all ranks: none waits for another's leaving. */
+        /* The creation fails on all ranks: none waits for another to leave. */
         atomic_store(&comm->failed, status);
         uli_comm_unserve(comm);
         uli_comm_free(comm);
@@ -598,7 +602,7 @@ check_idle(ulyx_comm_t *comm)
     return ULYX_SUCCESS;
 }
 
-/* Tells the peers that can be mapped; what they were told first stays. */
+/* Posts to mapped peers how this rank leaves. The first post stays. */
 static void
 comm_tell_node(ulyx_comm_t *comm, enum uli_left how)
 {
@@ -620,7 +624,7 @@ uli_comm_destroy(ulyx_comm_t *comm)
 {
     ULI_TRY(check_idle(comm));
     if (atomic_load(&comm->failed) != 0)
-        uli_dump_settle(comm); /* an abort does not wait for it */
+        uli_dump_settle(comm); /* an abort does not wait for the dump */
     if (comm->alltoall_destroy)
         comm->alltoall_destroy(comm);
     if (comm->retired_destroy)
@@ -678,7 +682,7 @@ uli_comm_bytes(ulyx_comm_t *comm)
     for (int32_t p = 0; p < comm->nranks; p++)
         if (p != comm->rank && comm->peers[p].control &&
             !uli_comm_is_remote(comm, p) && !comm->peers[p].map->maps_addresses)
-            mapped += comm->segment.bytes; /* all ranks' are of one size */
+            mapped += comm->segment.bytes; /* all segments have one size */
     return (int64_t)sizeof(*comm) +
            comm->nranks * (int64_t)sizeof(*comm->peers) + comm->segment.bytes +
            mapped + uli_arena_bytes(comm) + uli_remote_bytes(comm);

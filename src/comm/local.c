@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * All ranks of a communicator within one process: no bootstrap, no service
- * thread, every block and window known by address; unless a setting makes up
- * nodes, which then meet over the net, or memory is CUDA's: then the service
- * thread looks after poison, for nobody waits on the host.
+ * thread, every block and window known by address. Two exceptions: where a
+ * setting makes nodes, these meet over the network; for CUDA memory, the
+ * service thread checks for poison, because no thread waits on the host.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include "comm/team.h"
 #include "comm/memory/windows.h"
 
-/* Ranks of one communicator that were built but do not know each other. */
+/* Builds the ranks of one communicator; they do not know each other yet. */
 static ulyx_status_t
 local_build(
     int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms)
@@ -42,7 +42,7 @@ local_introduce(int32_t nranks, int32_t r, const unsigned char id[16],
     ulyx_comm_t *comm = comms[r];
 
     memcpy(comm->id, id, sizeof(comm->id));
-    uli_service_lock(); /* its thread reads identities */
+    uli_service_lock(); /* the service thread reads them */
     for (int32_t p = 0; p < nranks; p++)
         comm->peers[p].identity = comms[p]->peers[p].identity;
     uli_service_unlock();
@@ -58,7 +58,7 @@ local_introduce(int32_t nranks, int32_t r, const unsigned char id[16],
     return ULYX_SUCCESS;
 }
 
-/* Nodes that a setting makes up: the net, as between real ones. */
+/* Connects nodes that a setting makes by the network, as real nodes. */
 static ulyx_status_t
 meet_remote(int32_t nranks, ulyx_comm_t *const *comms)
 {
@@ -88,7 +88,8 @@ join_team(ulyx_comm_t *comm)
     return comm->served ? ULYX_SUCCESS : uli_service_add(comm);
 }
 
-/* A reason of any rank why device memory cannot be mapped is that of all. */
+/* If one rank cannot have its device memory mapped, its reason holds for
+ * all. */
 static ulyx_status_t
 meet_devices(int32_t nranks, ulyx_comm_t *const *comms)
 {

@@ -9,7 +9,7 @@
 #include "comm/service/service.h"
 #include "device/device.h"
 
-/* The segment has few pages yet, which move along. */
+/* The few pages that the segment has so far are moved too. */
 static void
 place_take(ulyx_comm_t *comm, const struct uli_bind_preference *preference)
 {
@@ -45,7 +45,7 @@ uli_place_net(ulyx_comm_t *comm)
         return;
     uli_binding_make(&comm->settings, &preference, &near);
     if (near.ncores == 0 && near.memory == ULI_TOPO_UNKNOWN)
-        return; /* the rank's own cores, if they say anything */
+        return; /* stays bound to the rank's own cores */
     comm->binding = near;
     uli_bind_memory(&comm->binding, comm->segment.address, comm->segment.bytes);
     uli_service_bind(comm);

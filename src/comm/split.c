@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Split: the ranks of one color meet through the parent. Every rank of the
- * parent takes part in each gather, whatever its color, so that all groups
- * are created side by side; a color without a communicator gathers nothing.
+ * parent takes part in each gather, whatever its color, so that all groups are
+ * created side by side. A rank of no color (color < 0) takes part in the
+ * gathers of the creation with 0 bytes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 #include "comm/comm.h"
 #include "comm/remote/remote.h"
 
-/* The third, of addresses, where a group may have several nodes. */
+/* A third gather, of addresses, is needed where a group may have several
+ * nodes. */
 enum { CREATION_GATHERS = 2, CREATION_GATHERS_NODES = 3 };
 
 struct choice {
@@ -26,17 +28,20 @@ struct group {
     ulyx_comm_t *parent;
     enum uli_call call;
     int32_t gathers;   /* done so far */
-    uint64_t recorded; /* since the last one, by the parent's recorder; or 0 */
-    unsigned char *table; /* of a gather: kept, so that the last needs none */
+    uint64_t recorded; /* entry in the parent's recorder since the last gather;
+                        * or 0 */
+    unsigned char *table; /* of a gather: kept, so that the last allocates
+                           * none */
     size_t table_bytes;
-    /* [nranks of the parent], had before the first gather */
+    /* [nranks of the parent], allocated before the first gather */
     int32_t *members; /* parent's ranks in the group's order */
     struct choice *choices;
     int64_t *sizes;
     ulyx_status_t *outcomes;
 };
 
-/* What rank p of the parent took part with, as an error of this rank. */
+/* The outcome with which rank p of the parent took part, as an error of this
+ * rank. */
 static ulyx_status_t
 check_outcome(const struct group *group, int32_t p)
 {
@@ -50,8 +55,8 @@ check_outcome(const struct group *group, int32_t p)
         uli_agree_reason(group->parent, p, reason));
 }
 
-/* The parent's recorder has each gather as a call; what comes after it is one
- * more of its number, where it waits for a peer. */
+/* The parent's recorder has an entry for each gather. After a gather, a wait
+ * for a peer gets one more entry under the same call number. */
 static void
 group_await(struct uli_bootstrap *bootstrap, int32_t rank)
 {
@@ -117,7 +122,7 @@ bootstrap_gather(struct uli_bootstrap *bootstrap, const void *mine,
     if (!all)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a gather");
     status = gather_parent(group, ULYX_SUCCESS, mine, bytes, all, deadline);
-    /* A member whose creation has failed keeps step without a record. */
+    /* A member whose creation has failed takes part without a record. */
     for (int32_t m = 0; status == ULYX_SUCCESS && m < bootstrap->nranks; m++) {
         status = check_outcome(group, group->members[m]);
         if (status == ULYX_SUCCESS)
@@ -127,7 +132,8 @@ bootstrap_gather(struct uli_bootstrap *bootstrap, const void *mine,
     return status;
 }
 
-/* A member of this node that has failed has posted so for the next gather. */
+/* A member of this node that has failed has posted its error to the next
+ * gather. */
 static bool
 is_broken(struct uli_bootstrap *bootstrap)
 {
@@ -147,8 +153,8 @@ is_broken(struct uli_bootstrap *bootstrap)
     return uli_comm_check(parent) != ULYX_SUCCESS;
 }
 
-/* As the refusal of the next gather, which the other members of this node see
- * before they come to it. */
+/* Refuses the next gather. The other members of this node find the refusal
+ * before they reach that gather. */
 static ulyx_status_t
 group_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
     const char *text, uli_deadline_t deadline)
@@ -197,8 +203,9 @@ collect_group(struct group *group, const struct choice *choices)
             group->base.rank = m;
 }
 
-/* Gathers that this rank's own creation did not take, with how it ended: so a
- * member that still waits for this rank's record learns why none comes. */
+/* Takes part in the gathers that this rank's own creation did not reach, with
+ * the outcome of the creation: a member that still waits for this rank's record
+ * receives the reason why none will arrive. */
 static ulyx_status_t
 keep_step(struct group *group, ulyx_status_t status, int32_t gathers,
     uli_deadline_t deadline)
@@ -218,7 +225,7 @@ split_over(struct group *group, int32_t color, int32_t key,
     ulyx_comm_t *made = NULL;
     ulyx_status_t status = ULYX_SUCCESS, kept;
 
-    /* An error is every rank's: nobody goes on to the creation. */
+    /* An error holds for every rank: none continues to the creation. */
     ULI_TRY(gather_parent(group, ULYX_SUCCESS, &mine, sizeof(mine),
         (unsigned char *)group->choices, deadline));
     for (int32_t p = 0; p < parent->nranks; p++)

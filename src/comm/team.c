@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/status.h"
 
-/* Host memory, or memory of a device: the other has no address. */
+/* Host memory or device memory; the unused member has no address. */
 struct retired {
     struct uli_segment segment;
     struct uli_share_memory memory;
@@ -40,7 +40,7 @@ team_find(const unsigned char id[16])
     return NULL;
 }
 
-/* Under lock. False: no memory, and the team is as it was. */
+/* Under lock. False: no memory; the team is unchanged. */
 static bool
 team_reserve(struct uli_team *team)
 {
@@ -54,7 +54,7 @@ team_reserve(struct uli_team *team)
     return true;
 }
 
-/* Under lock. NULL: no memory, and nothing is kept. */
+/* Under lock. NULL: no memory; nothing is kept. */
 static struct uli_team *
 team_join(const unsigned char id[16])
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Making, spreading and reading the record of an abort; see abort_record.h.
+ * Makes, spreads and reads the record of an abort; see abort_record.h.
  */
 #include "comm/agreement/abort_record.h"
 
@@ -16,8 +16,9 @@ rank_awaits(void *context, int32_t rank)
     return uli_comm_awaits(context, rank);
 }
 
-/* By its flight recorder, and on from there by those of its node: the rank at
- * the end, or in a circle the first one. Nobody where that is a guess. */
+/* The rank at the end of the chain of waits: from this rank's flight recorder,
+ * on through the recorders of its node. In a circle, the first awaited rank.
+ * None where the recorder's entry is only a guess. */
 static struct uli_late
 live_wait(ulyx_comm_t *comm)
 {
@@ -33,7 +34,8 @@ live_wait(ulyx_comm_t *comm)
     return uli_late_one(ULI_LATE_MOVE, last >= 0 ? last : first);
 }
 
-/* What a deadline has left, for the abort may come after it. */
+/* The record that a deadline has left, because the abort may follow a timeout;
+ * else the present wait. */
 static struct uli_late
 own_wait(ulyx_comm_t *comm)
 {
@@ -46,9 +48,9 @@ own_wait(ulyx_comm_t *comm)
     return late;
 }
 
-/* ---- telling ------------------------------------------------------------- */
+/* ---- spreading ----------------------------------------------------------- */
 
-/* To all of this node. */
+/* Writes the record at all ranks of this node. */
 static void
 record_spread(ulyx_comm_t *comm, const struct uli_late *late)
 {

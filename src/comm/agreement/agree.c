@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Agreement: every rank's bytes and outcome reach every rank, so that all
- * decide alike. Payloads longer than a post go in several rounds; every rank
- * computes the same number of rounds from the totals of the first.
+ * Agreement: the bytes and the outcome of every rank reach every rank, so that
+ * all decide alike. A payload longer than a post takes several rounds; every
+ * rank computes the same number of rounds from the totals in the first.
  *
- * Cost on one node: P doorbells and one read of P posts a round. On several:
- * the same within each, and ceil(log2 N) messages of each node's first rank
- * (nodes.h).
+ * Cost per rank and round on one node of P ranks: P doorbells and P reads of
+ * posts. On N nodes: the same within each node, and ceil(log2 N) messages from
+ * each node's first rank (nodes.h).
  */
 #include "comm/remote/remote_internal.h"
 
@@ -34,25 +34,27 @@ struct arrival {
     int32_t next; /* ranks below have arrived */
     int32_t gone; /* a missing rank that has destroyed its handle, or -1 */
     enum uli_call call;
-    int64_t stall_ns; /* when it says that it stands still */
-    bool announced;   /* whom it waits for */
-    bool asked;       /* other nodes were asked who has come */
+    int64_t stall_ns; /* when to warn about the stall */
+    bool announced;   /* the awaited rank is recorded */
+    bool asked;       /* other nodes were asked which ranks have posted */
 };
 
-/* A rank that has stood still so long says whom it waits for; before its
- * deadline it asks other nodes who has come. */
+/* A rank that has waited this long, or this part of its time, announces the
+ * ranks for which it waits. This long, or this part of its time, before its
+ * deadline, it asks other nodes which ranks have posted. */
 enum {
     STILL_PART = 4,
     STILL_MAX_NS = 500 * 1000 * 1000,
     ASK_PART = 4,
     ASK_MAX_NS = 1000 * 1000 * 1000
 };
-/* From then on it looks so often whether ranks are in different calls; up to so
- * many nodes it asks their leaders, then, who has come. */
+/* After the announcement: the interval between searches for ranks in different
+ * calls; and up to how many nodes the leaders are then asked which ranks have
+ * posted. */
 enum { LOOK_NS = 125 * 1000 * 1000, ASKED_NODES = 16 };
 
-/* Gone before the round: of a remote rank its message tells which was its last
- * one, for its post may come by another way than its leaving. */
+/* Whether a rank has left before the round. A remote rank's message names its
+ * last round, because its post may arrive on another way than its leaving. */
 static bool
 has_left_before(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
 {
@@ -72,7 +74,7 @@ all_arrived(void *context)
             continue;
         if (!has_left_before(a->comm, a->next, a->round))
             return false;
-        /* It may have posted before it left. */
+        /* The rank may have posted before it left. */
         if (uli_rounds_has(a->comm, ULI_ROUNDS_AGREE, a->next, a->round))
             continue;
         a->gone = a->next;
@@ -81,7 +83,8 @@ all_arrived(void *context)
     return sent;
 }
 
-/* Of the ranks of this node, whose records can be read; else of the others. */
+/* Names the missing ranks of this node, whose recorders can be read; where none
+ * is missing, the other missing ranks. */
 static void
 arrival_warn(const struct arrival *arrival)
 {
@@ -108,7 +111,7 @@ arrival_misses(void *context, int32_t rank)
                uli_nodes_came(comm, rank, arrival->round));
 }
 
-/* Whether this rank would know by now that a rank has come. */
+/* Whether this rank would have learned by now that a rank has posted. */
 static bool
 arrival_sees(const struct arrival *arrival, int32_t rank)
 {
@@ -116,8 +119,8 @@ arrival_sees(const struct arrival *arrival, int32_t rank)
            uli_nodes_told(arrival->comm, rank, arrival->round);
 }
 
-/* The first ranks that are missing. Those of other nodes may have come unless
- * these were asked. */
+/* Records the first missing ranks. A rank of another node counts as unknown
+ * until its node was asked. */
 static void
 arrival_note(struct arrival *arrival)
 {
@@ -137,7 +140,7 @@ arrival_note(struct arrival *arrival)
     uli_recorder_note(&comm->control->recorder, &progress);
 }
 
-/* For ranks that wait for this one in turn, and for who reads the flight
+/* For ranks that wait for this rank in turn, and for readers of the flight
  * recorder. */
 static void
 arrival_announce(struct arrival *arrival)
@@ -151,8 +154,9 @@ arrival_announce(struct arrival *arrival)
     arrival->announced = true;
 }
 
-/* It stands still: for whom is said on the board, and looked into. Who joins a
- * round that others have begun has made no collective call. */
+/* The rank stands still: publishes the awaited rank on the board and searches
+ * for a circle. An alltoall that joins a round of other calls publishes
+ * nothing: it has made no collective call of its own there. */
 static void
 arrival_look(struct arrival *arrival)
 {
@@ -217,9 +221,9 @@ await_all(struct arrival *arrival, uli_deadline_t deadline)
     return status == ULYX_ERR_TIMEOUT ? await_until(arrival, deadline) : status;
 }
 
-/* A rank that has left because its deadline was over: what it has waited for is
- * the cause here too. One that waited for this rank only does not know whom
- * this one waits for. */
+/* A rank has left because its deadline was over: the ranks for which it waited
+ * are the cause here too. If it waited for this rank only, it does not know for
+ * which ranks this rank waits. */
 static ulyx_status_t
 arrival_fail_gone(struct arrival *arrival)
 {
@@ -238,7 +242,7 @@ arrival_fail_gone(struct arrival *arrival)
     if (late.count == 1 && uli_late_lists(&late, comm->rank))
         late = uli_rounds_late(comm, arrival->round);
     late.origin = origin;
-    late.phase = ULI_LATE_MOVE; /* it may have waited in another call */
+    late.phase = ULI_LATE_MOVE; /* the rank may have waited in another call */
     return uli_comm_fail_late(comm, &late, "%s", what);
 }
 
@@ -256,7 +260,7 @@ await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
 
         arrival_announce(&arrival);
 
-        /* Nobody is late any more: the last post has come just now. */
+        /* No rank is late any more: the last post has just arrived. */
         if (late.count > 0 || !all_arrived(&arrival))
             return uli_comm_fail_late(comm, &late, "%s", uli_call_name(call));
         status = ULYX_SUCCESS;
@@ -268,7 +272,8 @@ await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
     return status;
 }
 
-/* The same outcome and text on every rank: everybody compares with rank 0. */
+/* Compares each call with rank 0's, so the outcome and its text are the same on
+ * every rank. */
 static ulyx_status_t
 compare_calls(ulyx_comm_t *comm, uint64_t round)
 {
@@ -290,8 +295,9 @@ compare_calls(ulyx_comm_t *comm, uint64_t round)
     return ULYX_SUCCESS;
 }
 
-/* All ranks have posted. One that has made another call than some, which takes
- * no round, ends that for them. */
+/* All ranks have posted. Where some rank has called alltoall, which takes no
+ * round, a rank in another call refuses that alltoall, so that it ends for the
+ * ranks in it. */
 static ulyx_status_t
 settle_calls(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
     uli_deadline_t deadline)
@@ -312,7 +318,8 @@ settle_calls(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
     return status;
 }
 
-/* Takes chunk `at` of every rank's payload; returns the rounds needed. */
+/* Copies the chunk at byte `at` of every rank's payload. Returns the rounds
+ * needed. */
 static int64_t
 posts_collect(ulyx_comm_t *comm, uint64_t round, int64_t at,
     const struct uli_gather *gather)
@@ -326,7 +333,8 @@ posts_collect(ulyx_comm_t *comm, uint64_t round, int64_t at,
         int64_t total = uli_min((int64_t)post->total_bytes, gather->max_bytes);
         int64_t take = uli_min(total - at, chunk);
 
-        /* Rounds follow from what was announced, not from what is kept. */
+        /* The number of rounds follows from the announced bytes, not from the
+         * bytes that are kept. */
         longest = uli_max(longest, (int64_t)post->total_bytes);
         if (gather->bytes_p)
             gather->bytes_p[p] = total;
@@ -360,7 +368,8 @@ gather_rounds(ulyx_comm_t *comm, const struct uli_gather *gather)
         int64_t take = uli_max(0, uli_min(bytes - at, chunk));
         uint64_t round = ++comm->agree_round;
 
-        /* The reason is not announced, so nobody counts rounds by it. */
+        /* total_bytes does not count the reason, so no rank counts rounds by
+         * it. */
         if (refuses)
             uli_rounds_publish(comm, ULI_ROUNDS_AGREE, round, &header, reason,
                 uli_min((int64_t)strlen(reason), chunk));

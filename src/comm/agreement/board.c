@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The board; see board.h. Its writer makes the epoch odd, stores the fields and
- * makes it even again: who reads the same even epoch twice has a whole copy.
- * Writers take turns by comm->board_holder.
+ * makes the epoch even again: a reader that finds the same even epoch before
+ * and after has a whole copy. Writers take turns by comm->board_holder.
  */
 #include "comm/agreement/board.h"
 
@@ -16,7 +16,7 @@ uli_board_open(ulyx_comm_t *comm)
     struct uli_board *board = &comm->control->board;
 
     atomic_store(&board->awaited, -1);
-    /* What a stream has of a device's calls is not known here. */
+    /* The host does not see which calls a device's stream has reached. */
     atomic_store(
         &board->concurrent, (comm->flags & ULYX_COMM_CONCURRENT) != 0 ||
                                 comm->memory_kind != ULYX_MEMORY_HOST);
@@ -35,8 +35,9 @@ board_end(struct uli_board *board)
     atomic_fetch_add_explicit(&board->epoch, 1, memory_order_seq_cst);
 }
 
-/* A mark that stays, and a change that every look between sees. Two steps at
- * once: the epoch's being odd or even belongs to whoever holds the board. */
+/* Sets a mark that stays, and changes the epoch, so that every reader notices.
+ * The epoch grows by two at once: whether it is odd or even belongs to the
+ * holder of the board. */
 static void
 board_turn_off(struct uli_board *board)
 {
@@ -138,7 +139,8 @@ uli_board_is_free(ulyx_comm_t *comm)
     return runs_queue || atomic_load(&comm->queued) == 0;
 }
 
-/* One that changes all the time does not stand still. */
+/* A board that changes during the read belongs to a rank that does not stand
+ * still. */
 void
 uli_board_read(const struct uli_board *board, struct uli_board_copy *standing_p)
 {

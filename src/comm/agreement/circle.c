@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See circle.h. A rank waits for one rank, so a walk along the table either
- * ends, or comes back to where it began within nranks steps, or goes round a
- * circle that its beginning is not part of.
+ * ends, or returns to its first rank within nranks steps, or goes round a
+ * circle that the first rank is not part of.
  */
 #include "comm/agreement/circle.h"
 
-/* Whom a rank waits for in vain, or -1. */
+/* The rank for which a rank waits in vain, or -1. */
 static int32_t
 row_next(const struct uli_circle_row *rows, int32_t nranks, int32_t rank)
 {

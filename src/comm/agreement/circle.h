@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Circles of ranks that stand still, each for the next. Pure: over a table.
+ * Circles of ranks that stand still, each waiting for the next. Pure functions
+ * over a table.
  */
 #ifndef ULI_COMM_AGREEMENT_CIRCLE_H
 #define ULI_COMM_AGREEMENT_CIRCLE_H
@@ -9,18 +10,19 @@
 #include <stdint.h>
 #include "comm/agreement/board.h"
 
-/* A rank's row: what its board says, and whether the rank that it waits for is
- * known not to have begun its call. */
+/* A rank's row: its board, and whether the rank for which it waits is known not
+ * to have begun its call. */
 struct uli_circle_row {
     struct uli_board_copy standing;
     bool away;
 };
 
-/* The length of the circle that `rank` is part of: it waits for a rank that
- * waits for a rank ... that waits for it, and each of them stands still in
- * another call than the one that waits for it, and has not begun that one. So
- * none of them can go on before another does, and none ever will. 0: it is on
- * no such circle. Rows out of range count as ranks that do not stand still. */
+/* The length of the circle that `rank` is part of; 0: none. On a circle each
+ * rank waits for the next, and the last for the first; and each stands still in
+ * another call than the rank that waits for it, a call of which the waiting
+ * rank knows that it has not begun. So none can continue before another does,
+ * and none ever will. Rows out of range count as ranks that do not stand
+ * still. */
 int32_t uli_circle_length(
     const struct uli_circle_row *rows, int32_t nranks, int32_t rank);
 

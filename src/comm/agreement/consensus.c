@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The protocol of consensus.h. Nothing here waits, sends or allocates.
+ * The protocol of consensus.h. No function here waits, sends or allocates.
  */
 #include "comm/agreement/consensus.h"
 
@@ -95,7 +95,8 @@ values_combine(uint32_t topic, uint64_t a, uint64_t b)
 
 /* ---- proposals ----------------------------------------------------------- */
 
-/* Ballots of attempt a: a * P + 1 (the highest rank's) .. (a + 1) * P. */
+/* Ballots of attempt a: a * P + 1 (of the highest rank) to (a + 1) * P (of rank
+ * 0). */
 void
 uli_proposal_begin(struct uli_proposal *proposal, int32_t rank)
 {

@@ -1,47 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Consensus among the survivors of a communicator: the protocol alone, as
- * functions of their arguments. survivors.c carries it over shared memory and
- * messages; consensus_test.c runs these same functions through every order of
+ * functions of their arguments. survivors.c runs it over shared memory and
+ * messages; consensus_test.c runs the same functions through every order of
  * events of small jobs.
  *
- * One decision a call, numbered by its instance. What a rank has done lies in
- * one word of its control block, its vote, which it and every other rank of its
- * node change by compare and swap. So a rank that is stopped is spoken for by
- * any other of its node, and its vote outlives it as long as one of them lives.
+ * Each call takes one decision, numbered by its instance. The state of a rank
+ * lies in one word of its control block, its vote, which every rank of its node
+ * may change by compare and swap. So any rank of the node can answer for a rank
+ * that is stopped, and a vote outlives its rank as long as one rank of the node
+ * lives.
  *
  *     IDLE(k)     knows the decisions up to k, has not come to k + 1
  *     OPEN(k, b)  has come to k and given its opinion; takes no decision of a
  *                 ballot below b
  *     OUT(k)      was left out after k, for good
  *
- * Any rank may propose, under a ballot of its own. It asks all votes. One that
- * is OPEN promises the ballot; one that has not come is waited for, and made
- * OUT once the proposer's patience is over; one that knows the decision shows
- * it. A vote can be passed over only where every rank of its node is dead or
- * has left. With all answers, no sooner, the proposer forms the decision, or
- * takes over one that was shown, and it is decided when the proposer's own
- * vote, which must still be OPEN under its ballot, has become IDLE(k).
+ * Any rank may propose, under a ballot of its own. The proposer asks all votes.
+ * A vote that is OPEN promises the ballot. A vote that has not come is waited
+ * for, and made OUT once the proposer's patience is over. A vote that has the
+ * decision shows it. A vote can be passed over only where every rank of its
+ * node is dead or has left. With all answers, no sooner, the proposer forms the
+ * decision, or takes over a decision that was shown. It is decided when the
+ * proposer's own vote, which must still be OPEN under the ballot, has become
+ * IDLE(k).
  *
- * Why two living ranks never know different decisions of one instance: let c
- * decide under ballot b, and d propose under a higher one, at any time. If c's
- * vote can be asked, it is IDLE, and d takes its decision over; or it promises
- * d, and can no longer become IDLE under b. If it cannot, all of c's node has
- * gone, and a living rank that has learned from c is where c was: its vote
- * shows the decision, or it has promised d and takes nothing of ballot b any
- * more. Who leaves in good order sends its last decision before it says that it
- * leaves. If nobody alive has the decision nobody can contradict d's.
+ * Why two living ranks never have different decisions of one instance: let c
+ * decide under ballot b, and d propose under a higher ballot, at any time. If d
+ * can ask c's vote, the vote is IDLE, and d takes over c's decision; or it
+ * promises d's ballot, and can no longer become IDLE under b. If d cannot ask
+ * it, all of c's node has gone. A living rank that has learned from c is then
+ * in c's place: its vote shows the decision, or it has promised d's ballot and
+ * takes no decision of ballot b any more. A rank that leaves in good order
+ * sends its last decision before it announces its leaving. If no living rank
+ * has the decision, none can contradict d's.
  *
- * Why a rank that was left out learns it: OUT is in its own vote, and nothing
- * leads out of it. A member of the decision k cannot be passed over by k + 1
- * unnoticed: it comes, or it is made OUT. So the opinions and decisions of two
- * instances, by parity, suffice, and who reads them looks at its own vote
- * afterwards.
+ * Why a rank that was left out learns of it: OUT is in its own vote, and no
+ * transition leads out of OUT. Decision k + 1 cannot pass over a member of
+ * decision k unnoticed: the member comes, or it is made OUT. So storage for the
+ * opinions and decisions of two instances, by parity, is enough, and a reader
+ * checks its own vote afterwards.
  *
- * That a node has gone must be true (a process that has ended, a connection
- * that was closed). A network that is cut in two so that each half takes the
- * other for dead makes two sets of survivors; nothing short of a majority
- * could tell, and jobs must survive the loss of more than that.
+ * A node that counts as gone must be gone (its process has ended, its
+ * connection was closed). A network that is cut in two, so that each half takes
+ * the other for dead, makes two sets of survivors. Only a majority rule could
+ * prevent that, and jobs must survive the loss of more than half of their
+ * ranks.
  */
 #ifndef ULI_COMM_AGREEMENT_CONSENSUS_H
 #define ULI_COMM_AGREEMENT_CONSENSUS_H
@@ -80,33 +84,38 @@ uli_vote_ballot(uint64_t vote)
     return (uint32_t)vote;
 }
 
-/* What a vote answers to a ballot. */
+/* The answer of a vote to a ballot. */
 enum uli_answer {
-    ULI_ANSWER_NONE,     /* not heard of */
+    ULI_ANSWER_NONE,     /* no answer yet */
     ULI_ANSWER_ABSENT,   /* has not come */
-    ULI_ANSWER_PROMISED, /* has come; takes no lower ballot from now on */
+    ULI_ANSWER_PROMISED, /* has come; takes no decision of a lower ballot from
+                          * now on */
     ULI_ANSWER_REFUSED,  /* has promised a higher ballot */
     ULI_ANSWER_DECIDED,  /* has the decision */
     ULI_ANSWER_OUT,      /* is left out */
-    ULI_ANSWER_PAST,     /* of a later instance: the asker was left out */
+    ULI_ANSWER_PAST,     /* is past this instance: the asker was left out */
 };
 
-/* The vote of a rank that comes to the next instance; false: it is OUT. */
+/* The vote of a rank that comes to the next instance; false: the rank is
+ * OUT. */
 bool uli_vote_come(uint64_t vote, uint64_t *next_p);
-/* Asked under a ballot; exclude: one that has not come is made OUT. */
+/* A vote's answer to a ballot, and the vote afterwards. exclude: a vote that
+ * has not come is made OUT. */
 enum uli_answer uli_vote_ask(uint64_t vote, uint32_t instance, uint32_t ballot,
     bool exclude, uint64_t *next_p);
-/* OPEN becomes IDLE by a decision of this ballot; false: it may not. */
+/* OPEN becomes IDLE by a decision of this ballot; false: the vote does not
+ * allow that. */
 bool uli_vote_decide(
     uint64_t vote, uint32_t instance, uint32_t ballot, uint64_t *next_p);
 /* Whether the owner of the vote has the decision, and still keeps it. */
 bool uli_vote_shows(uint64_t vote, uint32_t instance);
-/* Its rank leaves the survivors: OUT. */
+/* The vote of a rank that leaves the survivors: OUT. */
 uint64_t uli_vote_leave(uint64_t vote);
 
 /* ---- decisions ----------------------------------------------------------- */
 
-/* What a decision is about. Equal on all ranks, or the decision says not. */
+/* The subject of a decision. Where the topics of the ranks differ, the decision
+ * says so (odd_rank). */
 enum uli_topic {
     ULI_TOPIC_REFUSED,    /* arguments that are wrong */
     ULI_TOPIC_SHRINK,     /* who is a survivor; values do not matter */
@@ -124,7 +133,7 @@ struct uli_opinion {
 
 struct uli_decision {
     uint32_t instance, ballot;
-    uint64_t value;     /* of all members' values, by the topic */
+    uint64_t value;     /* combined from all members' values, by the topic */
     uint32_t topic;     /* of the first member */
     uint32_t odd_topic; /* of odd_rank */
     int32_t first_rank; /* of the members; -1: none */
@@ -143,33 +152,34 @@ uli_decision_has(const struct uli_decision *decision, int32_t rank)
 struct uli_seat {
     struct uli_opinion opinion; /* with PROMISED */
     uint8_t answer;             /* enum uli_answer */
-    bool never; /* not a member of the last decision: is passed over */
-    bool gone;  /* its vote can be asked no more */
-    bool dead;  /* no member of what is formed */
+    bool never; /* not a member of the last decision: passed over */
+    bool gone;  /* its vote can no longer be asked */
+    bool dead;  /* not a member of the decision that is formed */
 };
 
 struct uli_proposal {
     int32_t nranks;
     uint32_t instance;
     uint32_t ballot;        /* 0: nothing proposed yet */
-    uint32_t highest;       /* ballot that was heard of */
+    uint32_t highest;       /* the highest ballot seen */
     struct uli_seat *seats; /* [nranks] */
 };
 
 enum uli_standing {
     ULI_STANDING_ASKING,
-    ULI_STANDING_REFUSED, /* another ballot goes before */
-    ULI_STANDING_READY,   /* to be formed, unless one was shown or heard of */
+    ULI_STANDING_REFUSED, /* a higher ballot has precedence */
+    ULI_STANDING_READY,   /* form the decision, unless one was shown or
+                           * received */
     ULI_STANDING_PAST,    /* this rank was left out */
 };
 
-/* The rank that a ballot is of. */
+/* The rank that owns a ballot. */
 int32_t uli_ballot_rank(int32_t nranks, uint32_t ballot);
-/* A ballot above all that were heard of; no two ranks have the same. Of two
- * ranks that know as much the lower one's is higher. */
+/* Takes a ballot above all that this rank has seen; no two ranks have the same.
+ * Of two ranks that have seen the same ballots, the lower rank's is higher. */
 void uli_proposal_begin(struct uli_proposal *proposal, int32_t rank);
-/* An answer to a ballot of the instance; one to an older ballot is dropped.
- * promised: the vote's ballot, where it REFUSED. */
+/* Records an answer to a ballot of the instance; an answer to an older ballot
+ * is dropped. promised: the vote's ballot, where it REFUSED. */
 void uli_proposal_take(struct uli_proposal *proposal, uint32_t ballot,
     int32_t rank, enum uli_answer answer, const struct uli_opinion *opinion,
     uint32_t promised);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Doorbells: a futex word that peers bump after each post. The word lies in
- * memory shared between processes, so the futex is not private. And records
- * that are written once.
+ * Doorbells: a futex word that peers increment after each post. The word lies
+ * in memory shared between processes, so the futex is not private. Also the
+ * records that are written once.
  */
 #include "comm/agreement/control.h"
 
@@ -59,7 +59,7 @@ bool
 uli_control_read_once(const _Atomic uint32_t *state, const void *record,
     void *copy_p, size_t bytes)
 {
-    enum { PATIENCE = 1000 }; /* with one that is just being written */
+    enum { PATIENCE = 1000 }; /* yields while a record is being written */
 
     for (int i = 0; i < PATIENCE && atomic_load(state) == 1; i++)
         sched_yield();

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The control block: the words that the ranks of one node share. Each rank
- * owns one, in memory that all local peers have mapped; the rest of the same
- * segment is the rank's first arena.
+ * The control block: the flags and records that the ranks of one node share.
+ * Each rank owns one, in a segment that all peers of the node have mapped; the
+ * rest of the segment is the rank's first arena.
  *
- * Memory order. A peer that posts something for me first writes it (release),
- * then increments my doorbell (seq_cst) and, if I say that I sleep, wakes the
- * futex. I say that I sleep (seq_cst) before the kernel compares the doorbell
- * with the value that I read before I looked for posts, so no post is missed.
+ * Memory order. A peer that posts first writes the post (release), then
+ * increments the owner's doorbell (seq_cst) and, if the owner's `sleeping` is
+ * set, wakes the futex. The owner sets `sleeping` (seq_cst) before the kernel
+ * compares the doorbell with the value that the owner read before it checked
+ * for posts. So no post is missed.
  */
 #ifndef ULI_COMM_AGREEMENT_CONTROL_H
 #define ULI_COMM_AGREEMENT_CONTROL_H
@@ -31,77 +32,81 @@ struct uli_agree_post {
     int32_t status;       /* the rank's own outcome so far */
     uint64_t sequence;    /* of collective calls on the communicator */
     uint64_t total_bytes; /* of the payload, over all chunks */
-    uint32_t bytes;       /* of it in this round */
+    uint32_t bytes;       /* of the payload in this round */
     unsigned char payload[ULI_AGREE_BYTES];
 };
 
 struct uli_control {
     struct uli_recorder recorder; /* first: where other processes find it */
     _Alignas(ULI_LINE) _Atomic uint32_t doorbell; /* futex word */
-    _Atomic uint32_t sleeping;                    /* owner may be in futex */
+    _Atomic uint32_t sleeping;                    /* how many threads of it may
+                                                   * be in the futex */
     /* First failure posted here by a peer: status in the high half, the rank
      * that is its cause (or -1) in the low half; from 0 by compare and swap. */
     _Alignas(ULI_LINE) _Atomic uint64_t poison;
     _Atomic uint32_t abort_seen; /* owner has left all its operations */
-    /* The first rank of a node: where posts of other nodes lie (nodes.h). */
+    /* Of the first rank of a node: where posts of other nodes lie (nodes.h). */
     _Atomic uint32_t table_window;
     _Atomic uint64_t table_offset;
-    /* Whom the owner waited for when a deadline was over and failed its
-     * communicator. Written once, before it marks anything as closed or left,
-     * and before late_noted. */
+    /* The ranks for which the owner waited when a deadline was over and its
+     * communicator failed. Written once, before the owner marks anything as
+     * closed or left, and before late_noted. */
     struct uli_late late;
     _Atomic uint32_t late_noted;
     /* The owner's communicator has failed, for whatever reason: its caller may
-     * have its tensors back. Set when `poison` is at the peers and `late` is
-     * whole, before the owner can see the failure itself. */
+     * have its tensors back. Set when the peers have `poison` and `late` is
+     * whole, before the owner's calls can return the failure. */
     _Atomic uint32_t failed;
-    /* Whom a rank waited for that has aborted (abort_record.h), written once,
-     * before the poison that tells of it. */
+    /* The rank for which an aborted rank waited (abort_record.h), written once,
+     * before the poison of the abort. */
     _Atomic uint32_t abort_state;
     struct uli_late abort;
     struct uli_board board;
-    /* Ranks that are in different calls, written once, before the poison that
-     * tells of it. */
+    /* Ranks that are in different calls (differ.h), written once, before the
+     * poison of that failure. */
     _Atomic uint32_t differ_state;
     struct uli_differ differ;
-    /* Agreement rounds of collective calls, and of a creation by shrink, which
-     * must work when a failure has left the first rounds out of step. */
+    /* Rounds of collective calls, and rounds of a creation by shrink, which
+     * must work when a failure has left the former out of step. */
     _Alignas(ULI_LINE) struct uli_agree_post agree[2];
     _Alignas(ULI_LINE) struct uli_agree_post shrink[2];
-    /* Of the survivors' decisions (consensus.h): by parity of the instance,
-     * written by the owner before its vote says so. */
+    /* For the decisions of survivors (consensus.h), by parity of the instance.
+     * The owner writes an opinion or a decision before its vote shows it. */
     _Alignas(ULI_LINE) _Atomic uint64_t vote;
     struct uli_opinion opinions[2];
     struct uli_decision decisions[2];
-    /* The first rank of a node: how its ranks copy, as text (collectives'
-     * copies.h); its bytes, from 0 once it is there. */
+    /* Of the first rank of a node: the copy choices of its ranks, as text
+     * (collectives' copies.h). copies_bytes leaves 0 once the text is
+     * complete. */
     _Alignas(ULI_LINE) _Atomic uint32_t copies_bytes;
     char copies[ULI_COPIES_TEXT];
-    /* How peer p has left, enum uli_left; [nranks], then the arena, at
-     * multiples of ULI_LINE. */
+    /* left[p]: how peer p has left (enum uli_left), [nranks]. The arena follows
+     * at the next multiple of ULI_LINE. */
     _Alignas(ULI_LINE) _Atomic uint32_t left[];
 };
 
-/* Not, by destroying its handle, or by the orderly end of its process. */
+/* Has not left; has destroyed its handle; its process has ended in good
+ * order. */
 enum uli_left { ULI_STAYS, ULI_LEFT_BY_DESTROY, ULI_LEFT_BY_EXIT };
 
-/* The doorbell's value, to be read before looking for posts. */
+/* The doorbell's value. Read it before checking for posts. */
 static inline uint32_t
 uli_doorbell_read(struct uli_control *mine)
 {
     return atomic_load_explicit(&mine->doorbell, memory_order_acquire);
 }
 
-/* After a post: bump, and wake the owner if it sleeps. Never blocks. */
+/* After a post: increments the doorbell and wakes the owner if it sleeps. Never
+ * blocks. */
 void uli_doorbell_ring(struct uli_control *peer);
 
-/* Sleeps until the doorbell differs from seen, at most max_ns (itself cut to
- * 50 ms). May return early. */
+/* Sleeps until the doorbell differs from seen, but at most max_ns and at most
+ * 50 ms. May return early. */
 void uli_doorbell_sleep(
     struct uli_control *mine, uint32_t seen, int64_t max_ns);
 
-/* A record of the block that is written once, by whichever rank comes first.
- * state: 0: nothing is there, 1: it is being written, 2: it is whole. A later
+/* Writes a record of the block that is written once, by the first rank that
+ * does so. state: 0: no record, 1: a write is under way, 2: whole. A later
  * write changes nothing. Async-signal-safe. */
 void uli_control_write_once(
     _Atomic uint32_t *state, void *record_p, const void *record, size_t bytes);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The search for a circle through this rank, its confirmation, and how all
- * ranks learn of it; see differ.h.
+ * The search for a circle through this rank, its confirmation, and the
+ * spreading of the result to all ranks; see differ.h.
  *
- * A search is a path of ranks from this one on. Each step asks the rank that
- * the last one waits for two things at once: what its board says, and whether
- * it has begun that rank's call. Answers of other nodes come while the wait
- * goes on, so a search takes several looks; one that leads nowhere is given up
- * and begun anew a little later.
+ * A search is a path of ranks that begins at this rank. Each step reads two
+ * things at once of the rank for which the path's last rank waits: its board,
+ * and whether it has begun the last rank's call. Answers of other nodes arrive
+ * while the wait continues, so a search takes several calls of uli_differ_look.
+ * A search that leads nowhere is given up, and a new one begins a little later.
  */
 #include "comm/agreement/differ.h"
 
@@ -19,26 +19,29 @@
 #include "comm/record/stall.h"
 #include "comm/remote/remote_internal.h"
 
-#define CONFIRM_NS INT64_C(500000000)  /* between the two looks at a circle */
+#define CONFIRM_NS INT64_C(500000000)  /* between the two reads of a circle */
 #define AGAIN_NS   INT64_C(200000000)  /* between searches */
-#define ANSWER_NS  INT64_C(1000000000) /* after which an answer is lost */
+#define ANSWER_NS  INT64_C(1000000000) /* then an answer counts as lost */
 
 /* A rank of the path. */
 struct step {
     int32_t rank;
-    bool known;    /* it has answered */
-    int32_t begun; /* enum uli_recorder_begun, of the call of the one before */
+    bool known;    /* its answer is here */
+    int32_t begun; /* enum uli_begun, for the call of the step before */
     struct uli_board_copy standing;
 };
 
 struct uli_suspicion {
-    pthread_mutex_t lock; /* answers come by whoever moves the net on */
-    uint64_t search;      /* number of the present one; others' answers: late */
+    pthread_mutex_t lock; /* any thread that drives the network stores
+                           * answers */
+    uint64_t search;      /* number of the present search; other answers are
+                           * late */
     int64_t asked_ns, next_ns;
     int32_t count; /* steps; the last one may not be known yet */
     struct step path[ULI_DIFFER_MOST];
-    int32_t after; /* it has begun the call, others may not have; -1: none */
-    /* The circle that was found, and when. */
+    int32_t after; /* this rank has begun the call, others may not have; -1:
+                    * none */
+    /* The circle that was found (its length first), and when. */
     int32_t found;
     int64_t found_ns;
     struct step circle[ULI_DIFFER_MOST];
@@ -67,9 +70,9 @@ uli_differ_close(ulyx_comm_t *comm)
     comm->suspicion = NULL;
 }
 
-/* ---- whom a call waits for ----------------------------------------------- */
+/* ---- the rank for which a call waits ------------------------------------- */
 
-/* Of a rank of this node. */
+/* Whether a rank of this node stands still in another call. */
 static bool
 rank_is_elsewhere(
     ulyx_comm_t *comm, int32_t rank, const struct uli_call_key *key)
@@ -122,7 +125,7 @@ search_give_up(struct uli_suspicion *suspicion, int64_t now)
     suspicion->next_ns = now + AGAIN_NS;
 }
 
-/* The path leads back to this rank: is it a circle? */
+/* The path leads back to this rank: whether it is a circle. */
 static bool
 path_is_circle(const struct uli_suspicion *suspicion)
 {
@@ -139,7 +142,8 @@ path_is_circle(const struct uli_suspicion *suspicion)
     return uli_circle_length(rows, count, 0) == count;
 }
 
-/* A circle that this rank is not part of: others find it. */
+/* Whether the path closes a circle without this rank: then others find that
+ * circle. */
 static bool
 path_has(const struct uli_suspicion *suspicion, int32_t rank)
 {
@@ -151,7 +155,8 @@ path_has(const struct uli_suspicion *suspicion, int32_t rank)
 
 enum found { FOUND_NOTHING, FOUND_MORE, FOUND_ASK, FOUND_END };
 
-/* One step on. ASK: the rank at the end of the path has to be asked. */
+/* Extends the path. FOUND_ASK: a message must ask the rank at the end of the
+ * path. */
 static enum found
 search_step(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now)
 {
@@ -198,7 +203,8 @@ circle_is_same(const struct uli_suspicion *suspicion)
     return true;
 }
 
-/* The lowest rank, so that all who find the circle say the same. */
+/* Begins at the lowest rank, so that all ranks that find the circle report the
+ * same. */
 static struct uli_differ
 circle_describe(const struct uli_suspicion *suspicion)
 {
@@ -217,7 +223,7 @@ circle_describe(const struct uli_suspicion *suspicion)
     return differ;
 }
 
-/* True once it is confirmed. */
+/* True once the circle is confirmed. */
 static bool
 circle_take(struct uli_suspicion *suspicion, int64_t now)
 {
@@ -232,9 +238,9 @@ circle_take(struct uli_suspicion *suspicion, int64_t now)
     return false;
 }
 
-/* ---- telling ------------------------------------------------------------- */
+/* ---- spreading ----------------------------------------------------------- */
 
-/* To all of this node. */
+/* Writes the record at all ranks of this node. */
 static void
 differ_spread(ulyx_comm_t *comm, const struct uli_differ *differ)
 {
@@ -316,9 +322,10 @@ uli_differ_fail(ulyx_comm_t *comm, int32_t rank)
         differ.ranks[0], calls[0], differ.ranks[1], calls[1], more);
 }
 
-/* ---- looking ------------------------------------------------------------- */
+/* ---- one look ------------------------------------------------------------ */
 
-/* Under lock. ASK: of the last step. MORE: *differ_p is proved. */
+/* Under lock. FOUND_ASK: ask the rank of the last step. FOUND_MORE: *differ_p
+ * is proved. */
 static enum found
 suspicion_look(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now,
     struct uli_differ *differ_p)

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a communicator fails: once, with one cause, and at every rank that can
- * be told. A death is told as what it is, and so are ranks in different calls;
- * what went wrong at this rank alone (a system call) as its abort. A timeout
- * stays local: only this rank's deadline is over.
+ * How a communicator fails: once, with one cause, and at every rank that can be
+ * reached. Peers get the death of a rank as RANK_LOST and ranks in different
+ * calls as MISMATCH; any other error of this rank alone (a system call) they
+ * get as its abort. A timeout stays local: only this rank's deadline is over.
  *
- * An abort may come from a signal handler, in the middle of anything that this
- * rank does. So it takes no lock and formats nothing: who claims the failure
- * writes its cause, by an atomic exchange; an abort's cause was written when
- * the communicator was made; and peers are told by atomics, futexes and an
- * eventfd. The log line is left to this rank's next look or destroy.
+ * An abort may come from a signal handler, in the middle of any code of this
+ * rank. So it takes no lock and formats nothing. Whoever claims the failure, by
+ * an atomic exchange, writes its cause; the text of an abort was written when
+ * the communicator was made; and peers get the poison by atomics, futexes and
+ * an eventfd. The log line is left to this rank's next check or destroy.
  *
- * Peers are told before the failure can be seen here: whoever sees it may
- * leave, and a peer that finds somebody gone must find the cause as well. Who
- * finds the failure claimed and not yet there waits until peers are told, which
- * waits for nobody; but for an abort, which may have interrupted just this.
+ * Peers get the poison before the failure can be read here: whoever reads the
+ * failure may leave, and a peer that finds a rank gone must find the cause as
+ * well. A thread that finds the failure claimed but not yet stored waits until
+ * the peers have the poison, which takes no wait for another rank. An abort
+ * does not wait, because it may have interrupted the thread that stores the
+ * failure.
  */
 #include "comm/comm.h"
 
@@ -69,7 +71,8 @@ poison_peers(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
     uli_comm_spread_poison(comm, poison_pack(status, rank));
 }
 
-/* True for one caller only, who writes failure_text and then settles. */
+/* True for one caller only, which writes failure_text and then calls
+ * settle_failure. */
 static bool
 claim_failure(ulyx_comm_t *comm)
 {
@@ -81,15 +84,15 @@ settle_failure(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
 {
     atomic_store(&comm->failed_rank, rank);
     atomic_store(&comm->control->failed, 1);
-    /* A peer that reads what this rank's caller writes from now on finds the
-     * failure when it looks for it afterwards. */
+    /* A peer that reads data that this rank's caller writes from now on, and
+     * checks for the failure afterwards, finds the failure. */
     atomic_thread_fence(memory_order_seq_cst);
     atomic_store(&comm->failed, status);
     uli_gpu_set_poison(comm, poison_pack(status, rank));
     uli_dump_request(comm);
 }
 
-/* The failure is claimed; its text never changes again. */
+/* The failure is claimed. Once it is stored, its text never changes. */
 static ulyx_status_t
 read_failure(ulyx_comm_t *comm)
 {
@@ -137,7 +140,7 @@ uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
     else if (status != ULYX_ERR_TIMEOUT)
         poison_peers(comm, ULYX_ERR_ABORTED,
             status == ULYX_ERR_ABORTED ? rank : comm->rank);
-    /* What late_note has begun is whole before peers may read it. */
+    /* A record that late_note has begun is whole before peers may read it. */
     pthread_mutex_lock(&comm->failure_lock);
     settle_failure(comm, status, rank);
     pthread_mutex_unlock(&comm->failure_lock);
@@ -148,7 +151,7 @@ uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
 
 /* ---- deadlines ----------------------------------------------------------- */
 
-/* Once: what peers may read does not change. */
+/* Written once: a record that peers may read does not change. */
 static void
 late_note(ulyx_comm_t *comm, const struct uli_late *late)
 {
@@ -172,7 +175,8 @@ uli_comm_noted_late(const ulyx_comm_t *comm, int32_t rank)
                                                              : NULL;
 }
 
-/* A rank notes it before its call ends, so the recorder is read first. */
+/* A rank writes its record before its call ends, so the recorder is read
+ * first. */
 int32_t
 uli_comm_awaits(const ulyx_comm_t *comm, int32_t rank)
 {
@@ -186,7 +190,7 @@ uli_comm_awaits(const ulyx_comm_t *comm, int32_t rank)
     return awaited < comm->nranks && awaited != rank ? awaited : -1;
 }
 
-/* "node5, pid 412" where one rank is late. */
+/* "node5, pid 412" where exactly one rank is late, else "". */
 static void
 late_identity(const ulyx_comm_t *comm, const struct uli_late *late,
     char text_p[ULI_LATE_WHO_BYTES])
@@ -200,8 +204,9 @@ late_identity(const ulyx_comm_t *comm, const struct uli_late *late,
     }
 }
 
-/* By the numbers that errors have. A communicator that is being made waits for
- * one rank at a time; in all others the numbers are the ranks. */
+/* Replaces a rank by its number in errors. During creation a communicator waits
+ * for one rank at a time; in all other communicators the numbers are the
+ * ranks. */
 static struct uli_late
 late_numbered(const ulyx_comm_t *comm, const struct uli_late *late)
 {
@@ -233,8 +238,9 @@ uli_comm_fail_late(
         late->count > 0 ? late->runs[0].first : -1, "%s", text);
 }
 
-/* "rank 0 (node4, pid 9) aborted; it waited for rank 3 (node5, pid 412)": of
- * the rank in the record, where one was told, for that was the first. */
+/* "rank 0 (node4, pid 9) aborted; it waited for rank 3 (node5, pid 412)". Where
+ * there is a record of an abort, the text names its rank, because that abort
+ * was the first. */
 static void
 abort_text(ulyx_comm_t *comm, int32_t rank, char *text_p, size_t bytes)
 {
@@ -253,8 +259,8 @@ abort_text(ulyx_comm_t *comm, int32_t rank, char *text_p, size_t bytes)
     uli_late_abort_text(&numbered, aborter, who, text_p, bytes);
 }
 
-/* An abort at this rank wrote nothing but its rank, for it may have come from a
- * signal handler: whom it waited for is added by who reads. */
+/* An abort at this rank stored only the rank, because it may have come from a
+ * signal handler. The reader adds the rank for which it waited. */
 const char *
 uli_comm_failure_text(ulyx_comm_t *comm, char text_p[ULI_FAILURE_BYTES])
 {
@@ -286,7 +292,7 @@ uli_comm_rank_died(ulyx_comm_t *comm, int32_t rank, const char *how)
 {
     struct uli_peer *peer = &comm->peers[rank];
 
-    /* Leaving before the end of one's process is not dying. */
+    /* A rank that left before its process ended has not died. */
     atomic_store(&peer->dead, 1);
     if (atomic_load(&comm->control->left[rank]) != 0)
         return;
@@ -343,8 +349,8 @@ uli_comm_tell_meeting(ulyx_comm_t *comm, int32_t rank)
     comm->meeting_still_ns = uli_clock_ns() + ULI_STAND_NS;
 }
 
-/* Not at once: a rank that is stopped stays with what it has said, and an
- * answer that it has missed since would be waited for in its place. */
+/* Not at once: a rank that is stopped would keep the report of a wait that has
+ * ended since, and be named as the rank that waits. */
 static void
 meeting_tell(ulyx_comm_t *comm)
 {
@@ -356,7 +362,7 @@ meeting_tell(ulyx_comm_t *comm)
     comm->meeting->ops->await(comm->meeting, rank);
 }
 
-/* The gather that follows has the cause. */
+/* The gather that follows carries the cause. */
 static ulyx_status_t
 check_meeting(ulyx_comm_t *comm)
 {
@@ -414,7 +420,8 @@ uli_comm_abort(ulyx_comm_t *comm)
     if (first)
         memcpy(comm->failure_text, comm->abort_text, sizeof(comm->abort_text));
     uli_abort_record(comm);
-    /* Also of a communicator that had failed otherwise: its peers still wait.
+    /* Also where the communicator had failed for another reason: peers may
+     * still wait.
      */
     poison_peers(comm, ULYX_ERR_ABORTED, comm->rank);
     if (first) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounds of posts; the argument is in rounds.h.
+ * Rounds of posts; rounds.h has the argument.
  */
 #include "comm/agreement/rounds.h"
 
@@ -18,7 +18,7 @@ uli_rounds_post(
     return &posts[round & 1];
 }
 
-/* By the node's table rather than by a control block. */
+/* Whether the rank's posts lie in the node's table, not in a control block. */
 static bool
 is_elsewhere(const ulyx_comm_t *comm, enum uli_rounds rounds, int32_t rank)
 {
@@ -43,7 +43,7 @@ uli_rounds_read(
     return uli_rounds_post(comm->peers[rank].control, rounds, round);
 }
 
-/* The shrink rounds: everybody tells everybody. */
+/* In the shrink rounds every rank sends its post to every remote rank. */
 static void
 send_post(ulyx_comm_t *comm, const struct uli_agree_post *post, uint64_t round)
 {
@@ -142,6 +142,6 @@ uli_rounds_late(ulyx_comm_t *comm, uint64_t number)
         return uli_nodes_relays(comm, number);
     for (int32_t p = 0; p < comm->nranks; p++)
         if (comm->peers[p].named && !is_missing(&round, p))
-            late.phase = ULI_LATE_MOVE; /* what it holds up is another call */
+            late.phase = ULI_LATE_MOVE; /* the rank holds up another call */
     return late;
 }

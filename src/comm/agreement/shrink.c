@@ -2,15 +2,15 @@
  *
  * Shrink: the survivors of a communicator decide who they are, form a new
  * communicator of these, and decide whether all of them have it. Both decisions
- * are of the kind that survives deaths (survivors.h), so all members have the
- * new communicator or none has; where one was lost meanwhile they begin again
- * with those that are left, until the deadline, which is one for all of this:
- * each step may take half of what is left.
+ * survive deaths (survivors.h), so all members have the new communicator or
+ * none has. Where a member was lost meanwhile, the others begin again, until
+ * the deadline. One deadline holds for all attempts: each creation may take
+ * half of the time left.
  *
- * In between, members gather on the shrink rounds. Its rounds are numbered by
- * the decision that they follow and by the gather, so posts of different
- * attempts or gathers are never taken for one another; and who fails posts that
- * in place of its next round, so nobody waits for it.
+ * Between the decisions, members gather on the shrink rounds. A round's number
+ * holds the instance of the decision before it and counts the posts since, so
+ * posts of different attempts or gathers are never confused. A member that
+ * fails posts its error in place of its next round, so no member waits for it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,14 +29,14 @@
 struct members {
     struct uli_bootstrap base;
     ulyx_comm_t *comm;
-    struct uli_decision decision; /* who they are */
+    struct uli_decision decision; /* the members */
     uint64_t round;               /* last one posted */
-    bool gave_up;                 /* this rank; it has posted so */
-    int32_t ranks[];              /* theirs in comm, ascending */
+    bool gave_up;                 /* this rank, and it has posted its error */
+    int32_t ranks[];              /* the members' ranks in comm, ascending */
 };
 
-/* What a member brings to the decision at the end: the largest counts. */
-enum { END_WELL, END_LOST, END_FAILED /* and a status */ };
+/* A member's value in the decision at the end: the largest counts. */
+enum { END_WELL, END_LOST, END_FAILED /* plus a status */ };
 
 /* ---- the meeting of the members ------------------------------------------ */
 
@@ -55,7 +55,7 @@ is_lost(const struct members *m, int32_t rank)
            atomic_load(&m->comm->control->left[rank]) != 0;
 }
 
-/* A member whose post of the round has not come and may still come. */
+/* A member whose post of the round has not arrived and may still arrive. */
 static bool
 is_awaited(const struct members *m, int32_t rank)
 {
@@ -96,7 +96,7 @@ members_publish(
         m->comm, ULI_ROUNDS_SHRINK, m->round, &header, bytes, (int64_t)count);
 }
 
-/* Why a member's post of the round is not here. */
+/* The error for a member's post of the round that is not here. */
 static ulyx_status_t
 members_missing(const struct members *m, int32_t rank)
 {
@@ -114,8 +114,9 @@ members_missing(const struct members *m, int32_t rank)
         comm, &late, "shrink, creation of the new communicator");
 }
 
-/* Copies a member's post of the round. It stays as it is until its owner goes
- * on by two, which it does only when I have come so far or am left out. */
+/* Copies a member's post of the round. The post stays unchanged until its owner
+ * posts two rounds later, which the owner does only when this rank has come to
+ * the round between or is left out. */
 static ulyx_status_t
 take_post(const struct members *m, int32_t rank, size_t bytes, char *to)
 {
@@ -137,7 +138,7 @@ take_post(const struct members *m, int32_t rank, size_t bytes, char *to)
     return ULYX_SUCCESS;
 }
 
-/* bootstrap gather among the members: one round a post's worth. */
+/* The bootstrap's gather among the members: one round per ULI_AGREE_BYTES. */
 static ulyx_status_t
 members_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     void *all_p, uli_deadline_t deadline)
@@ -174,7 +175,7 @@ is_broken(struct uli_bootstrap *bootstrap)
     return uli_survivors_left_out(m->comm);
 }
 
-/* The others look for such posts while they wait for this rank. */
+/* The others check for such posts while they wait for this rank. */
 static ulyx_status_t
 members_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
     const char *text, uli_deadline_t deadline)
@@ -267,8 +268,8 @@ has_lost(const struct uli_decision *members, const struct uli_decision *end)
            memcmp(end->members, members->members, sizeof(end->members)) != 0;
 }
 
-/* What all members make of it; text: mine, if I have failed. *again_p: a member
- * was lost. */
+/* The outcome of the attempt, equal at all members. mine, text: this rank's own
+ * outcome and its text. *again_p: a member was lost. */
 static ulyx_status_t
 members_check(const struct members *m, const struct uli_decision *end,
     ulyx_status_t mine, const char *text, bool *again_p)
@@ -286,7 +287,8 @@ members_check(const struct members *m, const struct uli_decision *end,
         uli_status_text(theirs));
 }
 
-/* Nobody has it, so none waits for another's leaving. Keeps the error. */
+/* No member keeps the communicator, so none waits for another to leave. Keeps
+ * the error. */
 static void
 members_discard(ulyx_comm_t *made, ulyx_status_t status)
 {
@@ -300,7 +302,7 @@ members_discard(ulyx_comm_t *made, ulyx_status_t status)
     uli_error_pass(status, text);
 }
 
-/* One attempt; SUCCESS with *new_p == NULL: once more. */
+/* One attempt. SUCCESS with *new_p == NULL: try again. */
 static ulyx_status_t
 shrink_attempt(struct members *m, const ulyx_comm_params_t *params,
     uli_deadline_t deadline, ulyx_comm_t **new_p)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call for a decision: comes, then looks until there is one. Each look learns
- * what ranks of the node or messages show, and, where it is this rank's turn to
- * propose, goes on with its ballot.
+ * A call for a decision: the rank comes to the instance, then checks until
+ * there is a decision. Each check takes a decision that a rank of the node or a
+ * message shows, and, where it is this rank's turn to propose, advances its
+ * ballot.
  *
- * Whose turn it is does not matter to what is decided, only to how soon: at
- * once the lowest rank that may still take part; when its own patience is over,
- * each other one in the order of ranks.
+ * Whose turn it is does not affect the decision, only how soon it is taken. The
+ * lowest rank that may still take part proposes at once; each other rank, in
+ * the order of ranks, after its patience is over.
  */
 #include "comm/agreement/survivors.h"
 
@@ -16,9 +17,10 @@
 #include "base/size.h"
 #include "comm/agreement/survivors_call.h"
 
-/* After a refusal: 20 ms, and 1 ms more a rank, lest all try again at once. */
+/* The pause after a refusal: 20 ms, plus 1 ms per rank number, so that the
+ * ranks do not all try again at the same time. */
 enum { RETRY_NS = 20 * 1000 * 1000, RANK_RETRY_NS = 1000 * 1000 };
-enum { RETRY_PART = 64 }; /* of the time left, at most */
+enum { RETRY_PART = 64 }; /* the pause is at most this part of the time left */
 
 /* ---- a call -------------------------------------------------------------- */
 
@@ -94,8 +96,8 @@ open_call(ulyx_comm_t *comm, uint32_t instance, uli_deadline_t deadline)
     return call;
 }
 
-/* Who lives is looked up anew, since it may change at any time. Under the
- * lock. */
+/* Updates which ranks and nodes live, since that may change at any time. Under
+ * the lock. */
 static void
 note_deaths(struct uli_survivors_call *call)
 {
@@ -115,7 +117,7 @@ note_deaths(struct uli_survivors_call *call)
                                        !call->nodes[comm->peers[p].node].lives;
 }
 
-/* Could it be the one that proposes? */
+/* Whether the rank may be the proposer. */
 static bool
 may_propose(const struct uli_survivors_call *call, int32_t rank)
 {
@@ -140,8 +142,9 @@ is_my_turn(const struct uli_survivors_call *call, int64_t now)
                                        call->comm->nranks * before;
 }
 
-/* My vote becomes IDLE by the decision; false: it was promised to a higher
- * ballot, or made OUT. Nobody reads the place of the decision before. */
+/* This rank's vote becomes IDLE by the decision; false: the vote was promised
+ * to a higher ballot, or made OUT. No rank reads the decision that is
+ * overwritten, of two instances before. */
 static bool
 vote_accept(struct uli_survivors_call *call,
     const struct uli_decision *decision, uint32_t ballot)
@@ -158,8 +161,9 @@ vote_accept(struct uli_survivors_call *call,
     return true;
 }
 
-/* A decision in a vote of this node stands, whatever I have promised: whom I
- * promised it to will ask that vote, too, as long as I live. */
+/* A decision that a vote of this node shows holds, whatever this rank has
+ * promised: the proposer to which it promised asks the showing vote too, as
+ * long as this rank lives. */
 static bool
 learn_from_node(struct uli_survivors_call *call)
 {
@@ -225,8 +229,8 @@ begin_ballot(struct uli_survivors_call *call, int64_t now)
     uli_survivors_ask_soon(call);
 }
 
-/* Under the lock: what the ballot has come to. True: *decision_p is to be
- * decided. */
+/* Evaluates the answers to the ballot. True: *decision_p is to be decided.
+ * Under the lock. */
 static bool
 vote_weigh(struct uli_survivors_call *call, struct uli_decision *decision_p)
 {
@@ -289,7 +293,8 @@ went_on_without(const ulyx_comm_t *comm)
         "the other ranks went on without rank %d", comm->rank);
 }
 
-/* The members' sets are equal; a rank that is in none of them is out. */
+/* The sets of members are equal at all ranks; a rank that is not in the set is
+ * out. */
 static ulyx_status_t
 vote_conclude(struct uli_survivors_call *call, struct uli_decision *decision_p)
 {
@@ -317,9 +322,9 @@ uli_survivors_same(const struct uli_decision *decision)
         uli_topic_name(decision->topic));
 }
 
-/* Before the first ballot of its own a rank waits for those whose turn is
- * before; then for those who do not answer it, and, if all do, for the one
- * whose ballot goes before. */
+/* Before its own first ballot a rank waits for the ranks whose turn is earlier;
+ * then for the ranks that do not answer; if all answer, for the rank whose
+ * ballot has precedence. */
 static struct uli_late
 survivors_late(const struct uli_survivors_call *call)
 {
@@ -377,7 +382,7 @@ await_decision(struct uli_survivors_call *call, uint32_t topic,
     }
 }
 
-/* OPEN from here on; false: it is OUT. */
+/* The vote becomes OPEN; false: it is OUT. */
 static bool
 rank_come(ulyx_comm_t *comm, const struct uli_opinion *mine)
 {
@@ -403,7 +408,7 @@ outcome_announce(struct uli_survivors_call *call)
         }
 }
 
-/* Comes, unless it has come before, and waits. */
+/* Comes to the instance, unless the rank has come before, and waits. */
 static ulyx_status_t
 decide_next(ulyx_comm_t *comm, const struct uli_opinion *mine, bool has_come,
     uli_deadline_t deadline, struct uli_decision *decision_p)
@@ -437,7 +442,7 @@ uli_survivors_decide(ulyx_comm_t *comm, const struct uli_opinion *mine,
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "%s: more than %d ranks cannot agree", uli_topic_name(mine->topic),
             (int)ULI_MOST_SURVIVORS);
-    /* One that an earlier call has left undecided comes first. */
+    /* A decision that an earlier call left open comes first. */
     if (uli_vote_phase(vote) == ULI_VOTE_OPEN) {
         struct uli_opinion *last =
             &comm->control->opinions[uli_vote_instance(vote) & 1];

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the survivors of several nodes say to each other. Messages of one rank
- * stay in order, so a decision that is shown comes before the answer that says
- * so, and before the word that its sender has left.
+ * Messages between survivors on several nodes. Messages of one rank stay in
+ * order, so a decision that a vote shows arrives before the answer DECIDED, and
+ * before the message that its sender has left.
  */
 #include <stddef.h>
 #include <string.h>
 #include "base/size.h"
 #include "comm/agreement/survivors_call.h"
 
-/* Until a node is asked again: twice as long each time, for it may be the rank
- * that was asked that does not answer, or ranks that do not come for long. */
+/* The pause before a node is asked again. It doubles each time: the rank that
+ * was asked may not answer, or ranks may not come for a long time. */
 enum { LEAST_PAUSE_NS = 10 * 1000 * 1000, MOST_PAUSE_NS = 320 * 1000 * 1000 };
 
-/* After a VOTES message, head.count / sizeof of them. */
+/* The content of a VOTES message: head.count / sizeof(struct voice) of
+ * these. */
 struct voice {
     struct uli_opinion opinion;
     uint32_t promised;
@@ -92,8 +93,8 @@ uli_survivors_ask_soon(struct uli_survivors_call *call)
         ask_soon(&call->nodes[j]);
 }
 
-/* Whether one of the node's votes is still wanted; then when it is asked next
- * is put off. */
+/* Whether the node is to be asked now for a vote that is still missing. If so,
+ * sets when it is asked next. */
 static bool
 node_is_due(struct uli_survivors_call *call, int32_t node, int64_t now)
 {
@@ -114,8 +115,8 @@ node_is_due(struct uli_survivors_call *call, int32_t node, int64_t now)
     return due;
 }
 
-/* The next of its ranks that can hear; one that was left out, maybe because it
- * stands still, in every second round only. -1: there is none. */
+/* The next rank of the node that can receive. A rank that was left out, maybe
+ * because it stands still, is chosen in every second round only. -1: none. */
 static int32_t
 speaker_of(struct uli_survivors_call *call, int32_t node)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Votes, opinions and decisions in the control blocks of this node: what any
- * rank of it may do to a vote, and how a decision is read that its owner may be
- * about to replace.
+ * Votes, opinions and decisions in the control blocks of this node: how any
+ * rank of the node changes a vote, and how a decision is read while its owner
+ * may replace it.
  */
 #include <string.h>
 #include "comm/agreement/survivors_call.h"
@@ -37,8 +37,8 @@ uli_survivors_ask(ulyx_comm_t *comm, int32_t rank, uint32_t instance,
     return answer;
 }
 
-/* The owner writes over a decision two instances later, so what was copied is
- * whole if the vote still shows it afterwards. */
+/* The owner overwrites a decision two instances later, so the copy is whole if
+ * the vote still shows the decision afterwards. */
 bool
 uli_survivors_shown(ulyx_comm_t *comm, int32_t rank, uint32_t instance,
     struct uli_decision *decision_p)
@@ -48,7 +48,7 @@ uli_survivors_shown(ulyx_comm_t *comm, int32_t rank, uint32_t instance,
     if (!uli_vote_shows(uli_survivors_vote(comm, rank), instance))
         return false;
     *decision_p = control->decisions[instance & 1];
-    /* Released, the copy is not read after it. */
+    /* This access releases, so no read of the copy moves after it. */
     return uli_vote_shows(atomic_fetch_or(&control->vote, 0), instance);
 }
 

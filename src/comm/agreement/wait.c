@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one wait of the control path: look, spin a little, sleep on the
- * doorbell. Failure and deadline are looked at in every round, so no wait
+ * The one wait of the control path: check, spin a little, sleep on the
+ * doorbell. Failure and deadline are checked in every iteration, so no wait
  * outlives either by more than one slice.
  */
 #include "comm/remote/remote.h"

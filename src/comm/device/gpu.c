@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See gpu.h. Life of a communicator's device, its small work (zeros, entries of
- * the table, uploads), and the poison word.
+ * See gpu.h. The life of a communicator's device, its small work (zeros,
+ * entries of the table, uploads), and the poison word.
  *
  * The small work goes to a stream of its own: kernels of the caller that run,
- * or spin for peers, do not hold it up. Its end is waited for by asking an
- * event until the deadline; after a deadline nothing more is enqueued, since
- * the staging entry may still be read.
+ * or spin for peers, do not delay it. The host waits for its end by testing an
+ * event until the deadline. After a missed deadline nothing more is enqueued,
+ * since the device may still read the staging entry.
  */
 #include "comm/device/gpu.h"
 
@@ -19,7 +19,8 @@
 
 enum { WINDOWS = ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS };
 
-/* The pinned block: the poison on a line of its own, the entry behind it. */
+/* Bytes of the pinned block, and where the staging entry lies in it. The poison
+ * word, at offset 0, has a line of its own. */
 enum { PINNED_BYTES = 4096, STAGING_AT = 2048 };
 
 #define ROW_BYTES ((int64_t)WINDOWS * (int64_t)sizeof(unsigned char *))
@@ -62,7 +63,7 @@ begin_work(struct uli_gpu *gpu)
         gpu->device);
 }
 
-/* status: whether it could be enqueued. */
+/* status: of the enqueue. */
 static ulyx_status_t
 end_work(ulyx_comm_t *comm, ulyx_status_t status)
 {
@@ -187,7 +188,7 @@ uli_gpu_adopt(ulyx_comm_t *comm, int32_t rank, const char *unmapped)
     struct uli_gpu *gpu = comm->gpu;
     if (!gpu || !unmapped[0])
         return;
-    /* The same words on all ranks, also on the one that they came from. */
+    /* One text on all ranks, also on the rank that found the reason. */
     snprintf(gpu->unmapped, sizeof(gpu->unmapped), "rank %d: %.180s", rank,
         unmapped);
     ULI_INFO(ULI_LOG_INIT, comm->rank, "%s: device memory is not mapped: %s",
@@ -210,7 +211,7 @@ find_device(ulyx_comm_t *comm)
     if (gpu->device < 0 || gpu->device >= count)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "CUDA device %d does not exist: there are %d", gpu->device, count);
-    comm->device = gpu->device; /* what a split inherits */
+    comm->device = gpu->device; /* a split inherits it */
     identity->device = gpu->device;
     return gpu->ops->uuid(gpu->device, identity->gpu);
 }
@@ -261,7 +262,7 @@ uli_gpu_open(ulyx_comm_t *comm)
     return make_own_things(comm);
 }
 
-/* Rows of the ranks whose memory could be mapped, own row included. */
+/* Makes a row for each rank whose memory can be mapped, this rank included. */
 static ulyx_status_t
 make_table(ulyx_comm_t *comm)
 {
@@ -278,8 +279,8 @@ make_table(ulyx_comm_t *comm)
     return uli_gpu_zero(comm, table, bytes);
 }
 
-/* Within the process plain allocations are reached by address, once the
- * devices' contexts let each other in. */
+/* Within a process, plain allocations are reached by address, once the devices'
+ * contexts permit access to each other. */
 static ulyx_status_t
 enable_peers(ulyx_comm_t *comm)
 {
@@ -333,8 +334,8 @@ is_final(ulyx_status_t status)
            status == ULYX_ERR_ABORTED || status == ULYX_ERR_NO_MEMORY;
 }
 
-/* A pair that cannot map each other shows here, while creation can still tell
- * all ranks; what is wrong with the communicator itself is an error. */
+/* Finds a pair that cannot map each other while creation can still spread the
+ * reason to all ranks. A failure of the communicator itself is an error. */
 ulyx_status_t
 uli_gpu_meet(ulyx_comm_t *comm)
 {

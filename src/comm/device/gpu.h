@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A communicator of CUDA memory. Its control block, host arenas, agreement and
- * doorbells stay in host memory; on top of them it has
+ * doorbells stay in host memory; in addition it has
  *
  *   windows in device memory, in the same tables and by the same ids as host
  *   ones: uli_window_find and uli_window_address serve both. An address is
@@ -12,12 +12,13 @@
  *
  * Order in the table on the device. An entry is written before attach returns
  * at the window's owner, so before the owner can name the window to a peer's
- * kernel, and cleared by detach, when nobody may use the window. Kernels load
- * it by an ordinary load: one that learns of a window does so after that.
+ * kernel. Detach clears the entry, when no rank may use the window. Kernels
+ * read an entry by an ordinary load, because a kernel learns of a window only
+ * after the entry was written.
  *
- * Where memory of a pair of ranks cannot be mapped the communicator exists all
- * the same, on all ranks with the same reason (uli_gpu_unmapped): attach and
- * device arenas are refused by it, other transports may serve.
+ * Where memory of a pair of ranks cannot be mapped, the communicator exists all
+ * the same, with one reason on all ranks (uli_gpu_unmapped). It then refuses
+ * attach and device arenas; other transports may serve.
  */
 #ifndef ULI_COMM_DEVICE_GPU_H
 #define ULI_COMM_DEVICE_GPU_H
@@ -29,14 +30,14 @@ enum { ULI_GPU_ARENA_LINE = 128 }; /* alignment of blocks */
 
 struct uli_channel_gpu; /* of collectives */
 
-/* What collectives answer about calls on the device. */
+/* Functions of collectives about their calls on the device. */
 struct uli_gpu_calls {
-    /* Is work of this rank that may touch windows of peers on the device? Asked
-     * by detach of a failed communicator and by destroy, from any thread, under
-     * the registry's lock: it must not wait. */
+    /* Whether the device has work of this rank that may touch windows of peers.
+     * Called by detach of a failed communicator and by destroy, from any
+     * thread, under the registry's lock: it must not wait. */
     bool (*in_flight)(struct ulyx_comm *comm);
-    /* Fails the communicator if the device has noted a failure that no thread
-     * of the host has seen. Any thread; takes plans_lock, does not wait for the
+    /* Fails the communicator if the device has recorded a failure that no host
+     * thread has read. Any thread; takes plans_lock, does not wait for the
      * device. */
     void (*look)(struct ulyx_comm *comm);
 };
@@ -47,24 +48,26 @@ struct uli_gpu {
     int32_t sharers; /* ranks on the same device, this one included */
 
     pthread_mutex_t lock; /* stream, event, staging; taken last */
-    void *stream, *event; /* of this layer's own, small work */
-    bool stuck;           /* an earlier part of it did not end in time */
+    void *stream, *event; /* for the small work of this layer */
+    bool stuck;           /* earlier small work did not end in time */
 
     /* One allocation of pinned memory. poison: status and rank as in control.h,
      * 0 while the communicator has not failed. */
     _Atomic uint64_t *poison;
     void *poison_there;
-    void **staging; /* an entry of the table on its way */
+    void **staging; /* an entry of the table on its way to the device */
 
     /* unsigned char *[nrows][ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS] on the
-     * device; a row for each rank of this node. */
+     * device: table[row[r]][window], a row for each rank whose memory can be
+     * mapped. */
     unsigned char **table;
     int32_t nrows;
-    int32_t *row;         /* [nranks], -1 = none */
-    _Atomic bool ready;   /* the table can be written: windows may come */
-    _Atomic bool refused; /* none ever will be taken; unmapped says why */
+    int32_t *row;         /* [nranks], the rank's row; -1 = none */
+    _Atomic bool ready;   /* the table can be written: windows are accepted */
+    _Atomic bool refused; /* no window is ever accepted; unmapped has the
+                           * reason */
 
-    char unmapped[200]; /* why windows of device memory do not work; "" = do */
+    char unmapped[200]; /* why device memory cannot be mapped; "" = it can */
 
     struct uli_list arenas; /* under comm->lock, private to gpu_arena.c */
 
@@ -79,35 +82,37 @@ struct uli_gpu {
 /* ---- for the layers above ------------------------------------------------ */
 
 /* NULL where device memory of all pairs of ranks can be mapped; else the
- * reason, the same on all ranks. Of a communicator with comm->gpu. */
+ * reason, the same on all ranks. Requires comm->gpu. */
 const char *uli_gpu_unmapped(const ulyx_comm_t *comm);
-/* The same as an error: UNSUPPORTED, "<what>device memory is not mapped between
- * the ranks: ...". */
+/* The reason as an error: UNSUPPORTED, "<what>device memory is not mapped
+ * between the ranks: ...". SUCCESS where memory is mapped. */
 ulyx_status_t uli_gpu_check_mapped(const ulyx_comm_t *comm, const char *what);
 
 /* A zeroed block of at least `bytes` of device memory, aligned to
- * ULI_GPU_ARENA_LINE, in a window that every rank addresses; grows by one
- * attach when full. The zeros are there when it returns. Any thread.
- * Errors: UNSUPPORTED (with the reason), NO_MEMORY, TIMEOUT, those of attach
- * and of the driver. */
+ * ULI_GPU_ARENA_LINE, in a window that every rank can address. When the arenas
+ * are full, they grow by one attach. The block is zero when the call returns.
+ * Any thread. Errors: UNSUPPORTED (with the reason), NO_MEMORY, TIMEOUT, those
+ * of attach and of the driver. */
 ulyx_status_t uli_gpu_arena_alloc(
     ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *block_p);
-/* Nothing touches the block any more. */
+/* Called when no rank or device touches the block any more. */
 void uli_gpu_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *block);
 /* Bytes of device memory held: arenas and the table. Any thread. */
 int64_t uli_gpu_bytes(ulyx_comm_t *comm);
 
 /* The windows of a rank as kernels read them: [*nwindows_p] addresses in this
- * rank's device memory, NULL where there is none. Address and size never
- * change. NULL, 0 for a rank whose memory is not mapped. */
+ * rank's device memory, NULL where there is no window. The address and the
+ * number of entries never change. Returns NULL, with 0, for a rank whose memory
+ * is not mapped. */
 unsigned char *const *uli_gpu_windows(
     const ulyx_comm_t *comm, int32_t rank, uint64_t *nwindows_p);
 
-/* Where kernels read the poison word: not 0 once the communicator has failed,
- * here or by what a peer has told, whether or not a host thread waits. */
+/* The address at which kernels read the poison word: not 0 once the
+ * communicator has failed, here or by poison of a peer, whether or not a host
+ * thread waits. */
 const uint64_t *uli_gpu_poison(const ulyx_comm_t *comm);
 
-/* Pinned memory as device.h's host_alloc, from the NUMA node of the rank's
+/* Pinned memory as by host_alloc of device.h, from the NUMA node of the rank's
  * device; freed by host_free. */
 ulyx_status_t uli_gpu_host_alloc(ulyx_comm_t *comm, int64_t bytes,
     void **address_p, void **device_address_p);
@@ -115,41 +120,45 @@ ulyx_status_t uli_gpu_host_alloc(ulyx_comm_t *comm, int64_t bytes,
 /* Ranks whose kernels run on this rank's device, this one included. */
 int32_t uli_gpu_sharers(const ulyx_comm_t *comm);
 
-/* Copies host memory to device memory of this rank and waits for it, at most
- * for the communicator's timeout. Not from execute: it takes a lock. Errors:
- * TIMEOUT, the driver's. */
+/* Copies host memory to device memory of this rank and waits for the copy, at
+ * most for the communicator's timeout. Not from execute: it takes a lock.
+ * Errors: TIMEOUT, the driver's. */
 ulyx_status_t uli_gpu_upload(
     ulyx_comm_t *comm, void *dst, const void *src, int64_t bytes);
 
 /* ---- for the rest of this layer ------------------------------------------ */
 
 /* Before the first gather: opens the driver, finds the device, fills comm->gpu
- * and the device's part of the identity. Does nothing on the host. Errors:
+ * and the device's part of the identity. Does nothing for host memory. Errors:
  * UNSUPPORTED (no driver), INVALID_ARGUMENT (no such device), the driver's. */
 ulyx_status_t uli_gpu_open(ulyx_comm_t *comm);
-/* With all identities known: the transport of each peer's device memory, the
- * table. What cannot be mapped is noted in comm->gpu->unmapped. */
+/* Once all identities are known: chooses the transport for each peer's device
+ * memory and makes the table. If some memory cannot be mapped,
+ * comm->gpu->unmapped gets the reason. */
 ulyx_status_t uli_gpu_connect(ulyx_comm_t *comm);
-/* Once windows can be given: the first arena, which proves every pair. */
+/* Once windows can be given: makes the first arena, which tests every pair of
+ * ranks. */
 ulyx_status_t uli_gpu_meet(ulyx_comm_t *comm);
-/* A reason of any rank becomes that of all; "" changes nothing. */
+/* Rank `rank`'s reason becomes the reason of this rank; "" changes nothing. */
 void uli_gpu_adopt(ulyx_comm_t *comm, int32_t rank, const char *unmapped);
-/* Of the communicator's uli_gpu_calls; false, nothing where there is none. */
+/* Call the communicator's uli_gpu_calls. Where there are none: false, and no
+ * effect. */
 bool uli_gpu_in_flight(ulyx_comm_t *comm);
 void uli_gpu_look(ulyx_comm_t *comm);
-/* A window has come for this rank: SUCCESS, to be taken; IN_PROGRESS, not yet:
- * its peers are ahead in creation; UNSUPPORTED with this rank's reason. */
+/* Whether this rank accepts a window of a peer: SUCCESS; IN_PROGRESS: not yet,
+ * the peer is ahead in creation; UNSUPPORTED, with this rank's reason. */
 ulyx_status_t uli_gpu_admit(const ulyx_comm_t *comm);
-/* Last of all, at any stage of creation. */
+/* Frees comm->gpu. The last step of closing, at any stage of creation. */
 void uli_gpu_close(ulyx_comm_t *comm);
 
-/* A window's entry on the device; address NULL clears it. Waits for it. */
+/* Writes a window's entry on the device and waits for the write. address NULL
+ * clears the entry. */
 ulyx_status_t uli_gpu_table_set(
     ulyx_comm_t *comm, int32_t rank, uint32_t window, void *address);
-/* Zeros, and waits for them. */
+/* Zeroes device memory and waits for the device. */
 ulyx_status_t uli_gpu_zero(ulyx_comm_t *comm, void *address, int64_t bytes);
 void uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison);
-/* Frees the device arenas, or retires them with the team. */
+/* Frees the device arenas, or retires them to the team. */
 void uli_gpu_arena_close(ulyx_comm_t *comm);
 
 #endif

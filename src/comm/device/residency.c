@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See residency.h. Claims are counted by how many blocks of their kernel a
- * multiprocessor holds: where each takes at most a k-th of one, k times as many
- * blocks as multiprocessors fit however they are mixed and placed, for as long
- * as there are fewer some multiprocessor has fewer than k.
+ * See residency.h. Claims are counted by class: how many blocks of the kernel
+ * one multiprocessor (SM) holds. Let k be the smallest class of all claims.
+ * Each block takes at most a k-th of an SM, so k blocks per SM fit, however
+ * they are mixed and placed: while fewer run, some SM holds fewer than k.
  */
 #include "comm/device/residency.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arenas: small blocks of memory that all peers address. The first arena is
- * the rest of the control segment; each further one is a segment given to all
- * ranks, twice as large as the last until that is MOST_STEP. All of a segment
- * is memory that the process has, so doubling must end.
+ * Arenas: small blocks of memory that all peers can address. The first arena is
+ * the rest of the control segment. Each further arena is a segment given to all
+ * ranks, twice as large as the last one, but at most MOST_STEP unless one block
+ * needs more. All of a segment counts as memory of the process, so doubling
+ * must end.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -97,7 +98,7 @@ create_segment(ulyx_comm_t *comm, int64_t bytes, struct uli_segment *segment_p)
     return status;
 }
 
-/* Peers of this process may touch it as long as the team lives. */
+/* Peers of this process may touch the segment as long as the team lives. */
 static void
 release_segment(ulyx_comm_t *comm, struct uli_segment *segment)
 {
@@ -108,7 +109,7 @@ release_segment(ulyx_comm_t *comm, struct uli_segment *segment)
 }
 
 /* Adds an arena of at least `bytes`; waits for the peers without a lock. With
- * node_p it is for this node alone, and *node_p is all of it. */
+ * node_p the arena is for this node alone, and *node_p is all of the arena. */
 static ulyx_status_t
 arena_grow(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *node_p)
 {
@@ -168,7 +169,8 @@ uli_arena_alloc(
     }
 }
 
-/* All of an arena of its own, unless one that everybody knows has room. */
+/* Takes a block of an arena that all ranks know, if one has room; else a whole
+ * new arena for this node. */
 ulyx_status_t
 uli_arena_alloc_node(
     ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *block_p)
@@ -198,7 +200,8 @@ uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *block)
 
 /* ---- trim ---------------------------------------------------------------- */
 
-/* Out of the list, so that no block of it is taken; NULL: there is none. */
+/* Removes an empty arena from the list, so that no block of it can be taken.
+ * NULL: none is empty. */
 static struct arena *
 arena_take_empty(ulyx_comm_t *comm)
 {
@@ -215,9 +218,9 @@ arena_take_empty(ulyx_comm_t *comm)
     return empty;
 }
 
-/* Unlike the segments of a handle that is destroyed, which a peer's doorbell
- * may still be rung in, this one is freed at once: a block is given back when
- * no peer touches it any more. */
+/* The segment is freed at once: no peer touches its blocks any more. (A segment
+ * of a destroyed handle is retired instead, because a peer may still ring a
+ * doorbell in it.) */
 ulyx_status_t
 uli_arena_trim(ulyx_comm_t *comm)
 {

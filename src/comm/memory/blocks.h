@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which parts of an arena are taken. Blocks, used and free, are listed in
- * address order apart from the memory they describe, which peers write (and
- * which the host may not even reach). A free block next to a free one is
- * merged, so giving back needs no memory and cannot fail. First fit: plans come
- * and go as a whole, in few sizes.
+ * Which parts of an arena are in use. Blocks, used and free, are listed in
+ * address order. The list lies apart from the memory that it describes, because
+ * peers write that memory and the host may not reach it. A free block next to a
+ * free one is merged, so giving a block back needs no memory and cannot fail.
+ * First fit: a plan's blocks are taken and given back together, in few sizes.
  */
 #ifndef ULI_COMM_MEMORY_BLOCKS_H
 #define ULI_COMM_MEMORY_BLOCKS_H
@@ -21,13 +21,13 @@ struct uli_blocks {
 bool uli_blocks_open(struct uli_blocks *blocks, int64_t offset, int64_t end);
 void uli_blocks_close(struct uli_blocks *blocks);
 
-/* Takes the first free block of at least `bytes`, cut to that (or whole when
- * there is no memory to note the rest). False: none. */
+/* Takes the first free block of at least `bytes`, cut to `bytes` (or whole,
+ * where there is no memory to record the rest). False: there is none. */
 bool uli_blocks_take(struct uli_blocks *blocks, int64_t bytes,
     int64_t *offset_p, int64_t *bytes_p);
-/* Nothing is taken. */
+/* Whether no block is in use. */
 bool uli_blocks_empty(const struct uli_blocks *blocks);
-/* Gives back what was taken at the offset; false: that is nothing taken. */
+/* Gives back the block at the offset. False: no block in use begins there. */
 bool uli_blocks_give(struct uli_blocks *blocks, int64_t offset);
 
 #endif

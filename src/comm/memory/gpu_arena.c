@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arenas in device memory: as arena.c, of allocations of the device that are
- * given to all ranks. The host never reads or writes a block: zeros are written
- * by the device, outside of all locks but its own, when the block is taken.
+ * Arenas in device memory: as arena.c, made of device allocations that are
+ * given to all ranks. The host never reads or writes a block. The device zeroes
+ * a block when it is taken, outside of all locks but gpu->lock.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,7 +14,8 @@
 #include "comm/team.h"
 #include "comm/memory/windows.h"
 
-/* The first arena; the granularity of a device rounds it up (2 MiB). */
+/* Bytes of the first arena; the granularity of the device rounds them up (2
+ * MiB). */
 #define FIRST_BYTES (INT64_C(1) << 20)
 
 struct arena {
@@ -58,7 +59,7 @@ uli_gpu_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *block)
 
 /* ---- arenas -------------------------------------------------------------- */
 
-/* Peers of this process may touch it as long as the team lives. */
+/* Peers of this process may touch the memory as long as the team lives. */
 static void
 release_memory(ulyx_comm_t *comm, const struct uli_share_memory *memory)
 {

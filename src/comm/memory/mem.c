@@ -6,8 +6,8 @@
  *     attached --detach, failed communicator--> quarantined --> free
  *     attached --destroy of a failed communicator--> quarantined --> free
  *
- * A quarantined window leaves that state when its quarantine is over, which
- * each call on the window looks at.
+ * A quarantined window leaves that state when its quarantine is over; each call
+ * on the window checks that.
  */
 #include "comm/memory/mem.h"
 
@@ -33,14 +33,14 @@ struct attachment {
 struct ulyx_mem {
     pthread_mutex_t lock;
     bool registered;                /* the caller's memory */
-    struct uli_segment segment;     /* allocated ones, of the host */
+    struct uli_segment segment;     /* where allocated, on the host */
     int32_t memory_kind, device;    /* device: CUDA ordinal, or -1 */
-    struct uli_share_memory memory; /* allocated ones, of a device */
+    struct uli_share_memory memory; /* where allocated, on a device */
     void *address;
     int64_t bytes;
-    struct uli_list attachments; /* of communicators that live */
+    struct uli_list attachments; /* to communicators that live */
     struct uli_list quarantines; /* of communicators that were destroyed */
-    bool lost; /* no memory to note who is awaited: never freed */
+    bool lost; /* no memory to record the awaited ranks: never freed */
 };
 
 /* ---- life ---------------------------------------------------------------- */
@@ -64,7 +64,8 @@ new_mem(int32_t memory_kind, ulyx_mem_t **mem_p)
     return ULYX_SUCCESS;
 }
 
-/* The memory is gone, or what the driver would not free is. */
+/* Frees the object. Where the driver does not free the memory, that memory
+ * leaks. */
 static void
 delete_mem(ulyx_mem_t *mem)
 {
@@ -137,8 +138,8 @@ uli_mem_range(const ulyx_mem_t *mem, void **address_p, int64_t *bytes_p)
 
 /* ---- quarantine ---------------------------------------------------------- */
 
-/* Drops what is over; BUSY, naming the ranks awaited, for the first that is
- * not. */
+/* Drops quarantines that are over. BUSY, naming the awaited ranks, for the
+ * first that is not. */
 static ulyx_status_t
 check_quarantine(ulyx_mem_t *mem, const char *call)
 {
@@ -163,7 +164,7 @@ check_quarantine(ulyx_mem_t *mem, const char *call)
     return ULYX_SUCCESS;
 }
 
-/* Attached to a communicator that has failed: the same as quarantined. */
+/* A window attached to a failed communicator counts as quarantined. */
 static ulyx_status_t
 check_failed_comms(const ulyx_mem_t *mem, const char *call)
 {
@@ -269,7 +270,8 @@ mem_mem_attach(ulyx_comm_t *comm, ulyx_mem_t *mem)
     return ULYX_SUCCESS;
 }
 
-/* On a failed communicator: once nobody can use it any more. */
+/* Detaches from a failed communicator, once no rank can use the window any
+ * more. */
 static ulyx_status_t
 detach_failed(struct attachment *a, uli_deadline_t deadline)
 {
@@ -361,8 +363,8 @@ uli_mem_free(ulyx_mem_t *mem)
 
 /* ---- end of a communicator ----------------------------------------------- */
 
-/* The communicator's own end of it goes; the ranks that may still use the
- * window are noted with the window. */
+/* Ends an attachment with its communicator. Ranks that may still use the window
+ * are recorded with the window. */
 static void
 release_attachment(struct attachment *a)
 {

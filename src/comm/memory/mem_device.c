@@ -11,10 +11,10 @@
 #include "comm/memory/windows.h"
 #include "device/device.h"
 
-/* ---- making it ----------------------------------------------------------- */
+/* ---- allocation ---------------------------------------------------------- */
 
-/* On a stream of its own, so that a capture or a spinning kernel of the caller
- * does not hold it up; the memory is new, nothing else can be on it. */
+/* Zeroes on a stream of its own, so that a capture or a spinning kernel of the
+ * caller does not delay it. The memory is new, so no other work can use it. */
 static ulyx_status_t
 mem_device_zero(int32_t device, void *address, int64_t bytes)
 {
@@ -50,7 +50,7 @@ uli_mem_device_alloc(
     return ULYX_SUCCESS;
 }
 
-/* ---- the caller's -------------------------------------------------------- */
+/* ---- memory of the caller ------------------------------------------------ */
 
 static ulyx_status_t
 check_place(
@@ -69,7 +69,8 @@ check_place(
     return ULYX_SUCCESS;
 }
 
-/* A range may lie over several allocations, of which the driver knows each. */
+/* A range may cover several allocations, and the driver knows each one
+ * apart. */
 ulyx_status_t
 uli_mem_device_find(
     const void *address, int64_t bytes, int32_t device, int32_t *lies_on_p)
@@ -95,7 +96,7 @@ uli_mem_device_find(
     return ULYX_SUCCESS;
 }
 
-/* ---- giving it ----------------------------------------------------------- */
+/* ---- giving windows ------------------------------------------------------ */
 
 ulyx_status_t
 uli_mem_device_fits(const ulyx_comm_t *comm, int32_t device)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See pool.h. One lock over all of it, held while peers' services are waited
- * for: they never call the pool. Below it come the locks of a window and of
- * communicators. Allocations are the segments of a caching allocator, some
- * hundreds, so lists do.
+ * See pool.h. One lock guards the pool. It is held during waits for peers'
+ * services, which never call the pool. The locks of a window and of
+ * communicators are taken after it. Allocations are the segments of a caching
+ * allocator, some hundreds, so lists are fast enough.
  */
 #include "comm/memory/pool.h"
 
@@ -25,7 +25,7 @@ struct segment {
     void *address;
     int32_t device; /* or HOST */
     bool freed;     /* by the caller; kept for a quarantine */
-    /* HOST: */
+    /* Only where device is HOST: */
     struct uli_blocks blocks;
     int64_t bytes, live; /* allocations */
     bool retired;        /* a rank of a failed communicator may store here */
@@ -70,7 +70,7 @@ is_of(const ulyx_comm_t *comm, const struct segment *segment)
 
 /* ---- freeing ------------------------------------------------------------- */
 
-/* From all members, then for good. */
+/* Detaches the segment from all members, then frees it. */
 static ulyx_status_t
 segment_release(struct segment *segment)
 {
@@ -85,7 +85,7 @@ segment_release(struct segment *segment)
     return ULYX_SUCCESS;
 }
 
-/* What had to be kept may be free by now. */
+/* Tries again to free the segments that had to be kept. */
 static void
 pool_sweep(void)
 {
@@ -106,7 +106,8 @@ uli_pool_free(void *address, void *stream)
     if (!segment)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "pool: %p is no allocation of it", address);
-    /* What the caller has enqueued may still use it; nobody else frees it. */
+    /* Work that the caller has enqueued may still use the memory. No other
+     * thread frees it meanwhile. */
     ULI_TRY(uli_device_cuda.stream_wait(segment->device, stream));
     pthread_mutex_lock(&lock);
     pool_sweep();
@@ -116,7 +117,7 @@ uli_pool_free(void *address, void *stream)
     return status;
 }
 
-/* ---- making -------------------------------------------------------------- */
+/* ---- allocating ---------------------------------------------------------- */
 
 static void
 attach_to_all(struct segment *segment)
@@ -159,8 +160,8 @@ uli_pool_malloc(int64_t bytes, int32_t device, void **address_p)
 /* ---- host memory --------------------------------------------------------- */
 
 /* A window costs a message to each process, so allocations are parts of larger
- * ones. Of a segment that ranks of a failed communicator may still store into,
- * no part is given out again: it goes as a whole when its last part has been
+ * segments. A segment that ranks of a failed communicator may still store into
+ * gives out no more parts: it is freed as a whole when its last part has been
  * freed and its quarantine has ended. */
 enum { HOST_SEGMENT_BYTES = 8 << 20, HOST_ALIGN = 64 };
 
@@ -174,7 +175,8 @@ retire_segments(const ulyx_comm_t *comm)
             SEGMENT_OF(n)->retired = true;
 }
 
-/* Empty segments, but for the first that may serve again. */
+/* Frees empty segments, except the first that can be used again, while there
+ * are members. */
 static void
 host_trim(void)
 {
@@ -304,7 +306,7 @@ detach_all(ulyx_comm_t *comm)
     return ULYX_SUCCESS;
 }
 
-/* All that live, or none. */
+/* Attaches all segments that are not freed, or none. */
 static ulyx_status_t
 attach_all(ulyx_comm_t *comm)
 {

@@ -13,7 +13,7 @@
 #include "comm/memory/windows.h"
 
 #define ASK_S     0.5   /* for all ranks together */
-#define ASK_MIN_S 0.005 /* for each, once that is used up */
+#define ASK_MIN_S 0.005 /* for each rank, once that is used up */
 
 struct uli_quarantine *
 uli_quarantine_create(ulyx_comm_t *comm, uint32_t window)

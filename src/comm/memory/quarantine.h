@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Quarantine: a window that ranks of a failed communicator may still store
- * into. It belongs to the window, not to the communicator, and so outlives
- * destroy and shrink.
+ * Quarantine: the state of a window that ranks of a failed communicator may
+ * still store into. A quarantine belongs to the window, not to the
+ * communicator, and so outlives destroy and shrink.
  *
- * A rank is settled once it can no longer touch the window: it is dead, it has
- * destroyed its handle, or its process says that no operation of it is in
- * flight and has withdrawn the window. The answer comes from the rank's
- * service thread, so an idle rank is settled too; a stopped one gives none.
- * Remote ranks are asked over the net, which also waits for what is on its way,
- * of dead ones, too: their data may be here, and not yet in the window.
+ * A rank is settled once it can no longer touch the window: the rank is dead,
+ * has destroyed its handle, or its process answers that it has no operation in
+ * flight and has withdrawn the window. The rank's service thread answers, so an
+ * idle rank is settled too; a stopped rank does not answer. Remote ranks are
+ * asked over the network, which also waits for data on their way, from dead
+ * ranks too: such data may have arrived at this process but not yet in the
+ * window.
  */
 #ifndef ULI_COMM_MEMORY_QUARANTINE_H
 #define ULI_COMM_MEMORY_QUARANTINE_H
@@ -25,30 +26,31 @@ struct uli_pending {
 
 struct uli_quarantine {
     struct uli_list in_mem;
-    ulyx_comm_t *comm; /* while it lives; remote ranks are asked by it */
+    ulyx_comm_t *comm; /* while the communicator lives; asks remote ranks */
     char comm_name[64];
-    int32_t rank; /* whose window it is */
+    int32_t rank; /* the owner of the window */
     uint32_t window;
     int32_t npending;
     struct uli_pending pending[]; /* ranks that are not settled */
 };
 
-/* Of a window of comm, for all ranks that had it. NULL: no memory. */
+/* A quarantine of a window of comm, with all ranks that had the window pending.
+ * NULL: no memory. */
 struct uli_quarantine *uli_quarantine_create(
     ulyx_comm_t *comm, uint32_t window);
 void uli_quarantine_destroy(struct uli_quarantine *quarantine);
 
-/* Asks the pending ranks; true when all are settled. Bounded: until the
- * deadline, half a second at most, and a few milliseconds for each rank that
- * does not answer. */
+/* Asks the pending ranks; true when all are settled. Takes at most until the
+ * deadline and at most half a second, plus 5 ms per rank that does not
+ * answer. */
 bool uli_quarantine_is_over(
     struct uli_quarantine *quarantine, uli_deadline_t deadline);
 
-/* Its communicator goes, and with it the way by which remote ranks could reach
- * the window: they are settled. */
+/* The communicator ends, and with it the network by which remote ranks could
+ * reach the window: all remote ranks are settled. */
 void uli_quarantine_orphan(struct uli_quarantine *quarantine);
 
-/* "ranks 1, 3 of comm": who is awaited. */
+/* The awaited ranks: "ranks 1, 3 of comm". */
 void uli_quarantine_text(
     const struct uli_quarantine *quarantine, char *text_p, size_t text_bytes);
 

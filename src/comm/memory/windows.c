@@ -2,22 +2,22 @@
  *
  * Window tables: (rank, window id) -> address in this process.
  *
- * Readers take no lock. A slot becomes visible by the release of its base and
- * lies in a chunk that was published before and lives until destroy. A reader
- * that meets a slot in the midst of reuse reads base, bytes, base: unequal
- * bases make it look again. Equal bases of two lives of a slot (the same
- * address was attached twice) can only differ in bytes for a range that the
- * caller has already taken back, which no caller may still use.
+ * Readers take no lock. A slot becomes visible by the release of its base; its
+ * chunk was published before and lives until destroy. A reader that meets a
+ * slot during its reuse reads base, bytes, base: unequal bases make it read
+ * again. Where two lives of a slot have equal bases (one address was attached
+ * twice), bytes can only be wrong for a window that its owner has already taken
+ * back, which no caller may still use.
  *
- * Writers: slots of my own table under comm->lock; those of a peer of this
- * process by that peer, and those of other peers by the service thread, both
- * under the registry's lock. Chunks are published by compare and swap, so the
- * tables themselves do not depend on it. Of remote peers only `bytes` is
- * kept, by the messages of that peer.
+ * Writers: this rank writes slots of its own table under comm->lock. A peer of
+ * this process writes its own slots here, and the service thread those of other
+ * peers, both under the registry's lock. Chunks are published by compare and
+ * swap, so the tables need no lock for that. Of remote peers only `bytes` is
+ * kept, from their messages.
  *
- * Giving a window to all ranks, and taking it back, holds no lock while a peer
- * is waited for: the id is reserved before, and shown to this rank's own
- * operations after all peers have the window.
+ * Giving a window to all ranks, and taking it back, holds no lock during a wait
+ * for a peer: the id is reserved before, and this rank's own operations find
+ * the window after all peers have it.
  */
 #include "comm/memory/windows.h"
 
@@ -31,16 +31,16 @@
 
 enum { RESERVED = -1 };
 
-/* How long a window that could not be given is taken back from those who had
- * it already: they answer at once unless they are stopped. Where the time of
- * the call is over, or the communicator has failed, that is why, and the call
- * must not outlast its deadline by more than this. */
+/* How long a window that could not be given is taken back from the ranks that
+ * have it already: these answer at once unless they are stopped. UNDO_LATE_S
+ * holds where a rank's answer has timed out or the communicator has failed: the
+ * call must not outlast its deadline by more than that. */
 #define UNDO_S      5.0
 #define UNDO_LATE_S 0.1
 
 /* ---- slots --------------------------------------------------------------- */
 
-/* NULL when its chunk was never used. */
+/* NULL where the window's chunk was never used. */
 static struct uli_window *
 find_slot(const struct uli_window_table *table, uint32_t window)
 {
@@ -60,7 +60,7 @@ raise_high(struct uli_window_table *table, uint32_t high)
         ;
 }
 
-/* The slot, its chunk made if needed. */
+/* Finds the slot and allocates its chunk if needed. */
 static ulyx_status_t
 need_slot(
     struct uli_window_table *table, uint32_t window, struct uli_window **slot_p)
@@ -91,8 +91,8 @@ fill_slot(struct uli_window *slot, void *base, int64_t bytes)
 }
 
 /* Base and bytes of one life of the slot; NULL when free. The loads are
- * sequentially consistent: an operation counts itself in nops before it looks
- * here, and uli_window_retire clears the slot before it looks at nops. */
+ * sequentially consistent: an operation is counted in nops before it reads a
+ * slot, and uli_window_retire clears the slot before it reads nops. */
 static char *
 read_slot(const struct uli_window *slot, int64_t *bytes_p)
 {
@@ -171,9 +171,9 @@ uli_window_publish(
     return windows_publish(comm, rank, window, base, bytes, false);
 }
 
-/* A kernel that still had the entry would have to be one that uses a window
- * which is taken back: an error here means a device that runs none. At the end
- * of a communicator the table goes as a whole. */
+/* An error here means a device that runs no kernel, since no kernel may use a
+ * window that is taken back. At the end of a communicator the table is freed as
+ * a whole. */
 static void
 clear_entry(ulyx_comm_t *comm, int32_t rank, uint32_t window)
 {
@@ -184,7 +184,7 @@ clear_entry(ulyx_comm_t *comm, int32_t rank, uint32_t window)
             rank, uli_error_text());
 }
 
-/* The slot has no base any more. */
+/* Unmaps a slot's window after its base was cleared. */
 static void
 empty_slot(ulyx_comm_t *comm, int32_t rank, uint32_t window,
     struct uli_window *slot, void *base)
@@ -209,7 +209,8 @@ uli_window_withdraw(ulyx_comm_t *comm, int32_t rank, uint32_t window)
             comm, rank, window, slot, atomic_exchange(&slot->base, NULL));
 }
 
-/* What has the id already is one whose answer got lost. */
+/* A window that has the id already is one whose answer was lost; it is
+ * withdrawn. */
 static ulyx_status_t
 map_host(ulyx_comm_t *comm, int32_t rank, uint32_t window,
     const struct uli_tr_handle *handle)
@@ -229,7 +230,7 @@ map_host(ulyx_comm_t *comm, int32_t rank, uint32_t window,
     return status;
 }
 
-/* Its entry on the device is written before the slot can be found. */
+/* The entry on the device is written before the slot can be found. */
 static ulyx_status_t
 publish_device(ulyx_comm_t *comm, int32_t rank, uint32_t window, void *address,
     int64_t bytes, void *mapping)
@@ -270,7 +271,7 @@ uli_window_map(ulyx_comm_t *comm, int32_t rank, uint32_t window,
                           : map_host(comm, rank, window, handle);
 }
 
-/* Whether operations of this rank are under way that may use any window. */
+/* Whether operations of this rank are in flight; they may use any window. */
 static bool
 is_in_flight(ulyx_comm_t *comm)
 {
@@ -283,12 +284,13 @@ uli_window_retire(ulyx_comm_t *comm, int32_t rank, uint32_t window)
     struct uli_window *slot = find_slot(&comm->peers[rank].windows, window);
     if (!slot || !atomic_load(&slot->base))
         return true;
-    if (is_in_flight(comm)) /* it must not miss the window meanwhile */
+    if (is_in_flight(comm)) /* an operation must not miss the window
+                             * meanwhile */
         return false;
     void *base = atomic_exchange(&slot->base, NULL);
     if (!base)
         return true;
-    if (is_in_flight(comm)) { /* one has begun */
+    if (is_in_flight(comm)) { /* an operation has begun */
         atomic_store(&slot->base, base);
         return false;
     }
@@ -298,7 +300,7 @@ uli_window_retire(ulyx_comm_t *comm, int32_t rank, uint32_t window)
 
 /* ---- windows of remote peers --------------------------------------------- */
 
-/* Without a base, so that they have no address here. */
+/* These slots have no base, so these windows have no address here. */
 ulyx_status_t
 uli_window_note(ulyx_comm_t *comm, int32_t rank, uint32_t window, int64_t bytes)
 {
@@ -330,7 +332,7 @@ uli_remote_window_holds(const ulyx_comm_t *comm, int32_t rank, uint32_t window,
            offset <= window_bytes - bytes;
 }
 
-/* ---- my own slots -------------------------------------------------------- */
+/* ---- slots of this rank -------------------------------------------------- */
 
 static ulyx_status_t
 window_reserve(ulyx_comm_t *comm, uint32_t *window_p)
@@ -378,8 +380,7 @@ window_hide(ulyx_comm_t *comm, uint32_t window)
         clear_entry(comm, comm->rank, window);
 }
 
-/* ---- giving to all ranks, and taking back ----------------------------------
- */
+/* ---- giving to all ranks, and taking back -------------------------------- */
 
 static bool
 is_gone(ulyx_comm_t *comm, int32_t rank)
@@ -388,7 +389,8 @@ is_gone(ulyx_comm_t *comm, int32_t rank)
            atomic_load(&comm->control->left[rank]);
 }
 
-/* At a rank of this process: device memory needs no shares. */
+/* Maps a window at a peer of this process; device memory then needs no
+ * shareable handles. */
 static ulyx_status_t
 map_within(ulyx_comm_t *peer, int32_t rank, uint32_t window,
     const struct uli_tr_handle *handle)
@@ -404,7 +406,7 @@ map_within(ulyx_comm_t *peer, int32_t rank, uint32_t window,
     return uli_window_map(peer, rank, window, &within);
 }
 
-/* IN_PROGRESS: it has not got there yet. */
+/* IN_PROGRESS: the peer has not reached this step of its creation yet. */
 static ulyx_status_t
 try_map(ulyx_comm_t *peer, int32_t rank, uint32_t window,
     const struct uli_tr_handle *handle)
@@ -416,8 +418,8 @@ try_map(ulyx_comm_t *peer, int32_t rank, uint32_t window,
                                   : status;
 }
 
-/* A rank of this process that is not in the registry has not got there yet,
- * or has left. */
+/* A rank of this process that is not in the registry has not been added yet, or
+ * has left. */
 static ulyx_status_t
 give_within(struct uli_stand *stand, uint32_t window,
     const struct uli_tr_handle *handle, uli_deadline_t deadline)
@@ -452,8 +454,8 @@ withdraw_within(ulyx_comm_t *comm, int32_t rank, uint32_t window)
     uli_service_unlock();
 }
 
-/* Peers are gone through from the next rank on, so that not everybody begins
- * with rank 0: the i-th, i = 0 .. nranks - 2. */
+/* The i-th peer, i = 0 .. nranks - 2, from the next rank on, so that the ranks
+ * do not all begin with rank 0. */
 static int32_t
 peer_at(const ulyx_comm_t *comm, int32_t i)
 {
@@ -475,7 +477,7 @@ fail_late(
         phase == ULI_LATE_MAP ? "attach" : "detach", window);
 }
 
-/* To the rank that the call needs now. */
+/* Gives the window to stand->rank. */
 static ulyx_status_t
 windows_give_give(struct uli_stand *stand, uint32_t window,
     const struct uli_tr_handle *handle, uli_deadline_t deadline)
@@ -500,7 +502,8 @@ windows_give_take(
     return uli_service_withdraw(stand, window, deadline);
 }
 
-/* Here: by my operations, and by what still comes from remote peers. */
+/* Removes the window for this rank's operations, and for data that may still
+ * arrive from remote peers. */
 void
 uli_windows_forget(ulyx_comm_t *comm, uint32_t window)
 {
@@ -511,10 +514,10 @@ uli_windows_forget(ulyx_comm_t *comm, uint32_t window)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/* Takes it back from the first `count` peers and, where it had come to them,
- * from remote ones, also where the communicator has failed. The id stays taken
- * when one did not let go. One that timed out is not asked: it finds the
- * request's connection closed when it comes to it. */
+/* Takes the window back from the first `count` peers and, where remote peers
+ * were given it (told), from these too, also where the communicator has failed.
+ * The id stays in use where a peer did not let go. A peer that timed out is not
+ * asked: it will find the connection of the request closed. */
 static void
 windows_give_undo(ulyx_comm_t *comm, uint32_t window, int32_t count, bool told,
     ulyx_status_t status)
@@ -543,7 +546,7 @@ windows_give_undo(ulyx_comm_t *comm, uint32_t window, int32_t count, bool told,
     uli_error_pass(ULYX_SUCCESS, cause);
 }
 
-/* Puts may come as soon as a remote peer knows it. */
+/* Puts may arrive as soon as a remote peer knows the window. */
 static ulyx_status_t
 give_remote(ulyx_comm_t *comm, uint32_t window,
     const struct uli_tr_handle *handle, uint64_t recorded,
@@ -561,7 +564,7 @@ give_remote(ulyx_comm_t *comm, uint32_t window,
     return status;
 }
 
-/* recorded: the call, in the flight recorder. */
+/* recorded: the number of the call in the flight recorder. */
 static ulyx_status_t
 give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
     uint64_t recorded, uli_deadline_t deadline, uint32_t *window_p)
@@ -590,7 +593,7 @@ give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
         windows_give_undo(comm, window, comm->nranks - 1, true, status);
         return status;
     }
-    /* Last: my operations find it only when all peers can. */
+    /* Last: own operations find the window only after all peers have it. */
     status = window_show(comm, window, handle);
     if (status != ULYX_SUCCESS) {
         windows_give_undo(comm, window, comm->nranks - 1, remote, status);

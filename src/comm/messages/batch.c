@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See batch.h. A transport takes two gathers: rank 0 draws the id and all say
- * whether they could use one; then all say whether they have opened it. So all
- * pass over the same transports for the same reasons, and a failure of one rank
- * is the same named error on all.
+ * See batch.h. To try a transport takes two gathers. In the first, rank 0 gives
+ * the id, and each rank gives whether it could use the transport; in the
+ * second, each rank gives whether it has opened its batch. So all ranks pass
+ * over the same transports for the same reasons, and a failure of one rank is
+ * the same named error on all.
  *
- * Locks: the batch's own guards the list of watches and is taken under the
- * service's; failure_lock may be taken under it. To abort a batch may take
- * long, so neither is held then and the service does not wait: a thread made
- * for it does it, and close waits for that.
+ * Locks: the batch's lock guards the list of watches. It is taken under the
+ * service's lock; failure_lock may be taken under it. Aborting a batch may take
+ * long, so a new thread does that, without a lock, and the service does not
+ * wait; close waits for the thread.
  */
 #include "comm/messages/batch.h"
 
@@ -19,8 +20,8 @@
 #include "comm/messages/batch_hooks.h"
 #include "comm/service/service.h"
 
-/* A call is late that has gone on for so long beyond its timeout: the peers'
- * words are as old as their last look. */
+/* A call is late when it has run this long beyond its timeout: the peers' flags
+ * are as old as their last look. */
 #define GRACE_NS       (INT64_C(100) * 1000 * 1000)
 #define CLOSE_S        1.0
 #define TAKEN_PAUSE_NS 20000
@@ -29,17 +30,17 @@ struct uli_comm_batch {
     struct uli_batch_context context;
     const struct uli_tr_ops *transport;
     struct uli_batch *batch;
-    char passed[400]; /* why the transports before it were not taken; "" = it
-                       * is the first */
+    char passed[400]; /* why the transports before this one were not chosen; ""
+                       * = it is the first */
     pthread_mutex_t lock;
     struct uli_list watches; /* under lock */
-    pthread_t aborter;       /* from the look on that aborts */
+    pthread_t aborter;       /* started by the look that aborts */
     bool aborted, has_aborter;
-    _Atomic bool taken; /* by a call */
+    _Atomic bool taken; /* a call has the turn */
 };
 
 /* The n-th transport that carries batches, from 1 on; NULL: there are fewer.
- * The list is the same on all ranks. */
+ * The numbers are the same on all ranks. */
 static const struct uli_tr_ops *
 transport_at(int32_t n)
 {
@@ -71,8 +72,8 @@ struct hello {
 _Static_assert(
     sizeof(struct hello) >= ULI_BATCH_ADDRESS_BYTES, "one table holds either");
 
-/* Everybody's outcome: the lowest rank's bad one is that of all, with its
- * text. Errors: of the gather. */
+/* Gathers the outcomes of all ranks: the lowest rank's error becomes the
+ * outcome of all, with its text. Errors: of the gather. */
 static ulyx_status_t
 batch_agree(ulyx_comm_t *comm, const struct hello *mine, struct hello *all,
     uli_deadline_t deadline, ulyx_status_t *outcome_p, char *why_p,
@@ -102,8 +103,8 @@ hello_announce(struct hello *mine, ulyx_status_t status)
         status == ULYX_SUCCESS ? "" : uli_error_text());
 }
 
-/* Whether it can serve this rank, as far as that is known without the others;
- * else why_p says why not. */
+/* Whether the transport can serve this rank, as far as this rank alone can find
+ * out; else why_p has the reason. */
 static bool
 batch_serves(const ulyx_comm_t *comm, const struct uli_tr_ops *transport,
     char *why_p, size_t why_bytes)
@@ -121,7 +122,7 @@ batch_serves(const ulyx_comm_t *comm, const struct uli_tr_ops *transport,
     return uli_tr_usable(transport, &comm->settings, why_p, why_bytes);
 }
 
-/* What this rank says before anything is opened. */
+/* This rank's record for the first gather, before a batch is opened. */
 static struct hello
 batch_greet(ulyx_comm_t *comm, const struct uli_tr_ops *transport)
 {
@@ -149,8 +150,8 @@ open_batch(struct uli_comm_batch *own, const struct hello *all,
     return own->transport->batch->open(&params, &own->batch);
 }
 
-/* own->batch is there if the transport serves all ranks; else *outcome_p and
- * why_p say why it does not. Errors: those of the communicator. */
+/* Opens own->batch if the transport serves all ranks; else *outcome_p and why_p
+ * have the reason. Errors: those of the communicator. */
 static ulyx_status_t
 transport_try(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
     uli_deadline_t deadline, ulyx_status_t *outcome_p, char *why_p,
@@ -162,7 +163,8 @@ transport_try(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
         batch_agree(comm, &mine, all, deadline, outcome_p, why_p, why_bytes));
     if (*outcome_p != ULYX_SUCCESS)
         return ULYX_SUCCESS;
-    /* The last part is for the outcomes: a rank that gives up tells. */
+    /* The last quarter of the time is for the gather of outcomes, in which a
+     * rank that gave up reports its error. */
     int64_t left = deadline - uli_clock_ns();
     hello_announce(&mine, open_batch(own, all, deadline - left / 4));
     ulyx_status_t status =
@@ -175,7 +177,8 @@ transport_try(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
     return status;
 }
 
-/* The first that serves, of all or of the one that is asked for. */
+/* Opens the first transport that serves all ranks; wanted: only that transport,
+ * or 0. */
 static ulyx_status_t
 open_first(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
     int32_t wanted, uli_deadline_t deadline)
@@ -216,7 +219,8 @@ uli_comm_batch_open(ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline)
     struct uli_comm_batch *own = calloc(1, sizeof(*own));
     struct hello *all = calloc((size_t)comm->nranks, sizeof(*all));
     ulyx_status_t status = ULYX_SUCCESS;
-    if (!own || !all) /* alone: the others wait for their deadline */
+    if (!own || !all) /* this rank alone: the others wait until their
+                       * deadline */
         status = uli_error(ULYX_ERR_NO_MEMORY, "a batch: no memory");
     if (status == ULYX_SUCCESS) {
         own->context = (struct uli_batch_context){comm, all};
@@ -232,7 +236,7 @@ uli_comm_batch_open(ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline)
         own->transport->name, own->passed[0] ? "; " : "", own->passed);
     pthread_mutex_init(&own->lock, NULL);
     uli_list_init(&own->watches);
-    uli_service_lock(); /* from here on it looks */
+    uli_service_lock(); /* from here on the service looks at the batch */
     comm->batch = own;
     uli_service_unlock();
     return ULYX_SUCCESS;
@@ -324,7 +328,7 @@ batch_load(const uint64_t *word)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* What p has told; NULL of a rank that cannot be seen. */
+/* The words that p has written; NULL where p cannot be mapped. */
 static const uint64_t *
 told_by(ulyx_comm_t *comm, const struct uli_batch_watch *watch, int32_t p)
 {
@@ -334,13 +338,13 @@ told_by(ulyx_comm_t *comm, const struct uli_batch_watch *watch, int32_t p)
                : NULL;
 }
 
-/* Which ranks are to blame for call n. */
+/* The ranks for which call n waits, by what is known of them. */
 struct blame {
-    struct uli_late late;    /* those that have not begun it */
-    struct uli_late unseen;  /* those that cannot be seen */
-    struct uli_late reached; /* those that have begun it, as this one has */
-    int32_t other;           /* the first that does something else, or -1 */
-    uint64_t other_call;     /* what */
+    struct uli_late late;    /* have not begun the call */
+    struct uli_late unseen;  /* cannot be read here */
+    struct uli_late reached; /* have begun the call, as this rank has */
+    int32_t other;           /* the first in another call, or -1 */
+    uint64_t other_call;     /* that call */
 };
 
 static struct blame
@@ -368,8 +372,8 @@ find_blame(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
     return blame;
 }
 
-/* A rank that does something else holds up those that wait for it, so it comes
- * before one that has not come. */
+/* A rank in another call is named before one that has not begun: it holds up
+ * the ranks that wait for it. */
 static void
 fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 {
@@ -401,7 +405,8 @@ batch_watch_notify(const struct uli_batch_watch *watch, uint64_t begun)
 static void
 look_at(ulyx_comm_t *comm, struct uli_batch_watch *watch)
 {
-    int64_t now = uli_clock_ns(); /* before the words: this thread may rest */
+    int64_t now = uli_clock_ns(); /* before the words are read: this thread may
+                                   * be delayed */
     uint64_t begun = batch_load(watch->begun);
     uint64_t ended = batch_load(watch->ended);
     batch_watch_notify(watch, begun);
@@ -414,8 +419,8 @@ look_at(ulyx_comm_t *comm, struct uli_batch_watch *watch)
         fail_late(comm, watch, begun);
 }
 
-/* What the batch transport has found by itself. That it was aborted is no news:
- * who did it says why. */
+/* Takes an error that the batch transport has found. ABORTED is not taken:
+ * whoever aborts the batch fails the communicator with the cause. */
 static void
 transport_poll(ulyx_comm_t *comm, struct uli_comm_batch *own)
 {
@@ -434,7 +439,7 @@ abort_batch(void *context)
     return NULL;
 }
 
-/* Without a thread there is nothing for it but to do it here. */
+/* Aborts in a new thread; if there is none, in this thread. */
 static void
 start_abort(struct uli_comm_batch *own)
 {

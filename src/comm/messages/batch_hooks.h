@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a communicator gives the transport that carries its batch
- * (transport/batch.h): arenas, windows, agreement, puts and its device.
+ * The hooks through which a batch transport (transport/batch.h) uses its
+ * communicator: arenas, windows, agreement, puts and the device.
  */
 #ifndef ULI_COMM_MESSAGES_BATCH_HOOKS_H
 #define ULI_COMM_MESSAGES_BATCH_HOOKS_H
@@ -9,14 +9,14 @@
 #include "comm/comm.h"
 #include "transport/batch.h"
 
-/* Of the hooks; lives as long as the batch. */
+/* The context of the hooks; lives as long as the batch. */
 struct uli_batch_context {
     ulyx_comm_t *comm;
     void *addresses; /* [nranks][ULI_BATCH_ADDRESS_BYTES] while a batch is
                         opened */
 };
 
-/* All of a batch's parameters but its id and deadline. */
+/* All of a batch's parameters, except its id and deadline. */
 struct uli_batch_params uli_batch_params_of(struct uli_batch_context *context);
 
 #endif

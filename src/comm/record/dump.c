@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who writes dumps, and when; see dump.h.
+ * Which thread writes dumps, and when; see dump.h.
  *
- * Requests are counted, so that who waits for one needs nothing of a
- * communicator that may be gone by then: a failure takes the next number, and
- * the thread says up to which number it has served. What it has to write is
- * found in the registry: communicators that are marked, all of them upon a
- * signal; of those whose files have the same name one is enough.
+ * Requests are numbered: a failure takes the next number, and the thread
+ * publishes up to which number it has served. So a waiting call needs no
+ * communicator, which may be gone by then. The thread finds its work in the
+ * registry: the communicators that are marked (a signal marks all). One dump
+ * serves all communicators whose files have the same name.
  */
 #include "comm/record/dump.h"
 
@@ -27,7 +27,7 @@
 #define RELEASE_S 1
 
 static struct {
-    pthread_mutex_t life; /* of the next four lines */
+    pthread_mutex_t life; /* guards the next four lines */
     int32_t holds;
     bool alive, stop; /* of the thread */
     int taken;        /* the signal; 0: none */
@@ -43,7 +43,7 @@ static _Thread_local bool never_waits;
 
 struct collection {
     struct uli_dump_text text;
-    int32_t rank; /* in the oldest communicator */
+    int32_t rank; /* this process's rank in its oldest communicator */
 };
 
 static void
@@ -56,7 +56,7 @@ comm_collect(void *context, ulyx_comm_t *comm)
     uli_dump_text_add(&collection->text, comm);
 }
 
-/* Sets no last error: why_p says what is wrong. */
+/* Sets no last error: why_p has the reason. */
 static ulyx_status_t
 dump_write(const char *pattern, enum uli_dump_cause cause,
     char name_p[PATH_MAX], char why_p[ULI_FILE_WHY])
@@ -93,7 +93,7 @@ uli_dump_write(const char *pattern)
 
 /* ---- the thread ---------------------------------------------------------- */
 
-/* A name that is still to be written. */
+/* A file name that is still to be written. */
 struct wanted {
     bool found;
     char pattern[ULI_SETTING_TEXT];
@@ -107,7 +107,8 @@ comm_mark(void *unused, ulyx_comm_t *comm)
         atomic_store(&comm->dump_wanted, true);
 }
 
-/* Takes the mark of the first, and of all whose file has the same name. */
+/* Clears the mark of the first marked communicator, and of all whose file has
+ * the same name. */
 static void
 comm_take_mark(void *context, ulyx_comm_t *comm)
 {
@@ -180,7 +181,7 @@ dump_main(void *unused)
     return NULL;
 }
 
-/* Under life. One that has not ended yet goes on. */
+/* Under life. A thread that has not ended yet continues. */
 static ulyx_status_t
 dump_thread_start(void)
 {
@@ -197,7 +198,7 @@ dump_thread_start(void)
 
 /* ---- the signal ---------------------------------------------------------- */
 
-/* Whoever had the signal before gets it, too. */
+/* Also calls the handler that had the signal before. */
 static void
 signal_handle(int number, siginfo_t *info, void *context)
 {
@@ -252,8 +253,8 @@ signal_take(const ulyx_comm_t *comm)
     return ULYX_SUCCESS;
 }
 
-/* Under life. Stays where somebody else has taken the signal since, whose
- * handler may call ours. */
+/* Under life. The handler stays where another one has replaced it since,
+ * because that one may call this one. */
 static void
 signal_give_back(void)
 {
@@ -280,7 +281,7 @@ after_fork_parent(void)
     pthread_mutex_unlock(&dump.life);
 }
 
-/* The thread is not there. A child that may use the library held nothing. */
+/* The child has no thread. A child that may use the library held nothing. */
 static void
 after_fork_child(void)
 {
@@ -375,7 +376,7 @@ uli_dump_request(ulyx_comm_t *comm)
     uli_semaphore_post(&dump.bell);
 }
 
-/* The failure can be seen a moment before the request has its number. */
+/* The failure is visible a moment before the request has its number. */
 void
 uli_dump_settle(ulyx_comm_t *comm)
 {

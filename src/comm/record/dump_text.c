@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The text of a dump: JSON of version 1, read by ulyx_info report. Times are
- * microseconds since 1970, made of the monotonic clock's and one difference, so
- * that dumps of several hosts can be laid side by side. Whole numbers only,
- * which a locale does not change; fingerprints and ids are hexadecimal text. Of
- * a communicator's id only the half that proves nothing over a network.
+ * microseconds since 1970: the monotonic clock plus one difference, so that
+ * dumps of several hosts can be compared. All numbers are whole, because a
+ * locale does not change those; fingerprints and ids are hexadecimal text. Of a
+ * communicator's id only the half that grants no access over a network is
+ * written.
  *
  *     {"ulyx_dump": 1, "version": "0.2.0", "cause": "error", "host": "node5",
  *      "pid": 412, "time_us": ..., "communicators": [{"name": "train",
@@ -70,7 +71,7 @@ text_print(struct uli_dump_text *text, const char *format, ...)
     text->length += (size_t)length;
 }
 
-/* What is not plain text becomes '?'. */
+/* Other characters than printable ASCII become '?'. */
 static void
 text_print_string(struct uli_dump_text *text, const char *string)
 {
@@ -90,8 +91,8 @@ text_print_string(struct uli_dump_text *text, const char *string)
     text->at[text->length] = 0;
 }
 
-/* Of memory that peers can write: what is more than JSON's readers take is cut
- * off. */
+/* Numbers come from memory that peers can write; bits beyond the range of JSON
+ * readers are cut off. */
 static uint64_t
 number_of(uint64_t number)
 {
@@ -235,7 +236,7 @@ uli_dump_text_begin(
         (int)getpid(), clock_wall_us(text, now_ns));
 }
 
-/* One that is being created has no recorder yet. */
+/* A communicator that is being created has no recorder yet. */
 void
 uli_dump_text_add(struct uli_dump_text *text, ulyx_comm_t *comm)
 {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "comm/comm.h"
 
-/* What a communicator may have (api_comm.c): bounds the work of who reads. */
+/* The most ranks of a communicator (api_comm.c): bounds the work of readers. */
 enum { MOST_RANKS = 1 << 20 };
 
 void
@@ -206,7 +206,7 @@ uli_recorder_begun(
 
 /* ---- reading ------------------------------------------------------------- */
 
-/* What does not print becomes '?': the text goes to terminals. */
+/* Unprintable characters become '?': the text goes to terminals. */
 static void
 text_clean(char text[ULI_RECORDER_TEXT])
 {
@@ -262,7 +262,7 @@ peer_read(const struct uli_recorded_progress *progress, int at, int32_t nranks,
            peer.stage < ULI_STAGES;
 }
 
-/* Nothing where it makes no sense, or is written again and again. */
+/* Empty where the record makes no sense, or is overwritten during the read. */
 static void
 progress_read(const struct uli_recorded_progress *progress, int32_t nranks,
     struct uli_recorder_progress *progress_p)

@@ -2,19 +2,19 @@
  *
  * The flight recorder: the last calls of a rank, at the beginning of its
  * control segment, so that other ranks and other processes (ulyx_info ranks)
- * can read what the rank does while it hangs.
+ * can read which call the rank is in while it hangs.
  *
- * Cost: a call is one atomic addition and ten stores into a line of its own;
- * nothing is locked, and the time of a call's beginning is one that the call
- * has read anyway where it is short.
+ * Cost per call: one atomic addition and eleven stores at its beginning, into a
+ * cache line of its own, and two stores at its end. Nothing is locked. A short
+ * call has read the clock already; its beginning uses that time.
  *
- * Memory order. An entry is written by the thread that makes the call: its
- * serial number becomes 0, each field is released after that, then the serial
- * number. Who reads acquires each field between two equal reads of the serial
- * number: one that has seen a later field sees a later serial number too. Whom
- * a call awaits, and its end, are words of their own: the time of the end, then
- * its status. What a call that stands still waits for (progress) is written in
- * the same way, by one thread at a time.
+ * Memory order. The thread that makes the call writes its entry: the serial
+ * number becomes 0, then each field is released, then the serial number. A
+ * reader acquires each field between two equal reads of the serial number: a
+ * reader that has read a later field reads a later serial number too. The
+ * awaited rank and the end of a call are written apart: the time of the end,
+ * then the status. The progress of a call that stands still is written in the
+ * same way, by one thread at a time.
  */
 #ifndef ULI_COMM_RECORD_RECORDER_H
 #define ULI_COMM_RECORD_RECORDER_H
@@ -31,28 +31,32 @@ enum {
     ULI_RECORDER_TEXT = 64
 };
 
-/* "ulyxrec" and the version of this format: other builds' are not read. */
+/* "ulyxrec" and the version of this format. Recorders of other versions are not
+ * read. */
 #define ULI_RECORDER_MAGIC UINT64_C(0x0263657278796c75)
 
 struct uli_recorded_call {
-    _Alignas(64) _Atomic uint64_t serial; /* from 1; 0: is being written */
-    _Atomic uint64_t plan;   /* number of the collective call that made it */
-    _Atomic uint64_t number; /* of the calls of its plan, else collective */
-    _Atomic uint64_t fingerprint;       /* of the plan; 0: it has none */
+    _Alignas(64) _Atomic uint64_t serial; /* from 1; 0: a write is under way */
+    _Atomic uint64_t plan;   /* number of the collective call that made the
+                              * plan */
+    _Atomic uint64_t number; /* of the plan's calls, else of collective calls */
+    _Atomic uint64_t fingerprint;       /* of the plan; 0: no plan */
     _Atomic int64_t begun_ns, ended_ns; /* CLOCK_MONOTONIC; 0: not yet */
     _Atomic uint32_t call;              /* enum uli_call */
     _Atomic int32_t direction;
-    _Atomic int32_t awaited; /* the rank that it stands still for, or -1 */
-    _Atomic int32_t status;  /* ULYX_IN_PROGRESS until it has ended */
+    _Atomic int32_t awaited; /* the rank for which the call stands still, or
+                              * -1 */
+    _Atomic int32_t status;  /* ULYX_IN_PROGRESS until the call has ended */
 };
 
-/* The last call of a plan that was begun, or refused; in the place that the
- * plan's number gives, where a later plan may take it. */
+/* The last call of a plan that was begun or refused, at index plan %
+ * ULI_RECORDED_PLANS; a later plan may overwrite it. */
 struct uli_recorded_plan {
-    _Atomic uint64_t plan, number; /* number 0: nobody's, or is being written */
+    _Atomic uint64_t plan, number; /* number 0: unused, or a write is under
+                                    * way */
 };
 
-/* How far a call is that stands still, or a peer of it. */
+/* The progress of a call that stands still, or of a peer in that call. */
 enum uli_recorder_stage {
     ULI_STAGE_UNKNOWN,
     ULI_STAGE_AWAY,  /* has not begun the call */
@@ -63,18 +67,19 @@ enum uli_recorder_stage {
 };
 const char *uli_recorder_stage_name(int32_t stage);
 
-/* A peer that a call waits for. Chunks are those of the rings of a pair, over
- * all calls. */
+/* A peer for which a call waits. Chunks are counted on the rings of the pair,
+ * over all calls. */
 struct uli_recorded_peer {
     int32_t rank, stage;
     uint64_t sent_chunks, received_chunks;
 };
-/* Of the call that has noted it last. */
+/* Of the call that has written its progress last. */
 struct uli_recorded_progress {
-    _Atomic uint32_t writing; /* 1: a thread is */
-    _Atomic uint64_t serial;  /* of the call; 0: is being written */
+    _Atomic uint32_t writing; /* 1: a thread writes */
+    _Atomic uint64_t serial;  /* of the call; 0: a write is under way */
     _Atomic int32_t stage;    /* of the rank itself */
-    _Atomic int32_t missing;  /* all peers that it waits for; the first ones: */
+    _Atomic int32_t missing;  /* number of awaited peers; the first ones
+                               * follow */
     struct {
         _Atomic int32_t rank, stage;
         _Atomic uint64_t sent_chunks, received_chunks;
@@ -86,7 +91,7 @@ struct uli_recorder {
     int32_t rank, nranks, pid;
     unsigned char id[16]; /* of the communicator */
     char name[ULI_RECORDER_TEXT], host[ULI_RECORDER_TEXT];
-    /* Collective calls (agreement rounds) that the rank has come to. */
+    /* Collective calls (agreement rounds) that the rank has begun. */
     _Alignas(64) _Atomic uint64_t collectives;
     _Atomic uint64_t serial; /* of the last call */
     struct uli_recorded_call calls[ULI_RECORDED_CALLS];
@@ -100,59 +105,61 @@ struct uli_recorder_owner {
     const char *name, *host;
 };
 
-/* Names the owner; what is recorded can be read from then on. Once, by the
- * owner, over zeros. */
+/* Writes the owner; from then on the recorder can be read. Called once, by the
+ * owner, on zeroed memory. */
 void uli_recorder_open(
     struct uli_recorder *recorder, const struct uli_recorder_owner *owner);
 
-/* What a call says of itself when it begins. */
+/* The description of a call when it begins. */
 struct uli_recorder_entry {
     uint32_t call; /* enum uli_call */
     int32_t direction;
     uint64_t plan, number, fingerprint;
     int64_t begun_ns;
 };
-/* Any thread. returns the serial number, for the two below. */
+/* Records the beginning of a call. Any thread. Returns the serial number, for
+ * the two functions below. */
 uint64_t uli_recorder_begin(
     struct uli_recorder *recorder, const struct uli_recorder_entry *entry);
-/* Of a call that has been overwritten since, and of serial number 0, nothing
- * is noted. Any thread. */
+/* Record the awaited rank (-1: none) and the end of a call. Do nothing for a
+ * call that has been overwritten since, and for serial number 0. Any thread. */
 void uli_recorder_await(
     struct uli_recorder *recorder, uint64_t serial, int32_t rank);
 void uli_recorder_end(struct uli_recorder *recorder, uint64_t serial,
     ulyx_status_t status, int64_t ended_ns);
 
-/* What a call that stands still waits for. */
+/* The peers for which a call that stands still waits. */
 struct uli_recorder_progress {
-    uint64_t serial; /* 0: nothing was noted */
+    uint64_t serial; /* 0: no progress recorded */
     int32_t stage;
-    int32_t missing; /* peers in all */
-    int32_t npeers;  /* the first of them: */
+    int32_t missing; /* number of awaited peers */
+    int32_t npeers;  /* number of entries in peers */
     struct uli_recorded_peer peers[ULI_RECORDED_PEERS];
 };
-/* One more peer, higher than all before. Those beyond ULI_RECORDED_PEERS are
- * counted only. */
+/* Adds a peer; its rank is higher than all before. Peers beyond
+ * ULI_RECORDED_PEERS are only counted. */
 void uli_recorder_miss(struct uli_recorder_progress *progress,
     const struct uli_recorded_peer *peer);
-/* Replaces what was noted before. Where another thread does so at the same
- * time, nothing is. Any thread. */
+/* Replaces the recorded progress. Does nothing while another thread writes. Any
+ * thread. */
 void uli_recorder_note(struct uli_recorder *recorder,
     const struct uli_recorder_progress *progress);
 
-/* Whom the newest call stands still for, of a rank of this communicator; -1: it
- * has ended, or has not said. Any thread. */
+/* The rank for which the newest call stands still; -1: the call has ended or
+ * has recorded none. The value is not checked to be a rank. Any thread. */
 int32_t uli_recorder_awaited(const struct uli_recorder *recorder);
 
-/* May the newest call stand still for others instead, of which it cannot see
- * how far they are? Any thread. */
+/* Whether it is only a guess that the newest call waits for `rank`: the
+ * progress of that peer is unknown. Any thread. */
 bool uli_recorder_doubts(const struct uli_recorder *recorder, int32_t rank);
 
-/* The call is begun, or refused; before any peer can see that. By the thread
- * that has the plan's ticket. */
+/* Records that call `number` of a plan is begun or refused, before any peer can
+ * notice that. For the thread that has the plan's ticket. */
 void uli_recorder_count(
     struct uli_recorder *recorder, uint64_t plan, uint64_t number);
 
-/* Has the owner begun the call, which is an exchange or a collective call? */
+/* Whether the recorder's owner has begun the call, a call of a plan, an
+ * alltoall or a collective call. */
 struct uli_call_key;
 enum uli_begun { ULI_BEGUN_NO, ULI_BEGUN_YES, ULI_BEGUN_UNKNOWN };
 enum uli_begun uli_recorder_begun(
@@ -160,7 +167,7 @@ enum uli_begun uli_recorder_begun(
 
 /* ---- reading, also what another process owns ----------------------------- */
 
-/* A call as it was read. */
+/* A copy of a call's entry. */
 struct uli_recorder_call {
     uint64_t serial, plan, number, fingerprint;
     int64_t begun_ns, ended_ns;
@@ -172,15 +179,15 @@ struct uli_recorder_copy {
     unsigned char id[16];
     char name[ULI_RECORDER_TEXT], host[ULI_RECORDER_TEXT]; /* printable */
     uint64_t collectives;
-    int32_t ncalls; /* newest first: */
+    int32_t ncalls; /* newest first */
     struct uli_recorder_call calls[ULI_RECORDED_CALLS];
     struct uli_recorder_progress progress;
 };
 
-/* Takes a copy of what lies in at least `bytes` readable bytes, which others
- * may write meanwhile: nothing in it is believed. false: no recorder of this
- * format is there, or it makes no sense. Calls that are being written, and
- * ranks out of range, are left out. */
+/* Copies a recorder from `bytes` readable bytes, which others may write
+ * meanwhile: every value is checked. False: there is no recorder of this
+ * format, or it makes no sense. Calls whose entry is being written, and ranks
+ * out of range, are left out. */
 bool uli_recorder_read(
     const void *memory, int64_t bytes, struct uli_recorder_copy *copy_p);
 

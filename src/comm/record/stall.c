@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is said of a wait that stands still; see stall.h.
+ * The warning about a wait that stands still; see stall.h.
  */
 #include "comm/record/stall.h"
 
@@ -30,7 +30,8 @@ uli_recorder_call_text(
             text_p, bytes, "%s, collective call %" PRIu64, name, call->number);
 }
 
-/* What a rank of this node does. A remote one's recorder is not here. */
+/* Describes the call of a rank of this node. The recorder of a remote rank is
+ * not here. */
 static void
 rank_text(const ulyx_comm_t *comm, int32_t rank, char *text_p, size_t bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A wait that stands still says so once, long before its deadline: for whom it
- * is, and what those do instead, by their flight recorders.
+ * A wait that stands still logs one warning, long before its deadline: the
+ * awaited ranks, and their present calls from their flight recorders.
  */
 #ifndef ULI_COMM_RECORD_STALL_H
 #define ULI_COMM_RECORD_STALL_H
@@ -19,7 +19,7 @@ void uli_comm_warn_stall(
 void uli_recorder_call_text(
     const struct uli_recorder_call *call, char *text_p, size_t bytes);
 
-/* When a wait that begins now stands still; INT64_MAX: it never says so. */
+/* When a wait that begins now logs its warning; INT64_MAX: never. */
 static inline int64_t
 uli_comm_stall_ns(const ulyx_comm_t *comm, int64_t now_ns)
 {

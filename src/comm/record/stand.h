@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call that needs one rank after another says for which it stands still, in
- * the flight recorder; not at once, for a rank that is stopped stays with what
- * it has said, and others would follow it to a rank that has answered since.
+ * A call that needs one rank after another records in the flight recorder for
+ * which rank it stands still. It does so only after a pause: the entry of a
+ * rank that is stopped stays, and others would follow that entry to a rank that
+ * has answered since.
  */
 #ifndef ULI_COMM_RECORD_STAND_H
 #define ULI_COMM_RECORD_STAND_H
 
 #include "comm/comm.h"
 
-/* A rank that runs has answered by then; a short deadline is longer. */
+/* The pause. A rank that runs answers sooner; even a short deadline is
+ * longer. */
 #define ULI_STAND_NS INT64_C(20000000)
 
 /* On the call's stack. */
 struct uli_stand {
     ulyx_comm_t *comm;
     uint64_t recorded; /* the call, in the flight recorder, or 0 */
-    int32_t rank;      /* the one that it needs now */
+    int32_t rank;      /* the rank that the call needs now */
     bool told;
-    int64_t still_ns; /* when it is to be told */
+    int64_t still_ns; /* when to record the rank */
 };
 
-/* It needs no rank any more: what was said is taken back. */
+/* The call needs no rank any more: clears the awaited rank. */
 static inline void
 uli_stand_end(struct uli_stand *stand)
 {
@@ -31,7 +33,7 @@ uli_stand_end(struct uli_stand *stand)
     stand->told = false;
 }
 
-/* It needs this rank now, and no other. */
+/* The call needs this rank now, and no other. */
 static inline void
 uli_stand_begin(struct uli_stand *stand, int32_t rank)
 {
@@ -40,7 +42,7 @@ uli_stand_begin(struct uli_stand *stand, int32_t rank)
     stand->still_ns = uli_clock_ns() + ULI_STAND_NS;
 }
 
-/* From its wait, again and again: it still does. */
+/* Called repeatedly from the call's wait: it still needs the rank. */
 static inline void
 uli_stand_look(struct uli_stand *stand)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Agreement over nodes; see nodes.h. A post travels as its header and the
- * bytes of this round's chunk; several go in one message.
+ * Agreement over nodes; see nodes.h. A post is sent as its header and the bytes
+ * of this round's chunk; one message holds several posts.
  */
 #include "comm/remote/nodes.h"
 
@@ -11,15 +11,15 @@
 #include "comm/agreement/rounds.h"
 #include "comm/remote/remote_internal.h"
 
-/* Both buffers of all ranks' posts stay below it; a chunk never falls below
- * the least. */
+/* TABLE_BYTES bounds both buffers of posts of all ranks; a chunk has at least
+ * LEAST_CHUNK bytes. */
 enum { TABLE_BYTES = 16 << 20, LEAST_CHUNK = 512 };
 
 struct entry {
     int32_t rank;
     uint32_t call;
     int32_t status;
-    uint32_t bytes; /* of the payload that follows, padded to 8 */
+    uint32_t bytes; /* of the payload that follows, padded to a multiple of 8 */
     uint64_t sequence, total_bytes;
 };
 
@@ -28,7 +28,7 @@ struct posts {
     uint64_t round;
 };
 
-/* ---- who is where -------------------------------------------------------- */
+/* ---- ranks and nodes ----------------------------------------------------- */
 
 ulyx_status_t
 uli_nodes_open(ulyx_comm_t *comm, struct uli_nodes *nodes)
@@ -43,7 +43,8 @@ uli_nodes_open(ulyx_comm_t *comm, struct uli_nodes *nodes)
         nodes->first[comm->peers[p].node + 1]++;
     for (int32_t j = 0; j < comm->nnodes; j++)
         nodes->first[j + 1] += nodes->first[j];
-    /* first[j] walks through its node's places and is set back after. */
+    /* first[j] steps through the entries of node j, and is set back
+     * afterwards. */
     for (int32_t p = 0; p < comm->nranks; p++)
         nodes->order[nodes->first[comm->peers[p].node]++] = p;
     for (int32_t j = comm->nnodes; j > 0; j--)
@@ -98,7 +99,7 @@ uli_nodes_share(ulyx_comm_t *comm)
     return ULYX_SUCCESS;
 }
 
-/* The leader has shared it before the creation's last gather. */
+/* The leader has shared the table before the last gather of the creation. */
 static void
 find_table(ulyx_comm_t *comm)
 {
@@ -171,7 +172,7 @@ add_post(ulyx_comm_t *comm, struct parcel *parcel, int32_t rank, uint64_t round)
     return ULYX_SUCCESS;
 }
 
-/* Posts of `count` nodes from mine on. */
+/* Sends the posts of `count` nodes from this node on. */
 static ulyx_status_t
 send_nodes(ulyx_comm_t *comm, int32_t to, int32_t count, uint64_t round)
 {
@@ -186,8 +187,8 @@ send_nodes(ulyx_comm_t *comm, int32_t to, int32_t count, uint64_t round)
     return send_parcel(comm, &parcel);
 }
 
-/* Whether the posts of `count` nodes from mine on have come; goes on where the
- * last look ended. */
+/* Whether the posts of `count` nodes from this node on are here. Continues
+ * where the last check ended. */
 static bool
 have_nodes(ulyx_comm_t *comm, int32_t count, uint64_t round)
 {
@@ -242,7 +243,7 @@ ring_node(ulyx_comm_t *comm)
             uli_doorbell_ring(comm->peers[nodes->order[at]].control);
 }
 
-/* The last one that was missing wakes the node. */
+/* The last missing post wakes the node. */
 static void
 count_post(ulyx_comm_t *comm, uint64_t round)
 {
@@ -297,7 +298,7 @@ uli_nodes_receive(ulyx_comm_t *comm, const void *message, size_t bytes)
     }
 }
 
-/* ---- who is missing ------------------------------------------------------ */
+/* ---- missing ranks ------------------------------------------------------- */
 
 bool
 uli_nodes_came(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
@@ -339,11 +340,11 @@ uli_nodes_ask(ulyx_comm_t *comm, uint64_t round, bool all)
     }
 }
 
-/* What an answer says of a rank; nothing of one that has not come and is not
- * known to wait for anybody. */
+/* A rank's entry in an answer. A rank that has not come, and is not known to
+ * wait for a rank, has none. */
 struct whereabouts {
     int32_t rank;
-    int32_t awaits; /* -1: it has come */
+    int32_t awaits; /* -1: the rank has come */
 };
 
 static bool
@@ -354,8 +355,8 @@ has_posted(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
            atomic_load(&control->agree[1].round) >= round;
 }
 
-/* Hook: which ranks of my node have come to the round, or gone beyond it, and
- * whom the others wait for. */
+/* Hook: answers which ranks of this node have come to the round, or are beyond
+ * it, and for which rank each other one waits. */
 void
 uli_nodes_answer(ulyx_comm_t *comm, int32_t from, uint64_t round)
 {
@@ -403,7 +404,7 @@ uli_nodes_awaits(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
     return atomic_load(&peer->waits) == round && awaits != rank ? awaits : -1;
 }
 
-/* ---- who does not pass posts on ------------------------------------------ */
+/* ---- nodes that do not pass posts on ------------------------------------- */
 
 static bool
 node_is_silent(ulyx_comm_t *comm, int32_t node, uint64_t round)
@@ -415,9 +416,10 @@ node_is_silent(ulyx_comm_t *comm, int32_t node, uint64_t round)
     return false;
 }
 
-/* The leaders of nodes whose posts are not here: all, or those that have not
- * answered either. What a node holds up of others' posts would have come behind
- * its own, so it is among them. */
+/* The leaders of nodes whose posts are not here: all of them, or only those
+ * that have not answered either. A node's own post would arrive before posts of
+ * others that the node holds up, so a node that holds up posts is among
+ * these. */
 static struct uli_late
 silent_leaders(ulyx_comm_t *comm, uint64_t round, bool all)
 {
@@ -433,8 +435,8 @@ silent_leaders(ulyx_comm_t *comm, uint64_t round, bool all)
     return late;
 }
 
-/* A leader that runs says in time whom it waits for itself, and its thread
- * answers other nodes: one that does neither is stopped. */
+/* A leader that runs records in time for which rank it waits itself, and its
+ * thread answers other nodes: a leader that does neither is stopped. */
 struct uli_late
 uli_nodes_relays(ulyx_comm_t *comm, uint64_t round)
 {

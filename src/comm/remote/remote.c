@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank's end of the network, and the thread that moves it on while no
- * thread of the caller is in the library.
+ * One rank's end of the network, and the thread that drives it while no thread
+ * of the caller is in the library.
  *
- * The thread sleeps on the net. After a put it looks every millisecond until
- * nothing has happened for a while, since a put may need to be moved on where
- * no event tells; the first put of a burst wakes it. Where a thread of the
- * caller moves the net itself, it keeps out of the way for a moment.
+ * The thread sleeps in the network's wait. After a put it calls progress every
+ * millisecond until nothing has happened for a while, since a put may need
+ * progress without any event; the first put of a burst wakes the thread. After
+ * a thread of the caller has driven the network itself, this thread pauses for
+ * a moment.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -26,9 +27,10 @@ enum {
     ACTIVE_LOOKS = 20, /* idle looks before a burst has ended */
 };
 #define ASIDE_NS 50000
-/* How long a rank that leaves waits for its last words to be answered. A peer
- * that has not read them when the connection closes, but sends, takes the
- * leaver for dead: so as long as a peer may be silent, ULYX_KEEPALIVE. */
+/* How long a rank that leaves waits until its last messages are answered. A
+ * peer that has not read them when the connection closes, and sends, takes the
+ * leaving rank for dead: so the wait is as long as a peer may be silent,
+ * ULYX_KEEPALIVE. */
 #define LEAST_S  2.0
 #define FAILED_S 0.2
 enum { FAILED_PART = 10 }; /* of the timeout, at most */
@@ -114,8 +116,8 @@ hook_lost(void *context, int32_t peer, const char *how)
 
 /* ---- opening ------------------------------------------------------------- */
 
-/* The transport that puts to the first remote peer, NULL if none is remote;
- * uli_comm_connect has found one for each. */
+/* The transport that puts to the first remote peer; NULL: no peer is remote.
+ * uli_comm_connect has found one for each remote peer. */
 static const struct uli_tr_ops *
 find_transport(ulyx_comm_t *comm)
 {
@@ -179,7 +181,8 @@ uli_remote_open(
         address_p->address_bytes = (uint32_t)bytes;
 }
 
-/* The first rank whose address has no address although others have one. */
+/* Either all ranks have a network address or none has: the error names the
+ * first rank with one and the first without. */
 static ulyx_status_t
 check_addresses(
     const ulyx_comm_t *comm, const struct uli_peer_address *addresses)
@@ -214,7 +217,7 @@ uli_remote_check(ulyx_comm_t *comm, const struct uli_peer_address *addresses)
     return check_addresses(comm, addresses);
 }
 
-/* Replicas are never written but for a few words of most: untouched pages cost
+/* Of most replicas only a few words are ever written, and untouched pages cost
  * nothing. */
 static ulyx_status_t
 make_replicas(ulyx_comm_t *comm)
@@ -263,16 +266,16 @@ is_guarded(void *context)
     return atomic_load(&((ulyx_comm_t *)context)->remote->guarded);
 }
 
-/* The first rank of every run of ranks of one node is watched by the run before
- * it, which are other nodes' ranks; within a node ranks watch each other. The
- * answer shows, while creation can still fail by name, that the network does
- * carry messages. */
+/* Each rank watches the next remote rank, so the first rank of every run of
+ * ranks of one node is watched by the run before it; within a node ranks watch
+ * each other. The answer proves, while creation can still fail naming the rank,
+ * that the network carries messages. */
 static ulyx_status_t
 watch_next_node(ulyx_comm_t *comm, uli_deadline_t deadline)
 {
     struct uli_message guard = {.head.kind = ULI_MESSAGE_GUARD, .value = 1};
     int32_t p = (comm->rank + 1) % comm->nranks;
-    while (!uli_comm_is_remote(comm, p)) /* there is one */
+    while (!uli_comm_is_remote(comm, p)) /* some peer is remote */
         p = (p + 1) % comm->nranks;
     uli_comm_tell_meeting(comm, p);
     comm->remote->ops->watch(comm->net, p);
@@ -284,8 +287,8 @@ watch_next_node(ulyx_comm_t *comm, uli_deadline_t deadline)
     return uli_comm_late_error(comm, &late, "connecting over the network");
 }
 
-/* Those who watch me must hear when I leave, also when I leave before their
- * first message has come. */
+/* The ranks that watch this rank must receive its leaving, also when this rank
+ * leaves before their first message has arrived. */
 static void
 note_watchers(ulyx_comm_t *comm)
 {
@@ -375,7 +378,8 @@ patience_s(const ulyx_comm_t *comm)
     return patience > LEAST_S ? patience : LEAST_S;
 }
 
-/* A forked child has a copy of the net without its thread: it is left alone. */
+/* A forked child has a copy of the network without its thread, which is not
+ * touched. */
 void
 uli_remote_close(ulyx_comm_t *comm)
 {
@@ -398,7 +402,7 @@ free_outbox(struct uli_remote *remote)
     while (!uli_list_empty(&remote->outbox)) {
         struct uli_list *node = remote->outbox.next;
         uli_list_remove(node);
-        free(node); /* the first member of what remote_message.c posts */
+        free(node); /* the first member of remote_message.c's struct */
     }
 }
 

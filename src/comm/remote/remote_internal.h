@@ -8,10 +8,11 @@
  *     nodes.c           agreement rounds over nodes
  *     survivors_message.c  decisions of survivors
  *
- * Hooks run inside the net's progress and must not send; what they have to
- * say goes to the outbox, which whoever moves the net on empties afterwards.
+ * Hooks run inside the network's progress and must not send: their messages go
+ * to the outbox, which the thread that drives the network empties afterwards.
  *
- * Locks: `lock` guards outbox and calls; nothing is called under it.
+ * Locks: `lock` guards outbox and calls; no function of the network is called
+ * under it.
  */
 #ifndef ULI_COMM_REMOTE_REMOTE_INTERNAL_H
 #define ULI_COMM_REMOTE_REMOTE_INTERNAL_H
@@ -20,34 +21,34 @@
 #include "comm/remote/nodes.h"
 #include "comm/remote/remote.h"
 
-/* ---- what travels -------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------ */
 
 enum uli_message_kind {
     ULI_MESSAGE_GUARD = 1, /* makes a connection to watch, and its answer */
     ULI_MESSAGE_POSTS,     /* agreement posts of some ranks (nodes.c) */
-    ULI_MESSAGE_ASK,       /* which ranks of your node are in the round? */
-    ULI_MESSAGE_HERE,      /* these; and whom the others wait for */
+    ULI_MESSAGE_ASK,       /* asks which ranks of a node are in the round */
+    ULI_MESSAGE_HERE,      /* answers; also for whom the other ranks wait */
     ULI_MESSAGE_SHRINK,    /* the sender's post of the shrink rounds */
     ULI_MESSAGE_COME,      /* the sender has come to a decision */
     ULI_MESSAGE_BALLOT,    /* asks the votes of a node (survivors.h) */
-    ULI_MESSAGE_VOTES,     /* these */
+    ULI_MESSAGE_VOTES,     /* the answers */
     ULI_MESSAGE_DECISION,
     ULI_MESSAGE_POISON,
     ULI_MESSAGE_LEFT,     /* the sender has left: status is enum uli_left */
     ULI_MESSAGE_WINDOW,   /* a window of the sender begins */
-    ULI_MESSAGE_WITHDRAW, /* it ends */
-    ULI_MESSAGE_RETIRE,   /* the same if no operation is in flight */
-    ULI_MESSAGE_ACK,      /* the answer to one of these three */
-    ULI_MESSAGE_LOOK,     /* where do you stand, have you begun this call? */
-    ULI_MESSAGE_STANDS,   /* there, and that (differ.h) */
+    ULI_MESSAGE_WITHDRAW, /* the window ends */
+    ULI_MESSAGE_RETIRE,   /* the window ends if no operation is in flight */
+    ULI_MESSAGE_ACK,      /* the answer to any of these three */
+    ULI_MESSAGE_LOOK,     /* asks for a board, and whether a call has begun */
+    ULI_MESSAGE_STANDS,   /* the answer (differ.h) */
 };
 
 struct uli_message_head {
-    uint64_t token; /* of the communicator: a stray has another */
+    uint64_t token; /* of the communicator: tells stray messages apart */
     uint32_t kind, count;
 };
 
-/* Every message but POSTS, which nodes.c lays out. */
+/* Every message except POSTS, which nodes.c lays out. */
 struct uli_message {
     struct uli_message_head head;
     uint64_t value; /* round; poison; number of a window call; 1: answer;
@@ -55,23 +56,28 @@ struct uli_message {
     int64_t bytes;  /* of the window; LEFT: the poison or 0 */
     uint32_t window;
     int32_t status;
-    unsigned char more[]; /* head.count: HERE whereabouts, ACK text, SHRINK
-                           * post, VOTES, DECISION, LOOK's call, STANDS' board,
-                           * POISON, LEFT with one: struct uli_differ, of an
-                           * abort struct uli_late, or nothing */
+    unsigned char more[]; /* head.count bytes. HERE: struct whereabouts; ACK:
+                           * text; SHRINK: payload of the post; VOTES: struct
+                           * voice; DECISION: the decision; LOOK: the call;
+                           * STANDS: the board; POISON, and LEFT with poison:
+                           * struct uli_differ, of an abort struct uli_late, or
+                           * nothing */
 };
 
 /* ---- one rank's end ------------------------------------------------------ */
 
 struct uli_remote_peer {
-    _Atomic bool contacted;           /* something went to it or came from it */
-    _Atomic uint64_t left_round;      /* the last it posted before it left */
-    _Atomic int64_t doubted_until_ns; /* not reached; -1: reported */
-    /* Answers on agreement rounds (nodes.c): */
-    _Atomic uint64_t here;     /* a round that it is known to have posted */
-    _Atomic uint64_t waits;    /* a round that it waits elsewhere in place of */
-    _Atomic int32_t awaits;    /* with `waits`: for whom */
-    _Atomic uint64_t answered; /* a round that it has answered on */
+    _Atomic bool contacted;           /* a message went to the peer or came from
+                                       * it */
+    _Atomic uint64_t left_round;      /* the last round posted before it left */
+    _Atomic int64_t doubted_until_ns; /* could not be reached; -1: reported */
+    /* Answers about agreement rounds (nodes.c): */
+    _Atomic uint64_t here;     /* a round that the peer is known to have
+                                * posted */
+    _Atomic uint64_t waits;    /* a round that it missed so far, waiting
+                                * elsewhere */
+    _Atomic int32_t awaits;    /* with `waits`: the rank for which it waits */
+    _Atomic uint64_t answered; /* a round about which it has answered */
 };
 
 struct uli_survivors_call;
@@ -87,9 +93,9 @@ struct uli_remote {
     pthread_t thread;
     bool has_thread;
     _Atomic bool stop;
-    _Atomic int active;   /* puts were made lately: look often */
-    _Atomic bool guarded; /* the peer that I watch has answered */
-    _Atomic int callers;  /* a thread of the caller has moved the net lately */
+    _Atomic int active;   /* puts were made lately: drive often */
+    _Atomic bool guarded; /* the peer that this rank watches has answered */
+    _Atomic int callers;  /* a thread of the caller has driven it lately */
 
     pthread_mutex_t lock;
     struct uli_list outbox;              /* under lock */
@@ -97,7 +103,7 @@ struct uli_remote {
     uint64_t last_call;                  /* under lock */
     struct uli_survivors_call *deciding; /* under lock; survivors_call.h */
     _Atomic int noutbox, ndoubted;
-    _Atomic uint64_t poison; /* to be told to remote peers, or told */
+    _Atomic uint64_t poison; /* to be sent to remote peers, or sent */
     _Atomic bool poison_told;
 
     _Atomic int64_t nmessages; /* sent, for tests */
@@ -105,25 +111,27 @@ struct uli_remote {
 
 /* ---- remote_message.c ---------------------------------------------------- */
 
-/* What a net did not take. Nothing for a peer that is lost: the net tells that,
- * after all that has come from the peer; a little later for one that cannot be
- * reached at all. Errors: the communicator's failure (no memory). */
+/* Handles a message or put that the network did not accept. For a lost peer
+ * nothing is done: the network reports the loss, after all that has arrived
+ * from the peer. A peer that cannot be reached at all is reported dead a little
+ * later. Errors: the communicator's failure (no memory). */
 ulyx_status_t uli_remote_dropped(
     ulyx_comm_t *comm, int32_t peer, ulyx_status_t status);
-/* Sends now; not from a hook. Errors: as uli_remote_dropped. */
+/* Sends at once; not from a hook. Errors: as uli_remote_dropped. */
 ulyx_status_t uli_remote_send(
     ulyx_comm_t *comm, int32_t peer, const void *message, size_t bytes);
 /* A message with `count` bytes after it; allocates nothing. */
 ulyx_status_t uli_remote_send_message(ulyx_comm_t *comm, int32_t peer,
     struct uli_message *message, const void *more, size_t count);
-/* From a hook: sent by the next progress. */
+/* For hooks: the next progress sends the message. */
 void uli_remote_post(ulyx_comm_t *comm, int32_t peer,
     struct uli_message *message, const void *more, size_t count);
-/* In good order this rank leaves; with the poison, if there is one. */
+/* Sends that this rank leaves in good order, with the poison, if there is
+ * one. */
 void uli_remote_tell_left(ulyx_comm_t *comm, int32_t peer);
-/* Empties the outbox and tells what poison is due. */
+/* Sends the outbox, and poison that has not been sent yet. */
 void uli_remote_flush(ulyx_comm_t *comm);
-/* The net's `message` hook. */
+/* The network's `message` hook. */
 void uli_remote_receive(
     void *context, int32_t from, const void *message, size_t bytes);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages between remote peers. Nothing in one is believed before it was
- * checked: one of another communicator, of a length that cannot be, or of a
- * kind that is not known is dropped and changes nothing.
+ * Messages between remote peers. Each message is checked first: a message of
+ * another communicator, of an impossible length or of an unknown kind is
+ * dropped and changes nothing.
  *
- * Poison goes to the ranks at distance 1, 2, 4, ... on both sides that are
- * remote, and each rank that hears of it passes it on once: log P messages a
- * rank, and a way round every rank that has died.
+ * Poison goes to the remote ranks at distance 1, 2, 4, ... on both sides, and
+ * each rank that receives it passes it on once: 2 log2 P messages per rank at
+ * most, and several paths, so that a dead rank does not stop it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +16,13 @@
 #include "comm/agreement/abort_record.h"
 #include "comm/remote/remote_internal.h"
 
-/* A peer that cannot be reached may have left in good order, and its word of
- * that be on its way. */
+/* A peer that cannot be reached may have left in good order, and its message
+ * about that may be on its way. */
 #define DOUBT_S 0.1
 
 /* In the outbox. */
 struct outgoing {
-    struct uli_list node; /* first: freed by it */
+    struct uli_list node; /* first: free_outbox frees by this address */
     int32_t peer;
     size_t bytes;
     _Alignas(8) unsigned char message[];
@@ -47,7 +47,8 @@ uli_remote_dropped(ulyx_comm_t *comm, int32_t peer, ulyx_status_t status)
     return ULYX_SUCCESS;
 }
 
-/* Those that could not be reached and have not said by now that they left. */
+/* Reports peers dead that could not be reached and whose leaving has not
+ * arrived by now. */
 static void
 settle_doubts(ulyx_comm_t *comm)
 {
@@ -118,8 +119,8 @@ uli_remote_post(ulyx_comm_t *comm, int32_t peer, struct uli_message *message,
     pthread_mutex_unlock(&remote->lock);
 }
 
-/* What goes with the poison: of calls that differ which, of an abort whom the
- * rank waited for. */
+/* The record that goes with the poison: the calls that differ, or the rank for
+ * which an aborting rank waited. */
 union told {
     struct uli_differ differ;
     struct uli_late abort;
@@ -229,7 +230,8 @@ take_shrink(ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
     atomic_store_explicit(&post->round, message->value, memory_order_release);
 }
 
-/* With the poison, which another thread of the leaver may still be sending. */
+/* Takes the poison from this message too, because another thread of the leaving
+ * rank may still be sending its poison message. */
 static void
 take_left(ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
 {
@@ -310,7 +312,8 @@ uli_remote_receive(
     const struct uli_message_head *head = (const void *)copy;
     bool whole = bytes >= sizeof(*head) && bytes <= sizeof(copy);
     if (whole)
-        memcpy(copy, message, bytes); /* the net's has any alignment */
+        memcpy(copy, message, bytes); /* the network's message has any
+                                       * alignment */
     if (!whole || from < 0 || from >= comm->nranks || from == comm->rank ||
         !uli_comm_is_remote(comm, from) || head->token != comm->remote->token) {
         ULI_INFO(ULI_LOG_FAULT, comm->rank,

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Windows and remote peers. A peer notes number and size of a window and
- * answers; the owner waits for all answers at once. A call is known by a
- * number of its own, so an answer that comes after its call has given up finds
- * nobody.
+ * Windows and remote peers. A peer records the number and size of a window and
+ * answers; the owner waits for all answers at once. Each call has a number of
+ * its own, so an answer that arrives after its call has given up is dropped.
  *
- * Taking back: who has answered puts nothing into the window any more. After
- * a failure it answers only when no operation of it is in flight and what it
- * has put has landed.
+ * Taking back: a peer that has answered puts nothing into the window any more.
+ * After a failure a peer answers OK only when it has no operation in flight and
+ * all its puts have landed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +17,7 @@
 
 enum { TEXT_BYTES = 200 };
 
-/* On its caller's stack; in remote->calls. */
+/* On the caller's stack, linked in remote->calls. */
 struct call {
     struct uli_list node;
     ulyx_comm_t *comm;
@@ -42,8 +41,8 @@ is_in_use(ulyx_comm_t *comm, int32_t from)
            !comm->remote->ops->settled(comm->net, from);
 }
 
-/* Looked at before, lest an operation in flight misses the window meanwhile,
- * and after, lest one has begun. */
+/* Checks for operations before, so that an operation in flight does not miss
+ * the window meanwhile, and after, because one may have begun. */
 static ulyx_status_t
 remote_windows_retire(ulyx_comm_t *comm, int32_t from, uint32_t window)
 {
@@ -160,7 +159,7 @@ call_query(struct call *call, int32_t p, const struct uli_message *request)
     return uli_remote_send_message(call->comm, p, &message, NULL, 0);
 }
 
-/* The first from rank p on that has not answered and is not gone; nranks: none.
+/* The first rank from p on that has not answered and is not gone; nranks: none.
  * Under the lock. */
 static int32_t
 next_awaited(const struct call *call, int32_t p)
@@ -245,8 +244,8 @@ uli_remote_windows_take(ulyx_comm_t *comm, uint32_t window, uint64_t recorded,
     return ask_all(comm, &request, ULI_LATE_LET_GO, recorded, deadline, late_p);
 }
 
-/* Its puts may be known to have ended, or itself to be dead, before the net
- * has seen it. */
+/* Whether the peer's puts have landed here. This rank may know that the peer's
+ * puts have ended, or that the peer is dead, before its network has. */
 static bool
 has_landed(ulyx_comm_t *comm, int32_t p)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The service's life and the registry of this process's communicators.
+ * The life of the service, and the registry of this process's communicators.
  *
- * The thread exists from the first hold to the last release. A fork copies
- * the descriptors but not the thread: the child closes its copies (a socket
- * that lives on there would look like a living peer) and refuses every call,
- * unless nothing was in use.
+ * The thread exists from the first hold to the last release. A fork copies the
+ * descriptors but not the thread: the child closes its copies (a socket that
+ * lives on there would look like a living peer) and refuses every call, unless
+ * nothing was in use.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -78,8 +78,8 @@ uli_service_forked(void)
 
 /* ---- holds --------------------------------------------------------------- */
 
-/* The process's name stays; the socket's is new at each start, so that one
- * who still has the old one finds nobody. */
+/* The name of the process stays. The name of the socket is new at each start,
+ * so that a peer that still has the old name finds no socket. */
 static ulyx_status_t
 choose_names(void)
 {

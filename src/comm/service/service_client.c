@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Requests to the services of other processes: connect, one message, one
- * answer. A connection a request costs some 50 us and keeps no state that a
+ * answer. One connection per request costs some 50 us and keeps no state that a
  * killed peer could leave behind.
  *
- * "Gone" is a fact: a socket's name is random and made once, so a refused
+ * "Gone" is certain: the name of a socket is random and used once, so a refused
  * connection means that its process has ended or has let go of its service.
  */
 #include <errno.h>
@@ -31,7 +31,7 @@ make_address(const char name[32], struct sockaddr_un *address_p)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
-/* The name is secret, but a socket by it proves nothing yet. */
+/* The name is secret, but a socket of that name alone proves nothing. */
 static ulyx_status_t
 check_user(int fd, const struct uli_identity *peer)
 {
@@ -58,7 +58,7 @@ wait_check(struct uli_stand *stand, uli_deadline_t deadline)
     return uli_deadline_over(deadline) ? ULYX_ERR_TIMEOUT : ULYX_SUCCESS;
 }
 
-/* A full queue says EAGAIN: the peer is slow, or stopped. */
+/* EAGAIN means a full queue: the peer is slow, or stopped. */
 static ulyx_status_t
 connect_to(int fd, const struct uli_identity *peer, struct uli_stand *stand,
     uli_deadline_t deadline, bool *gone_p)
@@ -114,7 +114,8 @@ service_client_await(int socket_fd, short events, struct uli_stand *stand,
     }
 }
 
-/* One message: the request, the shares behind it, the descriptors beside it. */
+/* Sends one message: the request, then the shares, with the descriptors as
+ * ancillary data. */
 static ssize_t
 send_request(int socket_fd, const struct uli_service_request *request,
     const struct uli_service_cargo *cargo)
@@ -158,7 +159,8 @@ uli_service_exchange(int socket_fd, const struct uli_service_request *request,
     while (send_request(socket_fd, request, cargo) < 0) {
         if (is_broken(errno))
             return ULYX_IN_PROGRESS;
-        if (errno == EAGAIN || errno == ETOOMANYREFS) /* in flight: many */
+        if (errno == EAGAIN || errno == ETOOMANYREFS) /* too many descriptors in
+                                                       * flight */
             ULI_TRY(service_client_await(socket_fd, POLLOUT, stand, deadline));
         else if (errno != EINTR)
             return uli_error_errno("sending a descriptor to a peer");
@@ -226,14 +228,14 @@ static ulyx_status_t
 service_client_lost(ulyx_comm_t *comm, int32_t rank)
 {
     const struct uli_identity *peer = &comm->peers[rank].identity;
-    ULI_TRY(uli_comm_check(comm)); /* it may have told why */
+    ULI_TRY(uli_comm_check(comm)); /* its poison may have the cause */
     return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank,
         "rank %d (%.63s, pid %d) has ended or given up its communicator",
         uli_comm_number(comm, rank), peer->host, peer->pid);
 }
 
-/* Until the peer has answered: one that is not there yet is asked again, and
- * one that has left needs nothing. */
+/* Repeats the request until the peer has answered: a peer that is not there yet
+ * is asked again; a peer that has left needs nothing. */
 static ulyx_status_t
 service_client_require(struct uli_stand *stand,
     const struct uli_service_request *request,
@@ -259,7 +261,7 @@ service_client_require(struct uli_stand *stand,
         if (gone)
             return service_client_lost(comm, rank);
         if (status == ULYX_SUCCESS && request->kind != ULI_SERVICE_DELIVER)
-            return ULYX_SUCCESS; /* nobody has it */
+            return ULYX_SUCCESS; /* no communicator there has the window */
         uli_stand_look(stand);
         ULI_TRY(uli_comm_check(comm));
         if (uli_deadline_over(deadline))

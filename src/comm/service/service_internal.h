@@ -8,8 +8,8 @@
  *     service_client.c  requests to other processes
  *
  * Locks: `life` serialises start and stop; `lock` guards the registry, the
- * watches and every descriptor of the service (so that a fork sees them
- * whole). life before lock; the thread takes lock only. comm->lock and
+ * watches and every descriptor of the service (so that a fork copies them
+ * whole). Order: life before lock; the thread takes lock only. comm->lock and
  * failure_lock may be taken under lock, never the other way round.
  */
 #ifndef ULI_COMM_SERVICE_SERVICE_INTERNAL_H
@@ -17,12 +17,13 @@
 
 #include "comm/service/service.h"
 
-/* ---- what travels: one request and one answer a connection --------------- */
+/* ---- messages: one request and one answer per connection ----------------- */
 
 enum uli_service_kind {
-    ULI_SERVICE_PING = 1, /* is the service there? */
-    ULI_SERVICE_DELIVER,  /* with one descriptor, or with shares of device
-                           * memory and theirs: map it and publish it */
+    ULI_SERVICE_PING = 1, /* asks whether the service answers */
+    ULI_SERVICE_DELIVER,  /* map a window and publish it; comes with one
+                           * descriptor, or with shares of device memory and
+                           * their descriptors */
     ULI_SERVICE_WITHDRAW,
     ULI_SERVICE_RETIRE, /* withdraw if no operation is in flight */
 };
@@ -30,17 +31,17 @@ enum uli_service_kind {
 struct uli_service_request {
     uint32_t protocol; /* ULI_PROTOCOL */
     uint32_t kind;
-    unsigned char endpoint[16]; /* whom it is for */
-    int32_t rank;               /* whose window it is */
+    unsigned char endpoint[16]; /* of the receiver */
+    int32_t rank;               /* the window's owner */
     uint32_t window;
     int64_t bytes;
-    /* Of device memory: where the window lies at its owner, and how many
-     * struct uli_share follow. */
+    /* For device memory: the window's address at its owner, and how many struct
+     * uli_share follow. */
     uint64_t address;
     int32_t nshares, pad;
 };
 
-/* What goes with a request: shares in the same message, and descriptors. */
+/* Sent with a request: shares in the same message, and descriptors. */
 struct uli_service_cargo {
     const struct uli_share *shares;
     int32_t nshares, nfds;
@@ -49,8 +50,8 @@ struct uli_service_cargo {
 
 enum uli_service_outcome {
     ULI_SERVICE_DONE,
-    ULI_SERVICE_NOBODY, /* no such endpoint: not yet, or not any more */
-    ULI_SERVICE_FAILED, /* status and text say why */
+    ULI_SERVICE_NOBODY, /* no such endpoint: not yet, or no longer */
+    ULI_SERVICE_FAILED, /* with status and text */
 };
 
 struct uli_service_answer {
@@ -64,8 +65,9 @@ struct uli_service_answer {
 
 enum { ULI_SERVICE_CONNECTIONS = 64 };
 
-/* What epoll hands back: kind in the high half, descriptor in the low one. It
- * is looked up again under lock: what it named may be gone by then. */
+/* The kind of a descriptor in epoll's data: kind in the high half, descriptor
+ * in the low half. The descriptor is looked up again under lock, because it may
+ * be closed by then. */
 enum uli_service_source {
     ULI_SOURCE_STOP = 1,
     ULI_SOURCE_LISTENER,
@@ -91,14 +93,15 @@ struct uli_service {
     bool forked;   /* in a child: set once, by the fork handler */
     int32_t holds; /* under life */
     unsigned char process[16];
-    int32_t process_pid; /* whose name that is */
+    int32_t process_pid; /* the process that chose the name */
     char name[32];
     int64_t core;               /* of the thread, -1 = any */
-    struct uli_binding binding; /* under lock: of all that it serves */
+    struct uli_binding binding; /* under lock: of all communicators that it
+                                 * serves */
     pthread_t thread;
     /* spare: closed to accept one more when descriptors have run out */
     int epoll, stop, listener, spare;
-    int poke; /* an eventfd: look at the registry again */
+    int poke; /* an eventfd: read the registry again */
     struct uli_service_connection connections[ULI_SERVICE_CONNECTIONS];
     struct uli_list comms;   /* under lock, by their registry node */
     struct uli_list watches; /* under lock */
@@ -106,7 +109,7 @@ struct uli_service {
 
 extern struct uli_service uli_service;
 
-/* As uli_service_find; under lock, which stays as it is. */
+/* As uli_service_find, but the caller holds lock. */
 ulyx_comm_t *uli_service_find_locked(const unsigned char endpoint[16]);
 
 /* ---- service_thread.c ---------------------------------------------------- */
@@ -125,7 +128,8 @@ ulyx_status_t uli_service_poll_add(enum uli_service_source source, int fd);
 /* ---- service_request.c --------------------------------------------------- */
 
 /* Receives one request from the connection, carries it out and answers; under
- * lock. False: nothing has come yet; else the connection has had its turn. */
+ * lock. False: nothing has arrived yet. True: the connection is to be
+ * closed. */
 bool uli_service_serve(int socket_fd);
 
 /* ---- service_watch.c ----------------------------------------------------- */

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One request of a peer, carried out by the service thread. Nothing in a
- * message is believed before it was checked: a malformed one ends its
- * connection and changes nothing.
+ * One request of a peer, carried out by the service thread. Each message is
+ * checked first: a malformed message ends its connection and changes nothing.
  *
- * A window is published before the answer is sent, since the peer may use it
- * as soon as it has that. If the answer cannot be sent, the peer has given up
- * and nobody would withdraw the window: it is withdrawn here, unless it is the
- * peer's control segment.
+ * A window is published before the answer is sent, since the peer may use the
+ * window as soon as it has the answer. If the answer cannot be sent, the peer
+ * has given up and would not withdraw the window: it is withdrawn here, unless
+ * it is the peer's control segment.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +22,7 @@
 
 /* ---- receiving ----------------------------------------------------------- */
 
-/* A request as it came. */
+/* A received request. */
 struct parcel {
     struct uli_service_request request;
     struct uli_share shares[ULI_SHARE_RUN];
@@ -52,7 +51,7 @@ close_descriptors(struct parcel *parcel)
     parcel->nfds = 0;
 }
 
-/* As many shares as the request says, no more and no fewer. */
+/* Whether the message holds exactly as many shares as the request states. */
 static bool
 is_whole(const struct parcel *parcel, size_t got)
 {
@@ -63,7 +62,7 @@ is_whole(const struct parcel *parcel, size_t got)
                               sizeof(parcel->shares[0]);
 }
 
-/* False: nothing that deserves an answer. */
+/* False: no request to be answered. */
 static bool
 service_request_receive(int socket_fd, struct parcel *parcel)
 {
@@ -108,16 +107,17 @@ no_descriptor(bool cut)
         (uint64_t)limit.rlim_cur);
 }
 
-/* Mapped from its delivery to the end of the communicator: this process's
- * threads use it through peers[].control at any time. */
+/* The control segment stays mapped from its delivery to the end of the
+ * communicator: threads of this process use it through peers[].control at any
+ * time. */
 static bool
 is_control(const struct uli_service_request *request)
 {
     return request->window == 0;
 }
 
-/* Sent again, since an answer got lost, it is the one that is there. No other
- * takes its place. */
+/* A control segment that is sent again, because an answer was lost, must be the
+ * one that is mapped already. No other replaces it. */
 static ulyx_status_t
 keep_control(ulyx_comm_t *comm, const struct uli_service_request *request)
 {
@@ -148,8 +148,8 @@ service_request_deliver(
     return uli_window_map(comm, request->rank, request->window, &handle);
 }
 
-/* The shares' own numbers of descriptors mean nothing here: those that came
- * are theirs in order. */
+/* The descriptor numbers in the shares mean nothing in this process: the
+ * received descriptors belong to the shares in order. */
 static ulyx_status_t
 assign_descriptors(struct parcel *parcel)
 {
@@ -248,8 +248,9 @@ service_request_answer(
            sizeof(message);
 }
 
-/* Windows may come before this rank has chosen its transports, or has its table
- * of device memory: its peers are ahead in creation, and try again. */
+/* Whether this rank is ready for the request. A window may arrive before this
+ * rank has chosen its transports, or has its table of device memory: the peer
+ * is ahead in creation, and tries again. */
 static bool
 is_awaited(const ulyx_comm_t *comm, const struct uli_service_request *request)
 {

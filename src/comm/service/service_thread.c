@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The service thread: waits on its socket, its connections and the pidfds of
- * peers' processes. All signals are blocked in it and its stack is its own
- * size, so that neither handlers nor limits of the application reach it.
+ * peers' processes. All signals are blocked in the thread, and its stack has a
+ * size of its own, so that neither handlers nor limits of the application
+ * affect it.
  *
- * A connection lives for one request. One that sends nothing is closed after
- * IDLE_S, or when its place is needed; a client so cut off tries again. When
- * descriptors have run out, a spare one is given up to accept the next peer
- * and tell it so: else it would wait for its deadline.
+ * A connection lives for one request. A connection that sends nothing is closed
+ * after IDLE_NS, or when its place is needed; its client tries again. When
+ * descriptors have run out, a spare one is closed to accept the next peer and
+ * answer it with an error: else the peer would wait until its deadline.
  *
- * Where communicators of device memory are registered it also looks, every few
- * milliseconds, over calls of their batches (batch.h), and for poison that
- * peers have posted: kernels wait for peers while no host thread does, and read
- * the communicator's own word only.
+ * Where communicators of device memory are registered, the thread also checks,
+ * every POISON_MS, the calls of their batches (batch.h), and for poison that
+ * peers have posted: kernels wait for peers while no host thread waits, and
+ * read only the communicator's own poison word.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -115,8 +116,8 @@ connection_drop(struct uli_service_connection *connection)
         uli_service.spare = fcntl(uli_service.stop, F_DUPFD_CLOEXEC, 0);
 }
 
-/* A free place, or that of the one who has waited for longest: served if its
- * request is there, else cut off. */
+/* A free place, or the place of the oldest connection: that is served if its
+ * request is here, and closed. */
 static struct uli_service_connection *
 find_place(void)
 {
@@ -185,7 +186,7 @@ service_thread_serve(int fd)
     }
 }
 
-/* Returns how many are left. */
+/* Closes idle connections. Returns how many are left. */
 static int
 drop_idle(void)
 {
@@ -217,7 +218,8 @@ take_poke(void)
     (void)!read(uli_service.poke, &count, sizeof(count));
 }
 
-/* Under lock. Whether there is any communicator to look at again. */
+/* Takes poison and watches batches. Whether there is a communicator to check
+ * again. Under lock. */
 static bool
 look_for_poison(void)
 {
@@ -236,7 +238,7 @@ look_for_poison(void)
 
 /* ---- the loop ------------------------------------------------------------ */
 
-/* False: stop. */
+/* Handles one event. False: stop. */
 static bool
 service_thread_handle(uint64_t data)
 {

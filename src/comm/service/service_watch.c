@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Death of peers. A pidfd becomes readable when its process has ended, also
- * while it is a zombie that nobody has reaped, and however it ended; the
- * communicators hear of it within milliseconds.
+ * Death of peers. A pidfd becomes readable when its process has ended, however
+ * it ended, also while it is a zombie that was not reaped; the communicators
+ * learn of the death within milliseconds.
  *
- * Which process: the one at the other end of a connection to the peer's
- * service (SO_PEERPIDFD where the kernel has it). From a bare pid we open the
- * pidfd while that connection is unanswered and then let the service answer:
- * it was alive after the open, so the pid was not yet another's.
+ * The watched process is the one at the other end of a connection to the peer's
+ * service (SO_PEERPIDFD where the kernel has it). Else the pidfd is opened from
+ * the pid while a request on that connection is not yet sent, and the service
+ * answers the request afterwards: the process was alive after the open, so the
+ * pid had not passed to another process.
  */
 #include <errno.h>
 #include <poll.h>
@@ -40,7 +41,8 @@ find_watch(const unsigned char process[16])
     return NULL;
 }
 
-/* Tells every communicator that has ranks in the process; under lock. */
+/* Reports the death to every communicator that has ranks in the process; under
+ * lock. */
 static void
 service_watch_notify(const unsigned char process[16])
 {
@@ -53,7 +55,8 @@ service_watch_notify(const unsigned char process[16])
     }
 }
 
-/* The number may be another descriptor's by now: look before telling. */
+/* The number may belong to another descriptor by now, so check before
+ * reporting. */
 static bool
 has_ended(int pidfd)
 {
@@ -106,7 +109,7 @@ uli_service_watch_sweep(void)
 
 /* ---- opening ------------------------------------------------------------- */
 
-/* -1: not to be had here. */
+/* A pidfd of the connection's peer; -1: the kernel gives none. */
 static int
 open_pidfd(int socket_fd)
 {
@@ -122,8 +125,8 @@ open_pidfd(int socket_fd)
     return (int)syscall(SYS_pidfd_open, user.pid, 0);
 }
 
-/* *fd_p = -1 with SUCCESS: the kernel gives no pidfd. IN_PROGRESS: gone, or
- * cut off by a service that had to make room. */
+/* *fd_p = -1 with SUCCESS: the kernel gives no pidfd. IN_PROGRESS: the peer is
+ * gone (*gone_p), or its service closed the connection to make room. */
 static ulyx_status_t
 open_watch(ulyx_comm_t *comm, int32_t rank, uli_deadline_t deadline, int *fd_p,
     bool *gone_p)
@@ -169,7 +172,8 @@ add_watch(const unsigned char process[16], int fd)
     return ULYX_SUCCESS;
 }
 
-/* True when nothing has to be opened: watched already, or known as dead. */
+/* True when the process is watched already; if it has ended, its death is
+ * reported. */
 static bool
 is_watched(ulyx_comm_t *comm, int32_t rank)
 {
@@ -198,7 +202,7 @@ watch_rank(ulyx_comm_t *comm, int32_t rank)
     if (gone && atomic_load(&comm->control->left[rank]))
         return ULYX_SUCCESS;
     if (gone)
-        ULI_TRY(uli_comm_check(comm)); /* it may have told why */
+        ULI_TRY(uli_comm_check(comm)); /* its poison may have the cause */
     if (gone)
         return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank,
             "rank %d has ended or given up its communicator",
@@ -225,7 +229,7 @@ watch_rank(ulyx_comm_t *comm, int32_t rank)
 ulyx_status_t
 uli_service_watch(ulyx_comm_t *comm)
 {
-    /* From the next rank on: not everybody begins with rank 0. */
+    /* From the next rank on, so that the ranks do not all begin with rank 0. */
     for (int32_t i = 1; i < comm->nranks; i++) {
         int32_t p = (comm->rank + i) % comm->nranks;
         const struct uli_peer *peer = &comm->peers[p];
