@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The BATCH capability of transports: ranks that send each other contiguous
- * messages from and to memory on a stream. What a schedule packs, a batch
- * carries, and another launch of the same stream unpacks.
+ * The BATCH capability of transports: ranks send each other contiguous
+ * messages, from and to memory, on a stream. A schedule packs the messages, a
+ * batch moves them, and another launch on the same stream unpacks them.
  *
- * A batch is one rank's end of a group of ranks, made by all of them at once
- * from an id that one of them drew. Its runs come in the same order on all
- * ranks, and every message sent meets a message of the same size received, the
- * n-th of a pair and direction the n-th: a rank leaves out a run that it has
- * no message of, so runs cannot be numbered alike on all. Ranks that disagree
- * wait for each other, until someone aborts. Nothing of this is
- * checked here: who runs a batch sees to it, and to a deadline.
+ * A batch is one rank's end of a group of ranks. All ranks make it together,
+ * from an id that one of them made. Runs have the same order on all ranks. The
+ * n-th message sent from one rank to another meets the n-th message received
+ * there from the sender, of the same size. A rank leaves out a run in which it
+ * has no message, so runs have no common numbers. Ranks that disagree wait for
+ * each other, until a rank aborts. The transport checks none of this: the
+ * caller of run ensures it, and a deadline.
  *
  * Threads. One thread at a time is in open, run or close of a batch; a second
- * is refused with ERR_BUSY. check and abort may come from any thread at any
- * time between open and close. Abort does not wait for a peer, but for what is
- * on streams to leave it, perhaps; a run that is under way returns soon after.
+ * is refused with ERR_BUSY. Any thread may call check and abort at any time
+ * between open and close. abort does not wait for a peer, but may wait until
+ * the batch's work on streams has ended; a run that is in progress returns soon
+ * afterwards.
  */
 #ifndef ULI_TRANSPORT_BATCH_H
 #define ULI_TRANSPORT_BATCH_H
@@ -30,56 +31,60 @@
 
 enum {
     ULI_BATCH_ID_BYTES = 128,
-    ULI_BATCH_ADDRESS_BYTES = 256, /* the most that a rank gathers at once */
+    ULI_BATCH_ADDRESS_BYTES = 256, /* the most bytes per rank of a gather */
 };
 
-struct uli_batch; /* opaque: each transport casts it to its own */
+struct uli_batch; /* opaque: each transport casts it to its own struct */
 struct uli_binding;
 
-/* Host memory of this rank's that all peers reach, as (window, offset). */
+/* Host memory of this rank that all peers reach, as (window, offset). */
 struct uli_batch_memory {
     void *address;
     uint32_t window;
     int64_t offset, bytes;
 };
 
-/* What the communicator gives a batch: by it transports are made that have no
- * library to meet by. context outlives the batch. All but put, progress and
- * has_failed are called within open and close only. */
+/* Functions of the communicator for a batch: transports without a library of
+ * their own connect their ranks by these. context outlives the batch. All but
+ * put, progress and has_failed are called within open and close only. */
 struct uli_batch_hooks {
     void *context;
-    /* At most ADDRESS_BYTES of each rank, rank by rank at *all_p, which lives
-     * until the next gather. Collective: all ranks take the same number of
-     * gathers in open, whatever has failed at one. Errors: the communicator's,
-     * after which it takes none any more. */
+    /* Gathers `bytes` bytes of each rank, at most ULI_BATCH_ADDRESS_BYTES: rank
+     * p's at *all_p + p * bytes, valid until the next gather. Collective: all
+     * ranks take part in the same number of gathers in open, whatever has
+     * failed at one of them. Errors: the communicator's; no gather may follow
+     * one that failed. */
     ulyx_status_t (*gather)(void *context, const void *mine, size_t bytes,
         uli_deadline_t deadline, const void **all_p);
     /* Zeroed memory, near the rank's device. Errors: NO_MEMORY, the
      * communicator's. */
     ulyx_status_t (*memory_alloc)(
         void *context, int64_t bytes, struct uli_batch_memory *memory_p);
-    /* Nobody stores to it any more. */
+    /* Called when no rank stores into the memory any more. */
     void (*memory_free)(void *context, const struct uli_batch_memory *memory);
-    /* A peer whose memory is not mapped here but put into. */
+    /* Whether the peer's memory is not mapped here, but reached by put. */
     bool (*is_remote)(void *context, int32_t peer);
-    /* Where a mapped peer's memory lies here; NULL: it has none there. */
+    /* The address here of a mapped peer's memory; NULL: the peer has no such
+     * memory. */
     void *(*address)(void *context, int32_t peer, uint32_t window,
         int64_t offset, int64_t bytes);
-    /* Into a remote peer's memory, as the put of net.h. Errors: the
+    /* Puts into a remote peer's memory, as the put of net.h. Errors: the
      * communicator's. */
     ulyx_status_t (*put)(
         void *context, int32_t peer, const struct uli_net_put *put);
-    /* Moves the network on; true when something happened. */
+    /* Drives the network; true when something happened. */
     bool (*progress)(void *context);
-    /* The communicator has failed: nothing need be sent any more. */
+    /* Whether the communicator has failed: then nothing needs to be sent any
+     * more. */
     bool (*has_failed)(void *context);
-    /* Copies to device memory of this rank, src NULL: zeros; waits for it.
-     * Errors: TIMEOUT, the driver's. */
+    /* Copies to device memory of this rank (src NULL: zeros) and waits for the
+     * copy. Errors: TIMEOUT, the driver's. */
     ulyx_status_t (*upload)(
         void *context, void *dst, const void *src, int64_t bytes);
-    /* How many of the blocks of a launch may wait for other ranks, where a
-     * multiprocessor holds per_sm of them: as many as are wanted, or of this
-     * rank's part of its device if that is less; or 0. Theirs until release. */
+    /* Claims blocks of a launch that may wait for other ranks, where a
+     * multiprocessor holds per_sm of them: the wanted number, or this rank's
+     * part of its device if that is less, or 0. Returns the number, which stays
+     * claimed until release. */
     int32_t (*claim)(
         void *context, int32_t multiprocessors, int32_t per_sm, int64_t wanted);
     void (*release)(void *context, int32_t per_sm, int32_t claimed);
@@ -91,13 +96,13 @@ struct uli_batch_params {
     const struct uli_settings *settings;
     const unsigned char *id; /* [ULI_BATCH_ID_BYTES], equal on all ranks */
     uli_deadline_t deadline;
-    const struct uli_binding *binding; /* of own threads and memory */
+    const struct uli_binding *binding; /* for own threads and memory */
     const uint64_t *poison; /* for kernels: not 0 = the communicator failed */
     struct uli_batch_hooks hooks;
 };
 
-/* Bytes to or from a peer. Order among messages of one pair and direction is
- * kept, otherwise they go at once. */
+/* Bytes to or from a peer. Messages of one pair and direction keep their order;
+ * otherwise all messages move at the same time. */
 struct uli_batch_message {
     void *data;
     int64_t bytes; /* above 0 */
@@ -109,36 +114,37 @@ struct uli_batch_message {
 
 struct uli_batch_ops {
     int32_t ranks_max; /* of a batch; 0 = any number */
-    /* Draws an id, at one rank. It must stay alive until all have opened.
-     * Errors: UNSUPPORTED (no such library, too old), SYSTEM. */
+    /* Makes an id, at one rank. This rank's process must live until all ranks
+     * have opened. Errors: UNSUPPORTED (no such library, too old), SYSTEM. */
     ulyx_status_t (*make_id)(const struct uli_settings *settings,
         unsigned char id_p[ULI_BATCH_ID_BYTES]);
-    /* Meets all other ranks; collective. Connections between ranks are made
-     * by the first run that uses them, which is why plans run one at creation.
-     * settings, binding, poison and what the hooks need outlive the batch.
-     * Errors: UNSUPPORTED, TIMEOUT (who is missing is not known), NO_MEMORY,
-     * SYSTEM in the library's words; nothing is left then. */
+    /* Opens a batch with all other ranks; collective. The first run that uses a
+     * connection between ranks makes it, which is why plans run one at
+     * creation. settings, binding, poison and all that the hooks use outlive
+     * the batch. Errors: UNSUPPORTED, TIMEOUT (the missing rank is not known),
+     * NO_MEMORY, SYSTEM with the library's text; then nothing is kept. */
     ulyx_status_t (*open)(
         const struct uli_batch_params *params, struct uli_batch **batch_p);
-    /* Enqueues all messages on the stream, as one step: none of them waits for
-     * another. Returns once they are enqueued, which at the first use of a
-     * connection waits for the peer. Allocates nothing of its own; may be
-     * captured. Errors: BUSY, ABORTED (by abort, then or before), TIMEOUT
-     * (the batch is aborted), SYSTEM, INVALID_ARGUMENT. */
+    /* Enqueues all messages on the stream, as one step: no message waits for
+     * another. Returns once they are enqueued; the first use of a connection
+     * waits for the peer. Allocates nothing of its own; may be captured.
+     * Errors: BUSY, ABORTED (by abort, during the run or before), TIMEOUT (the
+     * batch is aborted), SYSTEM, INVALID_ARGUMENT. */
     ulyx_status_t (*run)(struct uli_batch *batch,
         const struct uli_batch_message *messages, int32_t count, void *stream,
         uli_deadline_t deadline);
-    /* Has something gone wrong since, at any rank? SUCCESS; ABORTED, which
-     * sets no text; SYSTEM in the library's words. IN_PROGRESS sets no text: a
-     * run is under way and will find out itself. Never blocks, never makes a
-     * run wait, and changes nothing: who sees an error aborts. */
+    /* Whether an error has occurred since, at any rank: SUCCESS; ABORTED, which
+     * sets no text; SYSTEM with the library's text; other errors of the
+     * transport. IN_PROGRESS sets no text: a run is in progress and will find
+     * the error itself. Never blocks, never makes a run wait, and changes
+     * nothing: a caller that gets an error aborts. */
     ulyx_status_t (*check)(struct uli_batch *batch);
     /* Ends all runs, those on streams included; their data is undefined. */
     void (*abort)(struct uli_batch *batch);
-    /* Ends this rank's end and frees it. In good order, where nothing failed
-     * and the others close as well before the deadline; else as abort does. */
+    /* Closes this rank's end and frees it. In good order, where nothing failed
+     * and the other ranks close before the deadline too; else as abort does. */
     void (*close)(struct uli_batch *batch, uli_deadline_t deadline);
-    /* Name and version of what carries it. */
+    /* Name and version of the transport or its library. */
     void (*describe)(struct uli_batch *batch, char *text_p, size_t text_bytes);
 };
 

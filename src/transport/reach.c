@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whom transports reach that go no further than the process or the node, or
- * move memory of devices only.
+ * The ranks that a transport reaches, for transports within a process, within a
+ * node, or for device memory only.
  */
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ uli_tr_within_process(const struct uli_identity *me,
         snprintf(why_p, why_bytes, "rank %d is another process", peer->rank);
         return false;
     }
-    /* Nodes that a test makes up are told apart like real ones. */
+    /* Nodes that a setting makes are separate like real nodes. */
     if (memcmp(me->node_hash, peer->node_hash, sizeof(me->node_hash))) {
         snprintf(why_p, why_bytes, "rank %d is on another node", peer->rank);
         return false;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Segments: memory that can be handed to other processes. A memfd has no
- * name, needs no /dev/shm, and goes with its last user, however that ends.
+ * Segments: memory that can be handed to other processes. A memfd has no name,
+ * needs no /dev/shm, and is freed with its last user, however that user ends.
  *
  * Every page is reserved here, so that lack of memory is an error of this call
- * and never a signal in a later store. The kernel would meet a reservation
- * beyond its memory by killing some process: what is available is asked first.
+ * and never a signal in a later store. The kernel would answer a reservation
+ * beyond its memory by killing some process, so the available memory is queried
+ * first.
  */
 #include "transport/segment.h"
 
@@ -28,11 +29,12 @@
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
 
-/* fallocate gives up, undone, when a signal comes: in steps of this size a
+/* fallocate fails and is undone when a signal arrives: in steps of this size a
  * timer that fires every millisecond cannot stop a large reservation. */
 enum { RESERVE_STEP = 4 << 20 };
 
-/* What fits also does when rounded up to pages: memory is whole ones. */
+/* Available memory is a multiple of a page, so bytes that fit also fit when
+ * rounded up to pages. */
 static ulyx_status_t
 check_room(int64_t bytes)
 {
@@ -80,9 +82,9 @@ segment_reserve(int fd, int64_t bytes)
     return ULYX_SUCCESS;
 }
 
-/* Huge pages come only when a page is first touched through a mapping that
- * asked for them; where the kernel has none to give, segment_reserve() does the
- * rest.
+/* The kernel uses huge pages only when a page is first touched through a
+ * mapping with MADV_HUGEPAGE. Where it has no huge pages, segment_reserve()
+ * reserves the rest.
  */
 static void
 take_huge_pages(void *address, int64_t bytes)
@@ -91,8 +93,8 @@ take_huge_pages(void *address, int64_t bytes)
         (void)madvise(address, (size_t)bytes, MADV_POPULATE_WRITE);
 }
 
-/* Where administrators ask for it (vm.memfd_noexec), newer kernels refuse files
- * that could be executed; older ones do not know the flag. */
+/* Newer kernels may refuse memory files that could be executed
+ * (vm.memfd_noexec); older kernels do not know the flag. */
 int
 uli_segment_file(const char *name)
 {
@@ -149,7 +151,7 @@ create_private(int64_t bytes, bool hugepages, struct uli_segment *segment_p)
         return uli_error_errno("mapping %" PRId64 " bytes", bytes);
     if (hugepages)
         (void)madvise(address, (size_t)bytes, MADV_HUGEPAGE);
-    /* An old kernel refuses; pages then come with the first touch. */
+    /* An old kernel refuses; then the first touch allocates each page. */
     (void)madvise(address, (size_t)bytes, MADV_POPULATE_WRITE);
     *segment_p = (struct uli_segment){-1, address, bytes};
     return ULYX_SUCCESS;

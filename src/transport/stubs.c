@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a transport without a capability answers.
+ * The functions of a transport for capabilities that it does not have.
  */
 #include "transport/transport.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The transports, best first, and the choice among them. ULYX_TRANSPORTS
- * lists those to use ("shm,ucx"), or after ^ those not to use; self is only
- * left out by name, since a list of networks does not mean to forbid threads.
+ * The transports, best first, and the choice among them. ULYX_TRANSPORTS lists
+ * the transports to use ("shm,ucx"), or after ^ those not to use. self is left
+ * out only by naming it after ^, since a list of networks is not meant to
+ * forbid threads.
  */
 #include <stdio.h>
 #include <string.h>

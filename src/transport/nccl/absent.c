@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The transport nccl where ulyx was built with -DULYX_NCCL=OFF.
+ * The transport nccl in builds with -DULYX_NCCL=OFF.
  */
 #include <stdio.h>
 #include "base/status.h"
@@ -32,7 +32,7 @@ open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
     return uli_error(ULYX_ERR_UNSUPPORTED, "nccl: %s", why_not);
 }
 
-/* Without open there is no batch for the others. */
+/* The other slots stay NULL: they need a batch, and open makes none. */
 static const struct uli_batch_ops batch_ops = {
     .make_id = make_id, .open = open_batch};
 

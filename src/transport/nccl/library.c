@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See library.h. The table belongs to whoever asked for it, so nothing here is
- * shared between threads.
+ * See library.h. The caller owns the table, so nothing here is shared between
+ * threads.
  */
 #include "transport/nccl/library.h"
 
@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A pointer to a function is copied, for ISO C does not convert it. */
+/* A pointer to a function is copied as bytes, because ISO C does not convert
+ * it. */
 static bool
 library_find(void *library, const char *name, void *function_p)
 {
@@ -32,7 +33,7 @@ find_all(void *library, struct uli_nccl_calls *calls, const char **missing_p)
     return true;
 }
 
-/* 2.18.3 is 21803; before 2.9 it was 2804 for 2.8.4. */
+/* Version numbers: 2.18.3 is 21803; before 2.9, 2.8.4 was 2804. */
 static bool
 is_new_enough(
     struct uli_nccl_calls *calls, const char *name, char *why_p, size_t bytes)
@@ -64,7 +65,8 @@ uli_nccl_open(const char *name, struct uli_nccl_calls *calls_p, char *why_p,
             dlerror());
         return ULYX_ERR_UNSUPPORTED;
     }
-    /* An old library lacks calls because it is old: say that instead. */
+    /* A library that lacks calls because it is old gets the error about its
+     * version instead. */
     if (!find_all(library, &calls, &missing) &&
         (!library_find(library, "ncclGetVersion", &get_version) ||
             get_version(&version) != ULI_NCCL_SUCCESS ||
@@ -75,7 +77,7 @@ uli_nccl_open(const char *name, struct uli_nccl_calls *calls_p, char *why_p,
     library_find(library, "ncclGetVersion", &calls.GetVersion);
     if (!is_new_enough(&calls, name, why_p, why_bytes))
         goto err_close;
-    dlclose(library); /* one count less; it stays loaded */
+    dlclose(library); /* gives back one count; the library stays loaded */
     *calls_p = calls;
     return ULYX_SUCCESS;
 err_close:

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * libnccl, opened at run time: ULYX_NCCL_LIB, or libnccl.so.2 as the loader
- * finds it, which is the one that a framework in the same process has loaded
- * already. The few types are declared here, for no header of NCCL is needed;
- * a test compares them with nccl.h where there is one.
+ * finds it, which is the library that a framework in the same process has
+ * loaded already. The few types are declared here, so no header of NCCL is
+ * needed; a test compares them with nccl.h where that exists.
  */
 #ifndef ULI_TRANSPORT_NCCL_LIBRARY_H
 #define ULI_TRANSPORT_NCCL_LIBRARY_H
@@ -28,7 +28,8 @@ struct uli_nccl_id {
     char bytes[128];
 };
 
-/* ncclConfig_t as 2.18 has it: later ones append, and take it by its size. */
+/* ncclConfig_t of 2.18. Later versions append members, and accept this struct
+ * by its size. */
 struct uli_nccl_config {
     size_t size;
     unsigned magic, version;
@@ -66,9 +67,10 @@ struct uli_nccl_calls {
 };
 
 /* Opens the library and fills the table; name "" is libnccl.so.2. Every call
- * looks afresh (the loader counts), and the library stays loaded for good, as
- * it has threads and hooks of its own. returns SUCCESS; UNSUPPORTED with the
- * reason in why_p, not logged: not found, older than 2.18, a call it lacks. */
+ * opens the library anew (the loader counts), and the library stays loaded for
+ * good, because it has threads and hooks of its own. Returns SUCCESS;
+ * UNSUPPORTED with the reason in why_p, not logged: not found, older than 2.18,
+ * a missing function. */
 ulyx_status_t uli_nccl_open(const char *name, struct uli_nccl_calls *calls_p,
     char *why_p, size_t why_bytes);
 

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The transport nccl: batches of sends and receives on a stream by libnccl,
- * in a communicator of its own that never blocks its caller. Every call that
- * could wait for a peer answers "in progress" instead, and is asked again
- * until the deadline; then the communicator is aborted, which also ends the
- * kernels that it has on streams.
+ * The transport nccl: batches of sends and receives on a stream by libnccl, in
+ * an NCCL communicator of its own that never blocks its caller. Every call that
+ * could wait for a peer returns "in progress" instead, and its state is queried
+ * until the deadline; then the communicator is aborted, which also ends its
+ * kernels on streams.
  *
- * Abort from another thread. ncclCommAbort frees the communicator, so nobody
- * may be inside of it. `state` is a ticket: whoever holds it may call NCCL.
- * abort raises `wanted` and takes the ticket if it can; else its holder sees
- * `wanted`, in its wait or on giving the ticket back, and aborts. One of the
- * two always does: the holder looks after it has given back, abort tries after
- * it has raised.
+ * Abort from another thread. ncclCommAbort frees the communicator, so no thread
+ * may be inside it. `state` is a ticket: the thread that holds it may call
+ * NCCL. abort sets `wanted` and takes the ticket if it can; else the holder
+ * reads `wanted`, in its wait or after giving the ticket back, and aborts. One
+ * of the two always does so: the holder reads `wanted` after it has given the
+ * ticket back, abort tries the ticket after it has set `wanted`.
  *
- * Check needs no ticket, for it must not keep a run waiting: it counts itself
- * in, then sees that the communicator is not going, and asks for its error,
- * which NCCL allows beside other calls. Who ends the communicator says first
- * that it goes, then waits until nobody is counted.
+ * check takes no ticket, because it must not make a run wait: it increments
+ * `lookers`, then reads that `state` is not GOING, and queries the
+ * communicator's error, which NCCL allows beside other calls. The thread that
+ * ends the communicator first sets GOING, then waits until `lookers` is 0.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -31,18 +31,18 @@
 enum ticket { FREE, HELD, GOING, GONE };
 
 enum {
-    EAGER_LOOKS = 200,    /* before a wait sleeps between looks */
-    LOOK_NS = 100 * 1000, /* its sleep */
+    EAGER_LOOKS = 200,    /* looks without a sleep between them */
+    LOOK_NS = 100 * 1000, /* the sleep between later looks */
 };
 
-/* What struct uli_batch is here. */
+/* The struct uli_batch of this transport. */
 struct nccl_batch {
     struct uli_nccl_calls calls;
-    uli_nccl_comm comm; /* the ticket's holder's */
+    uli_nccl_comm comm; /* for the holder of the ticket */
     int32_t memory_kind, device;
     _Atomic int32_t state;   /* enum ticket */
-    _Atomic bool wanted;     /* an abort */
-    _Atomic int32_t lookers; /* inside of check */
+    _Atomic bool wanted;     /* an abort is wanted */
+    _Atomic int32_t lookers; /* threads inside check */
 };
 
 /* ---- the device around a call -------------------------------------------- */
@@ -90,7 +90,7 @@ move_ticket(struct nccl_batch *batch, int32_t from, int32_t to)
     return atomic_compare_exchange_strong(&batch->state, &from, to);
 }
 
-/* The holder's: from here on nobody begins to look at the communicator. */
+/* For the holder: from here on no check begins to use the communicator. */
 static void
 keep_lookers_out(struct nccl_batch *batch)
 {
@@ -99,7 +99,7 @@ keep_lookers_out(struct nccl_batch *batch)
         sched_yield();
 }
 
-/* The holder's: nothing of the communicator is left. */
+/* For the holder: aborts the communicator; nothing of it is left. */
 static void
 kill_held(struct nccl_batch *batch)
 {
@@ -123,7 +123,8 @@ nccl_take(struct nccl_batch *batch)
         "nccl: another thread runs a batch of this communicator");
 }
 
-/* status: of what was done; an error has left the communicator useless. */
+/* Gives the ticket back. status: the result of the work; after an error the
+ * communicator is useless and is aborted. */
 static ulyx_status_t
 batch_give(struct nccl_batch *batch, ulyx_status_t status)
 {
@@ -157,7 +158,7 @@ pause_between(int looks)
         uli_clock_sleep_ns(LOOK_NS);
 }
 
-/* Until the last call is no longer in progress. */
+/* Waits until the last call is no longer in progress. */
 static ulyx_status_t
 batch_settle(
     struct nccl_batch *batch, uli_deadline_t deadline, const char *call)
@@ -251,7 +252,8 @@ open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
     return ULYX_SUCCESS;
 }
 
-/* The holder's. Everything that was enqueued ends, then what is local goes. */
+/* For the holder: waits until all enqueued work has ended, then destroys the
+ * communicator. */
 static ulyx_status_t
 batch_finish(struct nccl_batch *batch, uli_deadline_t deadline)
 {
@@ -329,7 +331,7 @@ nccl_run(struct uli_batch *base, const struct uli_batch_message *messages,
     return batch_give(batch, status);
 }
 
-/* Counted in. */
+/* Called while counted in `lookers`. */
 static ulyx_status_t
 batch_query(const struct nccl_batch *batch)
 {

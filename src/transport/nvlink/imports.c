@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See imports.h. One list a process, under one lock that is held over the
+ * See imports.h. One list per process, under one lock, which is held during the
  * driver's call: two threads that take the same allocation at the same time
  * must not map it twice, and mappings are made at attach, never in execute. The
- * list is short (a run of allocations an entry), so it is searched from the
+ * list is short (one entry per run of allocations), so it is searched from the
  * front.
  */
 #include "transport/nvlink/imports.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device memory of the ranks of one node, mapped for each other's devices: the
- * kernels load and store it as they do their own. Within a process an address
- * serves once the devices let each other in; between processes a window comes
- * as a run of shares and is imported, each allocation once.
+ * Device memory of the ranks of one node, mapped for each other's devices:
+ * kernels load and store it as their own. Within a process an address is enough
+ * once the devices have access to each other; between processes a window
+ * arrives as a run of shares and is imported, each allocation once.
  *
- * The name is that of the best link. It works as well over PCIe, and between
- * ranks of one device, where nothing leaves the address.
+ * The transport has the name of the best link. It also works over PCIe, and
+ * between ranks of one device, where no byte leaves the device.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@
 #include "transport/nvlink/imports.h"
 #include "transport/transport.h"
 
-/* The ordinal here of a device of this machine, -1 where it is hidden from this
- * process (CUDA_VISIBLE_DEVICES). */
+/* The ordinal of a device in this process; -1 where the device is hidden from
+ * this process (CUDA_VISIBLE_DEVICES). */
 static int32_t
 ordinal_of(const unsigned char gpu[16])
 {
@@ -35,9 +35,8 @@ ordinal_of(const unsigned char gpu[16])
     return -1;
 }
 
-/* Whether two devices reach each other is asked where both are seen; a hidden
- * one can be mapped all the same, and whether that works shows at the first
- * window. */
+/* Queries peer access where both devices are visible. A hidden device may be
+ * mapped all the same; the first window proves whether that works. */
 static bool
 devices_reach(const struct uli_identity *me, const struct uli_identity *peer,
     char *why_p, size_t why_bytes)
@@ -91,7 +90,8 @@ check_window(const struct uli_tr_device_handle *handle)
         handle->bytes, handle->address, handle->nshares, base);
 }
 
-/* Of this process: by its address, once the device is let in. */
+/* A window of this process: its address is enough, once the device has
+ * access. */
 static ulyx_status_t
 reach_address(int32_t device, const struct uli_tr_device_handle *handle,
     void **address_p, void **mapping_p)
@@ -124,7 +124,7 @@ device_map(int32_t device, const struct uli_tr_device_handle *handle,
     return ULYX_SUCCESS;
 }
 
-/* The driver's refusal to unmap leaves a mapping, and nothing to be done. */
+/* If the driver refuses to unmap, the mapping stays; there is no remedy. */
 static void
 device_unmap(void *mapping)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks of one process: a window is its address, a read is a copy.
+ * Ranks of one process: a window is mapped by its address, a read is a copy.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ self_usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
     return true;
 }
 
-/* Without an address the window is another process's. */
+/* Without an address the window belongs to another process. */
 static ulyx_status_t
 window_map(const struct uli_tr_handle *handle, void **address_p)
 {
@@ -47,7 +47,7 @@ read_probe(pid_t pid, const void *remote)
     return ULYX_SUCCESS;
 }
 
-/* Both lists are walked at once; each step copies what is left of the shorter
+/* Steps through both lists together; each step copies the rest of the shorter
  * of the two current ranges. */
 static ulyx_status_t
 read_ranges(pid_t pid, const struct iovec *local, size_t local_count,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cross-memory attach: process_vm_readv copies a peer's ordinary memory once,
- * without its help. The kernel takes IOV_MAX ranges a list and a call, may
- * move fewer bytes than asked (it stops between ranges, or at 2 GiB), and
- * needs the right to trace the peer, which only a trial shows.
+ * Cross-memory attach: process_vm_readv reads a peer's ordinary memory in one
+ * copy, without the peer's help. The kernel takes IOV_MAX ranges per list and
+ * call, may move fewer bytes than requested (it stops between ranges, or at 2
+ * GiB), and requires the right to trace the peer, which only a trial shows.
  */
 #include <errno.h>
 #include <limits.h>
@@ -42,10 +42,10 @@ uli_cma_permit(const struct uli_settings *settings)
     if (prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0) == 0)
         ULI_INFO(ULI_LOG_TRANS, -1,
             "ULYX_CMA=on: any process of this user may read this one");
-    /* EINVAL: the kernel has no Yama, nothing stands in the way. */
+    /* EINVAL: the kernel has no Yama, so nothing forbids the read. */
 }
 
-/* What may stand behind a refusal, and what would help. */
+/* The possible reasons of a refusal, and the remedy. */
 static const char *
 explain_refusal(pid_t pid, int number)
 {
@@ -83,7 +83,7 @@ uli_cma_probe(pid_t pid, const void *remote)
 struct cursor {
     const struct iovec *range;
     size_t left; /* ranges, the current one included */
-    size_t at;   /* bytes of the current one that are done */
+    size_t at;   /* bytes of the current range that are done */
 };
 
 /* Up to BATCH ranges from the cursor on, empty ones left out. */

@@ -3,8 +3,9 @@
  * Processes of one node and user: windows are sealed memfds that arrive as
  * descriptors and are mapped; other memory is read by process_vm_readv.
  *
- * A peer's descriptor is trusted only after its seals and size were seen: a
- * segment that could shrink would turn our next load into SIGBUS.
+ * A peer's descriptor is used only after its seals and size were checked: a
+ * segment that could shrink would turn the next load of this process into
+ * SIGBUS.
  */
 #include "transport/shm/shm.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See staged.h: the pinned memory of a rank, what it sees of its peers', and
- * the table of queues on the device.
+ * See staged.h: the pinned memory of a rank, the mapped memory of its peers,
+ * and the table of queues on the device.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +71,7 @@ make_own(
                            ? memory->remotes++
                            : -1;
     }
-    memory->bytes = uli_max(PAGE, /* of a rank alone, too */
+    memory->bytes = uli_max(PAGE, /* also for a rank without peers */
         uli_staged_sending_at(shape, memory->remotes, memory->remotes, 0));
     ULI_TRY(hooks->memory_alloc(
         hooks->context, memory->bytes + PAGE, &memory->block));
@@ -88,7 +88,7 @@ make_own(
 
 /* ---- peers --------------------------------------------------------------- */
 
-/* What ranks tell each other. */
+/* A rank's record in the gather of addresses. */
 struct address {
     int32_t status;
     uint32_t window;
@@ -117,8 +117,8 @@ take_addresses(struct uli_staged_memory *memory, int32_t nranks,
     return ULYX_SUCCESS;
 }
 
-/* Collective, whatever has happened on this rank. memory: NULL at one that has
- * none, by status. */
+/* Collective, whatever has happened on this rank. status: this rank's outcome.
+ * memory: NULL where it could not be made. */
 static ulyx_status_t
 exchange_addresses(struct uli_staged_memory *memory,
     const struct uli_batch_params *params, ulyx_status_t status)

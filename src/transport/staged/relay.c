@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See staged.h: what the kernel has told in this rank's own words is put to the
- * peers of other nodes. A chunk goes with the word that announces it, so
- * nothing depends on the order of puts; a slot is filled again only when the
- * peer has emptied it, so nothing waits for the end of a put either.
+ * See staged.h: puts the kernel's flags and chunks to the peers on other nodes.
+ * A put carries a chunk together with its flag, so nothing depends on the order
+ * of puts. A slot is filled again only when the peer has emptied it, so nothing
+ * waits for the end of a put.
  *
- * When it sleeps. A run counts itself in `runs` before its kernel begins and in
- * report->ended when the kernel has told its last. Once the two are equal, one
- * more look finds whatever there is; then the thread sleeps until a run comes.
+ * When the thread sleeps. A run is counted in `runs` before its kernel begins,
+ * and in report->ended after the kernel has written its last flag. Once the two
+ * are equal, one more pass finds all flags; then the thread sleeps until a run
+ * begins.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -19,14 +20,13 @@
 #include "transport/staged/staged.h"
 
 enum {
-    YIELDS = 50, /* looks in vain before it pauses between them */
+    YIELDS = 50, /* passes in vain before pauses begin */
     SHORT_NS = 20 * 1000,
     SHORT_PAUSES = 500,
     LONG_NS = 500 * 1000,
 };
 
-/* ---- what the communicator gives ------------------------------------------
- */
+/* ---- hooks of the communicator ------------------------------------------- */
 
 static ulyx_status_t
 staged_relay_put(const struct uli_staged_relay *relay, int32_t peer,
@@ -54,7 +54,7 @@ staged_relay_progress(const struct uli_staged_relay *relay)
 
 struct queue {
     const struct uli_staged_peer *peer;
-    int32_t self, queue; /* this rank's index there */
+    int32_t self, queue; /* self: this rank's index at the peer */
     const struct uli_staged_flags *told;
     uint64_t *sent, *taken;
 };
@@ -73,7 +73,7 @@ queue_of(const struct uli_staged_relay *relay,
         &relay->sent[at], &relay->taken[at]};
 }
 
-/* The next chunk, if the kernel has filled it. */
+/* Puts the next chunk, if the kernel has filled it. */
 static bool
 put_chunk(struct uli_staged_relay *relay, const struct queue *queue)
 {
@@ -106,7 +106,7 @@ put_chunk(struct uli_staged_relay *relay, const struct queue *queue)
     return true;
 }
 
-/* That the kernel has emptied more slots, if it has. */
+/* Puts the count of emptied slots, if the kernel has emptied more. */
 static bool
 put_consumed(struct uli_staged_relay *relay, const struct queue *queue)
 {
@@ -129,7 +129,7 @@ put_consumed(struct uli_staged_relay *relay, const struct queue *queue)
     return true;
 }
 
-/* All that there is now; the net's own thread moves it on. */
+/* Puts all that is ready now; the network's own thread drives the puts. */
 static bool
 staged_relay_notify(struct uli_staged_relay *relay)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See staged.h: opening, runs and the end of a batch, and the table of the
- * transport. Rank 0's settings travel in the id, so all ranks cut chunks alike.
+ * transport. The id carries the settings of its maker, so all ranks cut chunks
+ * alike.
  *
- * `held` keeps a second thread out; abort only stores a word, which kernels
- * read, so it needs no turn. Runs on several streams follow each other by an
- * event; captured ones are ordered by their graph alone.
+ * `held` keeps a second thread out. abort only stores a word, which kernels
+ * read, so it does not take `held`. An event orders runs on several streams;
+ * only their graph orders captured runs.
  */
 #include "transport/staged/staged.h"
 
@@ -25,21 +26,22 @@
 
 enum {
     WARPS = ULI_STAGED_THREADS / 32, /* of a block */
-    QUEUES = 8,                      /* of a pair at the most */
-    QUEUES_IN_ALL = 16,              /* of a rank, while a pair has one */
+    QUEUES = 8,                      /* of a pair, at most */
+    QUEUES_IN_ALL = 16,              /* of a rank, where that leaves a pair at
+                                      * least one */
     LOOK_NS = 100 * 1000,
 };
-/* What a kernel waits longer than whoever watches over its call. */
+/* How much longer a kernel waits than the watch over its call. */
 #define AFTER_NS INT64_C(500000000)
 
-/* What struct uli_batch is here. */
+/* The struct uli_batch of this transport. */
 struct staged_batch {
     struct uli_batch_params params;
     struct uli_staged_memory memory;
     struct uli_staged_relay relay;
     struct uli_staged_state *state;                   /* on the device */
     struct uli_staged_report *report, *device_report; /* pinned */
-    int32_t per_sm, claimed; /* blocks that may wait for others */
+    int32_t per_sm, claimed; /* claimed: blocks that may wait for other ranks */
     void *event;             /* after the last run that was not captured */
     bool recorded;
     _Atomic bool held, aborted, used;
@@ -66,8 +68,9 @@ make_id(
     return ULYX_SUCCESS;
 }
 
-/* Queues keep enough warps busy where there are few peers. A rank all of whose
- * peers are on other nodes has slots both ways. */
+/* Several queues per pair keep enough warps busy where there are few peers. The
+ * bound counts slots both ways, as a rank has them whose peers are all on other
+ * nodes. */
 static struct uli_staged_shape
 shape_of(const struct uli_batch_params *params)
 {
@@ -89,7 +92,8 @@ static ulyx_status_t
 make_flags(struct staged_batch *batch)
 {
     const struct uli_batch_params *params = &batch->params;
-    struct uli_bind_scope scope; /* pinned memory comes near the device */
+    struct uli_bind_scope scope; /* pinned memory is allocated near the
+                                  * device */
     void *host, *there, *state;
     uli_bind_begin(params->binding, &scope);
     ulyx_status_t status = DEVICE(
@@ -106,9 +110,10 @@ make_flags(struct staged_batch *batch)
     return DEVICE(batch, event_create, &batch->event);
 }
 
-/* The kernel, and a warp a part of the largest launch, if so many blocks may
- * wait for others; else launches are of as few as have a bit for each part,
- * which is one. */
+/* Loads the kernel and claims blocks: one warp per part of the largest launch,
+ * if so many blocks may wait for other ranks. Without enough claimed blocks, a
+ * launch has as few blocks as give a warp at most ULI_STAGED_PARTS parts
+ * (blocks_of), which is one block. */
 static ulyx_status_t
 claim_blocks(struct staged_batch *batch)
 {
@@ -125,7 +130,7 @@ claim_blocks(struct staged_batch *batch)
     return ULYX_SUCCESS;
 }
 
-/* Nothing of it is in use on the device. */
+/* Frees the batch. The device no longer uses any of its memory. */
 static void
 free_batch(struct staged_batch *batch)
 {
@@ -169,7 +174,8 @@ open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
     return ULYX_SUCCESS;
 }
 
-/* Of graphs only those count that have begun. */
+/* Whether runs are in flight. Of captured runs only those count that have
+ * begun. */
 static bool
 in_flight(const struct staged_batch *batch)
 {
@@ -246,9 +252,10 @@ fill_args(const struct staged_batch *batch, uli_deadline_t deadline,
         .nqueues = batch->memory.shape.queues};
 }
 
-/* A queue takes one message a launch, so the second message of a pair and way
- * comes in a second launch, at both ends. Lists the messages that have `level`
- * others of their pair and way before them; false: there are none. */
+/* Lists the messages of launch `level`: those that have `level` messages of
+ * their pair and way before them. A queue takes one message per launch, so the
+ * second message of a pair and way moves in a second launch, at both ends.
+ * False: there are none. */
 static bool
 list_messages(int32_t rank, const struct uli_batch_message *messages,
     int32_t count, int32_t level, struct uli_staged_args *args)
@@ -270,8 +277,8 @@ list_messages(int32_t rank, const struct uli_batch_message *messages,
     return args->nmessages > 0;
 }
 
-/* At most those that are claimed, and enough that a warp has a bit for each of
- * its parts. */
+/* The blocks of a launch: at most the claimed ones, but enough that a warp has
+ * at most ULI_STAGED_PARTS parts. */
 static int32_t
 blocks_of(const struct staged_batch *batch, int32_t parts)
 {
@@ -335,7 +342,7 @@ batch_run(struct uli_batch *base, const struct uli_batch_message *messages,
     return status;
 }
 
-/* As check's; ABORTED sets no text. */
+/* The status of a cause, as check returns it; ABORTED sets no text. */
 static ulyx_status_t
 report_cause(const struct staged_batch *batch, uint64_t cause)
 {

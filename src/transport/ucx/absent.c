@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The transport ucx where ulyx was built without UCX's headers.
+ * The transport ucx in builds without UCX's headers.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How UCX is set up: from code, never by the environment, which is the user's
- * (UCX_TLS, UCX_NET_DEVICES and all the rest work as ever, within what this
- * file insists on).
+ * Configures UCX from code, never by the environment, which belongs to the user
+ * (UCX_TLS, UCX_NET_DEVICES and all other variables work as usual, within the
+ * limits that this file sets).
  *
  * - Network transports only. UCX takes two network namespaces for one host and
- *   would use shared memory between nodes that ulyx was told to keep apart.
- * - The devices of devices.c.
+ *   would use shared memory between nodes that a setting of ulyx keeps apart.
+ * - The devices that devices.c chooses.
  * - Keepalive: a vanished host is noticed within ULYX_KEEPALIVE. The kernel of
- *   a stopped process still answers, so that one is never declared dead.
+ *   a stopped process still answers, so a stopped process is never declared
+ *   dead.
  * - TCP connections are made without blocking.
- * - Remote memory access is asked for on InfiniBand only. With it UCX also does
- *   in software what any sender of a packet names, by address, without a look
- *   at keys, on every transport that it opens (rma_sw.c of UCX); on InfiniBand
- *   the fabric's partition decides who can send one. Elsewhere PUT has to be
- *   insisted on by ULYX_UCX_VERB and ULYX_INSECURE together.
+ * - Remote memory access is enabled on InfiniBand only. With it UCX also
+ *   executes, in software and on every transport that it opens, accesses that
+ *   any sender of a packet names by address, without checking keys (rma_sw.c of
+ *   UCX). On InfiniBand the fabric's partition decides which hosts can send a
+ *   packet. Elsewhere PUT needs both ULYX_UCX_VERB and ULYX_INSECURE.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,8 @@ is_local(const char *word, size_t length)
     return false;
 }
 
-/* The value of one option as UCX has read it, from its own print-out. */
+/* The value of one option as UCX has read it, from the options that UCX
+ * prints. */
 static bool
 ucx_option(const char *printed, const char *name, char *value_p, size_t bytes)
 {
@@ -57,7 +59,7 @@ ucx_option(const char *printed, const char *name, char *value_p, size_t bytes)
     return false;
 }
 
-/* The user's UCX_TLS without what is not a network. */
+/* The user's UCX_TLS without the transports that are not a network. */
 static ulyx_status_t
 transports_of(const char *preference, char *value_p, size_t bytes)
 {
@@ -85,8 +87,8 @@ transports_of(const char *preference, char *value_p, size_t bytes)
     return ULYX_SUCCESS;
 }
 
-/* An option of TCP. Versions before 1.14 know it without the prefix, later ones
- * with it; neither minds the other. */
+/* Sets an option of TCP. Versions before 1.14 have it without the prefix, later
+ * ones with it; each ignores the other name. */
 static void
 set_tcp(const struct uli_ucx_calls *ucx, ucp_config_t *config, const char *name,
     const char *value)
@@ -106,12 +108,12 @@ set_tcp_number(const struct uli_ucx_calls *ucx, ucp_config_t *config,
     set_tcp(ucx, config, name, value);
 }
 
-/* Idle connections: the kernel asks after a third of the time, then up to five
- * times, so that it is over before the end. UCX's own questions are data to
- * TCP, and data on its way stops the kernel's: they are for other networks.
- * What is not idle is keepalive.c's; UCX's SYN_CNT would help while
- * connecting, but 1.13 cannot be given it from code (its worker then fails to
- * open). */
+/* Idle connections: the kernel probes after a third of the time, then up to
+ * five times, so that the probes end within the time. UCX's own keepalive sends
+ * data over TCP, and data on its way stops the kernel's probes: it is used for
+ * other networks only. keepalive.c handles connections that are not idle. UCX's
+ * SYN_CNT would help while connecting, but UCX 1.13 cannot take it from code
+ * (its worker then fails to open). */
 static void
 set_keepalive(const struct uli_ucx_calls *ucx, ucp_config_t *config,
     double keepalive_s, bool only_tcp)
@@ -129,8 +131,8 @@ set_keepalive(const struct uli_ucx_calls *ucx, ucp_config_t *config,
     set_tcp_number(ucx, config, "KEEPCNT", times, "");
 }
 
-/* Of the listener of TCP: the user's UCX_TCP_PORT_RANGE stays where none is
- * given to ulyx. */
+/* Sets the ports of the TCP listener. The user's UCX_TCP_PORT_RANGE holds where
+ * ulyx has no port setting. */
 static void
 set_ports(const struct uli_ucx_calls *ucx, ucp_config_t *config,
     struct uli_port_range ports)

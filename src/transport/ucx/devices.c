@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which device a rank uses. The user's UCX_NET_DEVICES goes first, then
- * ULYX_NET_DEVICES; else on InfiniBand the topology gives each rank of the node
- * its nearest NIC, and elsewhere TCP gets the first interface that is up. Just
- * one: UCX guesses 100 Mb/s for whatever reports no speed, loopback included,
- * and would share data out by such guesses.
+ * Chooses the device of a rank: the user's UCX_NET_DEVICES, else
+ * ULYX_NET_DEVICES, else on InfiniBand the rank's nearest NIC by the topology
+ * of the node, and elsewhere the best interface for TCP. Only one: UCX assumes
+ * 100 Mb/s for each interface that reports no speed, loopback included, and
+ * would divide data by such guesses.
  */
 #include <dirent.h>
 #include <ifaddrs.h>
@@ -31,8 +31,8 @@ uli_ucx_has_infiniband(void)
     return found;
 }
 
-/* "mlx5_0:1": whether sysfs says that this port's link is InfiniBand. RoCE is
- * reached by whoever sends packets of UDP. */
+/* Whether the link of a port ("mlx5_0:1") is InfiniBand, by sysfs. RoCE does
+ * not count: any sender of UDP packets reaches it. */
 static bool
 is_infiniband_port(const char *folder, const char *device, size_t length)
 {
@@ -69,8 +69,9 @@ uli_ucx_is_infiniband(const char *folder, const char *devices)
 
 /* ---- TCP ----------------------------------------------------------------- */
 
-/* 0: cannot be used. By reach, then IPv4 before IPv6. Of a loopback interface
- * UCX takes 127.0.0.1, whatever routers send there. */
+/* How good an interface's address is: by reach, then IPv4 before IPv6; 0:
+ * cannot be used. A loopback interface with a routed address counts as
+ * loopback, because UCX takes 127.0.0.1 of it. */
 static int
 worth_of(const struct ifaddrs *at)
 {
@@ -110,7 +111,7 @@ tcp_device_here(char *device_p, size_t bytes)
 
 /* ---- the nearest NIC ----------------------------------------------------- */
 
-/* The rank's nearest NIC, if InfiniBand knows it by that name; else UCX may
+/* The rank's nearest NIC, if an InfiniBand device has its name; else UCX may
  * take any. */
 static void
 nearest_nic(const struct uli_net_params *params, char *devices_p, size_t bytes)

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who may connect. UCX believes every packet that its TCP listener is sent: one
- * of forty bytes stores what it likes at the address that it names, whatever a
- * context was made for (tcp_ep.c of UCX, PUT_REQ). So nothing of a connection
- * that is not a peer's host's may reach UCX:
+ * Which hosts may connect. UCX trusts every packet that its TCP listener
+ * receives: a packet of forty bytes can store any data at any address that it
+ * names, whatever features the context has (tcp_ep.c of UCX, PUT_REQ). So
+ * nothing may reach UCX from a connection that does not come from a peer's
+ * host:
  *
- *   - each end tells the addresses of its host beside UCX's own address
+ *   - each end sends the addresses of its host beside UCX's own address
  *   - the sockets that this net listens on get a filter in the kernel, which
- *     drops every packet that comes from no peer's host; connections that they
- *     accept inherit it
- *   - who was there before the filter is disconnected. UCX reads nothing before
- *     its worker's first progress, and that comes after this
+ *     drops every packet that does not come from a peer's host; connections
+ *     that they accept inherit the filter
+ *   - connections made before the filter are ended. UCX reads nothing before
+ *     its worker's first progress, which comes after this
  *
  * The filter is a binary search over ranges of IPv4 addresses, or a list of
- * IPv6 ones. With ULYX_INSECURE=1 there is none. Users of the peers' own hosts
- * are not told from peers: SECURITY.md says so.
+ * IPv6 addresses. With ULYX_INSECURE=1 there is no filter. Other users of the
+ * peers' hosts cannot be told from peers: see SECURITY.md.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -34,9 +35,10 @@
 #include "transport/ucx/net.h"
 
 enum {
-    KNOWN = 512, /* listeners of the whole process that are told apart */
-    ACCEPT_NS = 50000000, /* for UCX's thread to accept who has come already */
-    MOST_RANGES = 500,    /* 20 KiB of filter, which every kernel takes */
+    KNOWN = 512, /* the most listeners of the process that are remembered */
+    ACCEPT_NS = 50000000, /* time for UCX's thread to accept waiting
+                           * connections */
+    MOST_RANGES = 500,    /* 20 KiB of filter, which every kernel accepts */
     V4_SOURCE = 12,       /* of the address in an IP header */
     V6_SOURCE = 8,
     DROP = 0,
@@ -67,7 +69,7 @@ v4_of(const struct in6_addr *address)
     return ntohl(net_order);
 }
 
-/* False for what is no IP address. */
+/* False: not an IP address. */
 static bool
 address_of(const struct sockaddr *any, struct in6_addr *address_p)
 {
@@ -91,7 +93,8 @@ in6_addr_holds(
     return false;
 }
 
-/* Loopback is told only where it is the device. */
+/* Whether the device list names the interface: loopback addresses are sent only
+ * where loopback is the device. */
 static bool
 is_named(const char *devices, const char *name)
 {
@@ -113,7 +116,7 @@ uli_ucx_gate_addresses(
     size_t count = 0;
     if (getifaddrs(&list))
         return 0;
-    /* That of the device goes first, by which most connections are made. */
+    /* The device's address first: most connections use it. */
     if (room > 0 && address_of(&net->place.any, &list_p[0]))
         count = 1;
     for (struct ifaddrs *at = list; at && count < room; at = at->ifa_next) {
@@ -175,7 +178,8 @@ emit_outcome(struct program *program, int outcome)
     program_emit(program, BPF_RET | BPF_K, 0, 0, (uint32_t)outcome);
 }
 
-/* Below the middle range: on to the left half, which comes last. */
+/* A binary search: an address below the middle range jumps to the left half,
+ * which is emitted last. */
 static void
 emit_search(struct program *program, const struct range *ranges, size_t count)
 {
@@ -204,7 +208,8 @@ gate_compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Neighbours are one range. */
+/* Sorts the IPv4 addresses and joins neighbours into ranges. Returns the number
+ * of ranges. */
 static size_t
 collect_ranges(const struct uli_ucx_gate *gate, struct range *ranges)
 {
@@ -224,7 +229,8 @@ collect_ranges(const struct uli_ucx_gate *gate, struct range *ranges)
     return used;
 }
 
-/* Too many: those with the least between them become one. */
+/* Joins ranges until there are MOST_RANGES, those with the smallest gap
+ * first. */
 static size_t
 join_ranges(struct range *ranges, size_t count)
 {
@@ -252,7 +258,8 @@ emit_v4(struct program *program, const struct uli_ucx_gate *gate,
     emit_search(program, ranges, count);
 }
 
-/* An address is four words; one that differs leads to the next address. */
+/* Compares each address as four words; a word that differs jumps to the next
+ * address. */
 static void
 emit_v6(struct program *program, const struct uli_ucx_gate *gate)
 {
@@ -272,7 +279,8 @@ emit_v6(struct program *program, const struct uli_ucx_gate *gate)
     emit_outcome(program, DROP);
 }
 
-/* Errors: NO_MEMORY, and UNSUPPORTED where the kernel takes no filter. */
+/* Attaches the filter to a socket. Errors: NO_MEMORY; SYSTEM where the kernel
+ * accepts no filter. */
 static ulyx_status_t
 ucx_gate_attach(const struct uli_ucx_gate *gate, int fd, int family)
 {
@@ -306,7 +314,7 @@ ucx_gate_attach(const struct uli_ucx_gate *gate, int fd, int family)
 
 /* ---- sockets ------------------------------------------------------------- */
 
-/* Calls for each descriptor of this process. */
+/* Calls visit for each descriptor of this process. */
 static ulyx_status_t
 for_each_descriptor(
     void (*visit)(struct uli_net *net, int fd), struct uli_net *net)
@@ -341,8 +349,8 @@ port_of(const union uli_ucx_place *place)
                                             : place->v4.sin_port;
 }
 
-/* UCX's are those that have come with the worker, and whose port is in its
- * address. */
+/* Records a listening socket. UCX's sockets are those that appear with the
+ * worker and whose port is in the worker's address. */
 static void
 note_listener(struct uli_net *net, int fd)
 {
@@ -379,7 +387,8 @@ uli_ucx_gate_before(struct uli_net *net)
     return for_each_descriptor(note_listener, net);
 }
 
-/* A filter that passes everything shows that the kernel takes one. */
+/* Tests with a filter that passes every packet whether the kernel accepts
+ * filters. */
 ulyx_status_t
 uli_ucx_gate_after(struct uli_net *net)
 {
@@ -412,9 +421,9 @@ uli_ucx_gate_free(struct uli_net *net)
     free(net->gate.admitted);
 }
 
-/* ---- closing it ---------------------------------------------------------- */
+/* ---- closing the gate ---------------------------------------------------- */
 
-/* Who has connected already is UCX's, once its thread has accepted it. */
+/* Waits until UCX's thread has accepted the connections that exist already. */
 static void
 await_accepts(const struct uli_ucx_gate *gate)
 {

@@ -1,30 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Has the host of a silent peer vanished, or is the peer only slow? TCP's
- * keepalive tells while a connection is idle, and UCX sets it. With data on
- * its way it is off, retransmission goes on for a quarter of an hour, and the
- * option that shortens it (TCP_USER_TIMEOUT) also kills the connection to a
- * stopped process whose window is full. So, when something has been on its way
- * to a peer for a quarter of ULYX_KEEPALIVE and nothing has come from it (UCX
- * may have ended a small send once the kernel had taken it), a
- * second connection is tried, to a socket that each end listens on for this:
+ * Finds out whether the host of a silent peer has vanished or the peer is only
+ * slow. TCP's keepalive, which UCX sets, does so while a connection is idle.
+ * With data on its way TCP's keepalive is off, retransmission continues for a
+ * quarter of an hour, and the option that shortens it (TCP_USER_TIMEOUT) also
+ * ends the connection to a stopped process whose window is full. So a second
+ * connection is tried when data has been on its way to a peer for a quarter of
+ * ULYX_KEEPALIVE and nothing has arrived from it. (Sends that UCX has ended
+ * count too: UCX may end a small send once the kernel has taken it.) Each end
+ * listens on a socket for these connections:
  *
- *   accepted, later closed  the peer runs; asked again then
+ *   accepted, later closed  the peer runs; it is probed again then
  *   made, and stays         the peer is stopped, its kernel answers: keepalive
  *                           watches this connection, which carries no data
  *   refused or reset        the process has gone
- *   no answer               the host has vanished: lost, after 0.9 of it
+ *   no answer               the host has vanished: the peer is lost, 0.9 of
+ *                           ULYX_KEEPALIVE after the silence began
  *
- * Time counts from the first question, not from the last sign of life: this
+ * The time counts from the first probe, not from the last sign of life: this
  * process may have been stopped itself.
  *
- * For devices of TCP only: InfiniBand has timeouts in hardware.
+ * For TCP devices only: InfiniBand has timeouts in hardware.
  *
- * Here, too, because it is a matter of time: UCX does not end every operation
- * of an endpoint that has failed and was closed (1.18 to 1.22: short rendezvous
- * by active messages). The endpoint is gone and with it the connection, so
- * nothing reads or sends the data any more; after ten looks the operation is
- * given up. What belongs to it stays until UCX ends it, or until close.
+ * Also here, because it needs time: UCX does not end every operation of an
+ * endpoint that has failed and was closed (1.18 to 1.22: short rendezvous by
+ * active messages). The endpoint is gone and with it the connection, so nothing
+ * reads or sends the data any more; after ten checks the operation is
+ * abandoned. Its memory stays until UCX ends it, or until close.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -41,7 +43,7 @@
 
 enum {
     CHECK_NS = 10000000,
-    ABANDON_STEPS = 10, /* of CHECK_NS and a step of UCX each, at least */
+    ABANDON_STEPS = 10, /* each at least CHECK_NS and a step of UCX */
 };
 
 socklen_t
@@ -51,9 +53,10 @@ uli_ucx_place_bytes(const union uli_ucx_place *place)
                                             : sizeof(place->v4);
 }
 
-/* ---- where to ask -------------------------------------------------------- */
+/* ---- the listening socket ------------------------------------------------ */
 
-/* The address of a device; IPv4 first; link-local ones mean nothing there. */
+/* The address of a device, IPv4 first. Link-local addresses are skipped: they
+ * mean nothing on other hosts. */
 static bool
 place_of(const char *devices, union uli_ucx_place *place_p)
 {
@@ -91,7 +94,7 @@ place_set_port(union uli_ucx_place *place, uint16_t port)
         place->v4.sin_port = htons(port);
 }
 
-/* A listener there, or -1 with errno. */
+/* Listens at the place, on the first free port; -1 with errno. */
 static int
 place_listen(union uli_ucx_place *place, struct uli_port_range ports)
 {
@@ -149,7 +152,7 @@ uli_ucx_keepalive_close(struct uli_net *net)
         hang_up(&net->peers[p]);
 }
 
-/* ---- asking -------------------------------------------------------------- */
+/* ---- probing ------------------------------------------------------------- */
 
 static void
 set_option(int fd, int level, int name, int value)
@@ -175,8 +178,8 @@ start_probe(const struct uli_net *net, struct uli_ucx_peer *peer)
     return errno;
 }
 
-/* 0: no outcome yet; else what the connection has come to; ENOTCONN when the
- * other end has closed it, which a running one does. */
+/* The outcome of the connection: 0: none yet; ENOTCONN: the other end has
+ * closed it, as a running peer does; else its error. */
 static int
 keepalive_poll(struct uli_ucx_peer *peer)
 {
@@ -202,7 +205,8 @@ keepalive_judge(
         hang_up(peer);
     if (outcome == ENOTCONN || peer->probe_made) {
         peer->alive_ns = now;
-        peer->unheard = false; /* what was sent arrives; then TCP asks */
+        peer->unheard = false; /* sent data arrives; afterwards TCP's keepalive
+                                * probes */
         peer->asked_ns = 0;
         return;
     }
@@ -214,9 +218,10 @@ keepalive_judge(
     uli_ucx_break(peer, UCS_ERR_ENDPOINT_TIMEOUT);
 }
 
-/* ---- who is looked at ---------------------------------------------------- */
+/* ---- checked peers ------------------------------------------------------- */
 
-/* Eight times in the quarter of ULYX_KEEPALIVE that a silence may last. */
+/* The time between checks: an eighth of the quarter of ULYX_KEEPALIVE that a
+ * silence may last. */
 static int64_t
 period_ns(const struct uli_net *net)
 {
@@ -224,7 +229,7 @@ period_ns(const struct uli_net *net)
     return period > CHECK_NS ? period : CHECK_NS;
 }
 
-/* All wait the same time, so the list stays in order by appending. */
+/* All peers wait equally long, so appending keeps the list in order. */
 static void
 look_later(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
 {
@@ -259,7 +264,7 @@ peer_is_waiting(const struct uli_ucx_peer *peer)
            !peer->said_bye && peer->place.any.sa_family;
 }
 
-/* A probe is to be made again. */
+/* Whether the peer's verb probe is to be repeated. */
 static bool
 peer_is_resting(const struct uli_ucx_peer *peer)
 {
@@ -289,7 +294,8 @@ keepalive_check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
         look_later(net, peer, now);
 }
 
-/* A step of UCX lies between two looks: it has had its chances. */
+/* A step of UCX lies between two checks, so UCX has had time to end the
+ * operations. */
 static void
 look_at_dropped(struct uli_net *net, struct uli_ucx_peer *peer)
 {
@@ -311,9 +317,9 @@ peer_at(struct uli_list *node)
     return ULI_CONTAINER_OF(node, struct uli_ucx_peer, watch);
 }
 
-/* What one look costs does not depend on the number of ranks: of those that
- * something is on its way to, the first in the list are due, the few that are
- * silent or gone are all looked at. */
+/* The cost of one step does not depend on the number of ranks: of the watched
+ * peers only the first in the list are due; the asked and the dropped peers,
+ * which are few, are all checked. */
 void
 uli_ucx_keepalive_step(struct uli_net *net)
 {
@@ -330,7 +336,7 @@ uli_ucx_keepalive_step(struct uli_net *net)
         next = n->next;
         look_at_dropped(net, peer_at(n));
     }
-    struct uli_list *last = net->asked.prev; /* more may join them */
+    struct uli_list *last = net->asked.prev; /* more may be appended */
     for (struct uli_list *n = net->asked.next; n != &net->asked; n = next) {
         next = n == last ? &net->asked : n->next;
         keepalive_check(net, peer_at(n), now);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Windows of this rank, registered when they are attached, and the remote keys
- * of peers' windows. A key is asked for by the first large put that wants it,
- * which goes by AM meanwhile; so keys go only to ranks that use them. Keys and
- * their end are numbered like messages: what tells a peer that a window's
- * number is used again comes after the end of the old key.
+ * of peers' windows. The first large put that needs a key requests it, and goes
+ * by AM meanwhile; so keys go only to ranks that use them. Keys and their ends
+ * are numbered like messages: a message that a window's number is used again
+ * arrives after the end of the old key.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +15,14 @@
 #include "transport/ucx/net.h"
 
 enum { ASKS = 1, HAS = 2, ROOM = 8 };
-/* A key whose answer has not come: the window was not there. */
+/* When to request a key again that has not arrived: the peer did not have the
+ * window. */
 #define AGAIN_NS 1000000000
 
-/* ---- my windows ---------------------------------------------------------- */
+/* ---- windows of this rank ------------------------------------------------ */
 
-/* NULL where UCX cannot, or need not: then there are no keys. */
+/* Registers memory. NULL where UCX cannot or need not: then there are no
+ * keys. */
 static ucp_mem_h
 register_memory(struct uli_net *net, void *address, int64_t bytes)
 {
@@ -157,7 +159,7 @@ find_key(const struct uli_ucx_peer *peer, uint32_t window)
     return NULL;
 }
 
-/* No memory: this put goes by AM. */
+/* Adds an entry for a key. NULL: no memory; this put goes by AM. */
 static struct uli_ucx_key *
 want_key(struct uli_ucx_peer *peer, uint32_t window)
 {
@@ -192,7 +194,7 @@ uli_ucx_key(struct uli_ucx_peer *peer, uint32_t window, int64_t offset,
         }
         return NULL;
     }
-    /* What lies outside goes by AM, whose receiver names it. */
+    /* A put outside the window goes by AM, whose receiver reports it. */
     if (offset < 0 || bytes < 0 || offset > key->bytes - bytes)
         return NULL;
     *address_p = key->address + (uint64_t)offset;
@@ -217,7 +219,7 @@ uli_ucx_key_came(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
 {
     struct uli_ucx_key *key = find_key(peer, head->window);
     if (!key || key->key || !peer->ep)
-        return; /* not asked for */
+        return; /* not requested */
     key->address = (uint64_t)head->offset;
     key->bytes = (int64_t)head->signal;
     key->refused =
@@ -227,7 +229,7 @@ uli_ucx_key_came(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
         key->key = NULL;
     if (head->window == ULI_UCX_SCRATCH)
         uli_ucx_verb_insisted(peer, head->signal_window);
-    uli_ucx_due(peer->net, peer); /* a probe may wait for it */
+    uli_ucx_due(peer->net, peer); /* a probe may wait for the key */
 }
 
 void

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See library.h. UCX, when loaded, installs handlers for fatal signals and
- * writes warnings of its own to standard output. Neither is a library's
- * business: handlers are put back as they were, and the log level falls to
- * "fatal" unless the user has set it, for errors come back as statuses and are
- * named by this transport.
+ * See library.h. When loaded, UCX installs handlers for fatal signals and
+ * writes warnings of its own to standard output. A library should do neither:
+ * the handlers are restored, and the log level is set to "fatal" unless the
+ * user has set it, because errors are returned as statuses and this transport
+ * reports them.
  */
 #include "transport/ucx/library.h"
 
@@ -25,7 +25,8 @@ static _Atomic bool is_open;
 static _Atomic int nheld; /* contexts, of the process `holder` */
 static _Atomic pid_t holder;
 
-/* A pointer to a function is copied, for ISO C does not convert it. */
+/* A pointer to a function is copied as bytes, because ISO C does not convert
+ * it. */
 static bool
 library_find(void *library, const char *name, void *function_p)
 {
@@ -34,7 +35,8 @@ library_find(void *library, const char *name, void *function_p)
     return found != NULL;
 }
 
-/* What UCX takes: its defaults of ERROR_SIGNALS and DEBUG_SIGNO. */
+/* The signals for which UCX installs handlers: its defaults of ERROR_SIGNALS
+ * and DEBUG_SIGNO. */
 static const int taken[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGHUP};
 enum { TAKEN = sizeof(taken) / sizeof(taken[0]) };
 
@@ -50,7 +52,7 @@ library_load(const char *name)
     return library;
 }
 
-/* "warn" is UCX's default: whoever wants its lines asks for another level. */
+/* "warn" is UCX's default: a user who wants UCX's lines sets another level. */
 static void
 library_silence(void *library)
 {
@@ -113,7 +115,7 @@ uli_ucx_open(char *why_p, size_t why_bytes)
     return opened ? &calls : NULL;
 }
 
-/* No lock: in a fork it may be that of a thread that is not there. */
+/* No lock: in a fork a thread that no longer exists may hold it. */
 ulyx_status_t
 uli_ucx_hold(void)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libucp, opened at run time: the library loads and runs on machines without
- * it. One table of entry points, filled once a process; the library stays
- * open until the process ends, for it cannot be unloaded while it has hooks.
- * Everything here and in this folder is written for UCX 1.13 and later, whose
- * ABI is one; what later versions add is asked for by name, not by version.
+ * libucp, opened at run time: ulyx loads and runs on machines without it. One
+ * table of entry points, filled once per process. libucp stays open until the
+ * process ends, because it cannot be unloaded while it has hooks. All files of
+ * this folder are written for UCX 1.13 and later, which share one ABI;
+ * additions of later versions are looked up by name, not by version.
  */
 #ifndef ULI_TRANSPORT_UCX_LIBRARY_H
 #define ULI_TRANSPORT_UCX_LIBRARY_H
@@ -51,19 +51,19 @@
 #define ULI_UCX_MEMBER(name) __typeof__(&ucp_##name) name;
 struct uli_ucx_calls {
     ULI_UCX_CALLS(ULI_UCX_MEMBER)
-    /* Of libucs, which libucp brings along. */
+    /* From libucs, which libucp loads. */
     const char *(*status_string)(ucs_status_t status);
 };
 
-/* Opens the library once a process; later calls return what is open. A
- * failure changes nothing and may be tried again. returns NULL with the
- * reason, and what would help, in why_p. Logs nothing. */
+/* Opens the library once per process; later calls return the same table. A
+ * failure changes nothing, and the call may be repeated. Returns NULL with the
+ * reason, and the remedy, in why_p. Logs nothing. */
 const struct uli_ucx_calls *uli_ucx_open(char *why_p, size_t why_bytes);
 
-/* One more context of UCX in this process, and one less. UCX's own thread does
- * not live on in a fork, where waits for it never end, so as long as a process
+/* Count one more, or one less, context of UCX in this process. UCX's own thread
+ * does not exist in a fork, where waits for it never end. So while a process
  * has contexts its forks may have none: FORKED, also in a fork that has closed
- * what it inherited. */
+ * the contexts that it inherited. */
 ulyx_status_t uli_ucx_hold(void);
 void uli_ucx_let_go(void);
 

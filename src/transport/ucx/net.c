@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening, progress, sleep and end of a rank's end of UCX; see net.h.
+ * Opening, progress, sleep and closing of a rank's end of UCX; see net.h.
  *
- * Sleep. wait arms UCX's descriptor and polls it. Events of the network end
- * the poll; what another thread does meanwhile would not, so put and message
- * write to the wake descriptor when they leave something unfinished while
- * `sleeping` is set. It is set before the worker is armed: either that thread
- * sees it, or arming comes after its call and finds the work.
+ * Sleep. wait arms UCX's descriptor and polls it. Events of the network end the
+ * poll, but calls of other threads do not. So put and message write to the wake
+ * descriptor when they leave work unfinished while `sleeping` is set. wait sets
+ * `sleeping` before it arms the worker: either the other thread reads the flag,
+ * or arming follows that thread's call and finds the work.
  */
 #include "transport/ucx/net.h"
 
@@ -24,7 +24,7 @@
 #include "base/system/random.h"
 
 enum {
-    STEPS = 8,     /* of UCX in one step of ours, while there is work */
+    STEPS = 8,     /* of UCX in one step of this net, while there is work */
     PREPARED = 64, /* operations that exist from the start */
 };
 
@@ -90,7 +90,7 @@ static void
 ucx_wake(struct uli_net *net)
 {
     uint64_t one = 1;
-    /* A full counter wakes as well. */
+    /* A full counter wakes too. */
     ssize_t written = write(net->wake_fd, &one, sizeof(one));
     (void)written;
 }
@@ -162,7 +162,7 @@ ucx_make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
     net->eager_bytes = uli_ucx_has_infiniband() ? ULI_UCX_EAGER_BYTES
                                                 : ULI_UCX_EAGER_TCP_BYTES;
     net->verb = uli_ucx_verb_of(params->settings);
-    /* Whoever insists on a verb wants to see it. */
+    /* Where a setting forces a verb, smaller puts use it too. */
     net->verb_bytes = net->verb == ULI_UCX_BY_PUT || net->verb == ULI_UCX_BY_TAG
                           ? ULI_NET_INLINE_BYTES
                           : net->eager_bytes;
@@ -186,7 +186,7 @@ ucx_make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
     return net;
 }
 
-/* What needs no UCX. */
+/* Opens the parts that need no UCX. */
 static ulyx_status_t
 open_own(struct uli_net *net)
 {
@@ -198,7 +198,7 @@ open_own(struct uli_net *net)
     return net->wake_fd < 0 ? uli_error_errno("ucx: eventfd") : ULYX_SUCCESS;
 }
 
-/* The reverse, and the net itself. */
+/* Frees the parts that need no UCX, and the net itself. */
 static void
 free_own(struct uli_net *net)
 {
@@ -214,7 +214,7 @@ free_own(struct uli_net *net)
     free(net);
 }
 
-/* Between the sockets that were there before and those that are now. */
+/* Records the sockets that exist before UCX's worker opens its own. */
 static ulyx_status_t
 open_gated(struct uli_net *net)
 {
@@ -269,7 +269,7 @@ err_free:
     return status;
 }
 
-/* MB/s of the probes; 0 of a verb that none has ended. */
+/* The MB/s of a verb's probes; 0 where no probe has ended. */
 static double
 found_rate(const struct uli_ucx_link *link, enum uli_ucx_verb verb)
 {
@@ -305,19 +305,21 @@ ucx_devices(const struct uli_net *net)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Until the deadline: everything that was put is on its way (a rendezvous is
- * over when the peer has the data), then BYE, then the peers' answers. After it
- * connections are closed as they are. Who has had my BYE sends none to me, so
- * that its end and its death look alike from here: losses are not told any
- * more. A forked child has the same descriptors as its parent and must not
- * speak through them: it gives back its memory only. */
+/* Until the deadline: waits until all puts have left (a rendezvous ends when
+ * the peer has the data), then sends BYE, then waits for the peers' answers.
+ * Afterwards connections are closed in whatever state they are. A peer that has
+ * received this rank's BYE sends no BYE of its own here, so its end cannot be
+ * told from its death: losses are no longer reported. A forked child has the
+ * same descriptors as its parent and must not send through them: it frees its
+ * memory only. */
 static bool
 is_open(const struct uli_ucx_peer *peer)
 {
     return peer->ep && !peer->broken && !peer->lost && !peer->said_bye;
 }
 
-/* Says what is still to say; true while an answer is missing. */
+/* Sends BYE when the peer's puts have ended; true while an answer is
+ * missing. */
 static bool
 take_leave(struct uli_net *net, struct uli_ucx_peer *peer)
 {
@@ -352,7 +354,7 @@ say_goodbye(struct uli_net *net, int64_t deadline_ns)
             poll(&fd, 1, uli_deadline_poll_ms(deadline_ns, 10));
 }
 
-/* Cancelled operations end within a few steps; UCX frees what is left. */
+/* Cancelled operations end within a few steps; UCX frees the rest. */
 static void
 close_endpoints(struct uli_net *net)
 {
@@ -370,7 +372,7 @@ close_endpoints(struct uli_net *net)
 static void
 ucx_close(struct uli_net *net, int64_t deadline_ns)
 {
-    uli_ucx_enter(net); /* for good: no call may come any more */
+    uli_ucx_enter(net); /* never left: no call may follow close */
     net->leaving = true;
     if (net->pid == getpid()) {
         say_goodbye(net, deadline_ns);

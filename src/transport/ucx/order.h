@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is sent comes before what is received, also between threads of one
- * process whose ranks are of different (made-up) nodes: so whoever waits for
- * the answer of another rank may reuse what that one has read. The order goes
- * through sockets within UCX, which ThreadSanitizer does not see; for it alone
- * it is said once more, by a word for each receiver (two may share one).
+ * A send happens before its receive, also between threads of one process whose
+ * ranks are on different nodes made by a setting: so a rank that waits for
+ * another rank's answer may reuse memory that the other has read. The order
+ * goes through sockets within UCX, which ThreadSanitizer does not follow. For
+ * ThreadSanitizer alone the order is repeated here, by a word per receiver (two
+ * receivers may share one).
  */
 #ifndef ULI_TRANSPORT_UCX_ORDER_H
 #define ULI_TRANSPORT_UCX_ORDER_H

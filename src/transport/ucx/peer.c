@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Addresses, endpoints and the loss of peers; see net.h. An address is a
- * token, a place to ask (keepalive.c), the host's addresses
- * (gate.c), then UCX's own bytes. Who knows the token was given the address by
- * the bootstrap, which authenticates; what comes without it is dropped.
+ * Addresses, endpoints and the loss of peers; see net.h. An address is a token,
+ * the place of the keepalive socket (keepalive.c), the host's addresses
+ * (gate.c), then UCX's own bytes. A sender that has the token received the
+ * address from the bootstrap, which authenticates; messages without the token
+ * are dropped.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ struct header {
     uint64_t magic, token;
     union uli_ucx_place place;
     uint32_t naddresses, reserved;
-    struct in6_addr addresses[ULI_UCX_ADDRESSES]; /* only those travel */
+    struct in6_addr addresses[ULI_UCX_ADDRESSES]; /* only naddresses are sent */
 };
 static const uint64_t magic = 0x32786375786c75ULL; /* "ulxucx2" */
 
@@ -236,7 +237,7 @@ do_due(struct uli_net *net, struct uli_ucx_peer *peer)
     }
 }
 
-/* What is done may put peers back on the list: they wait for the next step. */
+/* do_due may put peers back on the list: they wait for the next step. */
 void
 uli_ucx_do_due(struct uli_net *net)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What arrives; see net.h. Nothing of a header is believed: the token tells
- * that the sender was given our address, the hook tells whether the memory is
- * ours to be written. A peer that names other memory is lost: its put would
- * be missed for ever.
+ * Arriving messages; see net.h. Every field of a header is checked: the token
+ * proves that the sender was given this rank's address, and the hook checks
+ * that the memory belongs to a window of this rank. A peer that names other
+ * memory is lost, because its put would be missing for ever.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -167,7 +167,7 @@ message_arrived(void *argument, const void *header, size_t header_bytes,
     peer->moved = true;
     peer->unheard = false;
     if (!peer->ep && !peer->want_ep) {
-        peer->want_ep = true; /* to notice its death, and to answer it */
+        peer->want_ep = true; /* to notice the peer's death, and to answer */
         uli_ucx_due(net, peer);
     }
     bool rendezvous = about->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Puts whose data is on its way in; see net.h. A header tells where data and
- * signal go, and how to know that the data is there:
+ * Arriving puts whose data is on its way; see net.h. The header names the
+ * places of data and signal. What shows that the data has landed:
  *
  *   rendezvous   UCX's receive, begun here, has ended
- *   TAG          the same, of a tagged message
- *   PUT          the header itself: it is sent when a flush has told its sender
- *                that the data is here
+ *   TAG          UCX's receive of the tagged message has ended
+ *   PUT          the header itself: its sender sends it after a flush has shown
+ *                that the data has landed here
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,7 +90,7 @@ uli_ucx_recv_close(struct uli_net *net)
         }
 }
 
-/* ---- where it goes ------------------------------------------------------- */
+/* ---- targets ------------------------------------------------------------- */
 
 static bool
 find_scratch(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
@@ -133,7 +133,7 @@ uli_ucx_refuse_put(
     uli_ucx_refuse(peer->net, peer, how);
 }
 
-/* The only writers of these words are this net's steps, one at a time. */
+/* Only steps of this net write these words, one step at a time. */
 void
 uli_ucx_land(struct uli_ucx_peer *peer, _Atomic uint64_t *signal,
     uint64_t value, bool counted)
@@ -149,7 +149,7 @@ uli_ucx_land(struct uli_ucx_peer *peer, _Atomic uint64_t *signal,
     }
 }
 
-/* ---- what UCX has -------------------------------------------------------- */
+/* ---- receives that UCX has begun ----------------------------------------- */
 
 static void
 incoming_begun(struct uli_ucx_incoming *incoming)
@@ -191,13 +191,13 @@ uli_ucx_abandon_receives(struct uli_ucx_peer *peer)
         struct uli_ucx_incoming *incoming =
             ULI_CONTAINER_OF(n, struct uli_ucx_incoming, node);
         incoming_uncount(incoming);
-        incoming->signal = NULL; /* its window may be gone */
+        incoming->signal = NULL; /* the window may be gone */
     }
 }
 
-/* A death may be known from others while the connection is whole, and what is
- * under way goes on arriving: it is closed, and UCX ends its receives, or
- * they are given up as those of any closed one are. */
+/* This rank may learn of a death from others while the connection is whole and
+ * data still arrives. Then the connection is closed, and UCX ends its receives,
+ * or they are abandoned as those of any closed connection. */
 bool
 uli_ucx_landed(struct uli_net *net, int32_t rank, bool dead)
 {
@@ -232,7 +232,8 @@ incoming_received(
     recv_give(net, incoming);
 }
 
-/* Refuses by name what is not ours; the data is received nowhere. */
+/* Refuses a put outside this rank's windows, naming it; its data is not
+ * received. */
 static bool
 accept_put(struct uli_ucx_incoming *incoming, const struct uli_ucx_head *head,
     size_t bytes, void **data_p)
@@ -309,7 +310,7 @@ received_tagged(void *request, ucs_status_t status,
     recv_give(net, incoming);
 }
 
-/* Of a refused one nothing is received: a buffer of no bytes ends it at both
+/* Of a refused put no data is received: a receive of 0 bytes ends it at both
  * ends. */
 void
 uli_ucx_receive_tagged(
@@ -346,7 +347,8 @@ uli_ucx_receive_tagged(
         recv_give(net, incoming);
         uli_ucx_lose(
             net, peer, net->ucx->status_string(UCS_PTR_RAW_STATUS(request)));
-    } else if (net->tagged == incoming) { /* it has not ended already */
+    } else if (net->tagged == incoming) { /* the receive has not ended
+                                           * already */
         incoming->request = request;
     }
 }
@@ -371,7 +373,8 @@ uli_ucx_receive_placed(
 void
 uli_ucx_recv_drop(struct uli_net *net, const struct uli_ucx_peer *peer)
 {
-    /* A cancelled one ends at once, and leaves the list, or in a later step. */
+    /* A cancelled receive ends, and leaves the list, at once or in a later
+     * step. */
     struct uli_ucx_incoming *i = net->tagged;
     while (i) {
         void *request = peer && i->peer != peer ? NULL : i->request;

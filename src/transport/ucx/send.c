@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Puts and messages on their way out; see net.h. UCX reads header and data
- * until it says that it has done, so both live in an operation of ours until
- * UCX has ended all calls that it takes. Operations come from a list that grows
- * to the most that were ever on their way, never beyond, and never gives back
- * before close. All under the net's lock.
+ * Puts and messages that are sent; see net.h. UCX reads header and data until
+ * it completes a call, so both live in an operation until UCX has ended all its
+ * calls. Operations come from a list that grows to the most that were ever in
+ * flight at one time, and is freed by close. All under the net's lock.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +11,18 @@
 #include "transport/ucx/net.h"
 #include "transport/ucx/order.h"
 
-/* Something that UCX has not finished with. */
+/* A put or message that UCX has not completed. */
 struct uli_ucx_op {
     struct uli_ucx_op *next; /* in a free list */
-    struct uli_list node;    /* among the peer's, from send to end */
+    struct uli_list node;    /* in peer->sends, from send to end */
     struct uli_net *net;
     struct uli_ucx_peer *peer;
-    struct uli_ucx_head head; /* UCX reads it until the end */
+    struct uli_ucx_head head; /* UCX reads the header until the end */
     _Atomic int64_t *pending; /* of the caller, or NULL */
     enum uli_ucx_verb verb;
-    int parts;    /* calls of UCX that have not ended, and the posting */
-    int flying;   /* those that `flying` of peer and net counts */
-    bool by_verb; /* a put that counts in `unsettled` */
+    int parts;    /* calls of UCX that have not ended, plus the posting */
+    int flying;   /* calls that `flying` of peer and net counts */
+    bool by_verb; /* a put that `unsettled` counts */
     bool large;   /* copy has room for a message */
     unsigned char copy[];
 };
@@ -47,8 +46,8 @@ new_op(struct uli_net *net, bool large)
     return op;
 }
 
-/* One to the peer, by AM, with a header that says who sends and what. large:
- * with room for a message. Errors: NULL, NO_MEMORY is reported. */
+/* Takes an operation for the peer, by AM, with sender and kind in its header.
+ * large: with room for a message. NULL: NO_MEMORY, reported. */
 static struct uli_ucx_op *
 op_take(struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_kind kind,
     bool large)
@@ -121,7 +120,7 @@ uli_ucx_ops_free(struct uli_net *net)
     net->free_small = net->free_large = NULL;
 }
 
-/* ---- their end ----------------------------------------------------------- */
+/* ---- the end of operations ----------------------------------------------- */
 
 /* The data may be overwritten. */
 static void
@@ -138,8 +137,8 @@ op_release(struct uli_ucx_op *op)
     op->pending = NULL;
 }
 
-/* All parts have ended. A failed operation has ended as well: the endpoint's
- * error handler tells of the peer. */
+/* All parts have ended. A failed operation has ended too: the endpoint's error
+ * handler reports the peer. */
 static void
 op_end(struct uli_ucx_op *op)
 {
@@ -193,7 +192,7 @@ send_completed(void *request, ucs_status_t status, void *argument)
     end_part(op);
 }
 
-/* What a call of UCX has answered. */
+/* Takes the result of a call of UCX. */
 static ucs_status_t
 take_part(struct uli_ucx_op *op, ucs_status_ptr_t request)
 {
@@ -230,7 +229,8 @@ send_head(struct uli_ucx_op *op, const void *data, size_t bytes, uint32_t flag)
                              &op->head, sizeof(op->head), data, bytes, &how));
 }
 
-/* The data is at the target. Its header is not sent from within a callback. */
+/* The data has landed at the target. The header is not sent within a
+ * callback. */
 static void
 flush_completed(void *request, ucs_status_t status, void *argument)
 {
@@ -310,7 +310,7 @@ send_by_tag(struct uli_ucx_op *op, const void *data, size_t bytes)
                              op->peer->ep, data, bytes, op->head.number, &how));
 }
 
-/* The data by the operation's verb. Where a key is missing, by AM. */
+/* Sends the data by the operation's verb; by AM where a key is missing. */
 static ucs_status_t
 send_by_verb(struct uli_ucx_op *op, const void *data, size_t bytes)
 {
@@ -467,7 +467,7 @@ peer_check(const struct uli_ucx_peer *peer)
     return ULYX_SUCCESS;
 }
 
-/* Leaves the lock; wakes the sleeper when the worker has something to do. */
+/* Leaves the lock; wakes a thread in wait when the worker has work. */
 static void
 send_leave(struct uli_net *net)
 {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether the process of the peer that this rank watches is there, whoever has
- * copies of UCX's sockets: a forked child of it, or a program that it has
- * started, keeps UCX's connections whole. So the watcher makes one more, to the
- * socket of keepalive.c, which lives and dies with the process
- * (sockets.c):
+ * Watches the process of one peer, even where others hold copies of UCX's
+ * sockets: a forked child of the peer, or a program that it has started, keeps
+ * UCX's connections open. So the watcher makes one more connection, to the
+ * socket of keepalive.c, which ends with the process (sockets.c):
  *
  *   watcher                    watched
  *   {token of the watched,
  *    rank of the watcher} -->
  *                         <--  {token of the watcher}
- *                              keeps the socket; nothing more is said
+ *                              keeps the socket; nothing more is sent
  *
- * After the answer the end of the connection is the end of the process, unless
- * it has said BYE: UCX has a moment for what has come before. Until the answer
- * the end means nothing, and the watcher tries again. Of those who connect and
- * do not say this, a few are kept for a second.
+ * After the answer the end of the connection means the end of the process,
+ * unless the peer has sent BYE: UCX gets a moment for data that has arrived
+ * before. Until the answer the end means nothing, and the watcher tries again.
+ * Connections that do not send this message are kept for a second, at most a
+ * few at a time.
  */
 #include <errno.h>
 #include <poll.h>
@@ -45,7 +45,8 @@ uli_ucx_sentinel_accept(struct uli_net *net, int fd)
     *place = (struct uli_ucx_caller){.fd = fd, .since_ns = uli_clock_ns()};
 }
 
-/* It has proved that it was given our address, and we know its own. */
+/* The caller has proved that it has this rank's address, and this rank has the
+ * caller's. */
 static bool
 is_peer(const struct uli_net *net, const struct uli_ucx_hello *hello)
 {
@@ -54,8 +55,8 @@ is_peer(const struct uli_net *net, const struct uli_ucx_hello *hello)
            net->peers[hello->from].address;
 }
 
-/* A watcher that has waited long for its answer gives its call up and makes
- * another one, whose connection it then watches. */
+/* Whether the caller has closed the connection: a watcher that has waited long
+ * for its answer gives this connection up and watches a new one. */
 static bool
 caller_has_ended(const struct uli_ucx_caller *caller)
 {

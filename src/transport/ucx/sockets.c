@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sockets that live and die with this process. A connection ends, and its other
- * end is told, when the last copy of its descriptor is closed: a forked child
- * with one would hide its parent's death. So they are closed in every fork, by
- * a handler, and by every exec. Making one and writing its number down is one
- * step for a fork. Who is forked closes none of them again.
+ * Sockets that end with this process. A connection ends, and its other end
+ * learns of that, when the last copy of its descriptor is closed: a forked
+ * child with a copy would hide its parent's death. So a handler closes these
+ * sockets in every fork, and exec closes them too. A fork cannot come between
+ * making a socket and recording its number. A forked child closes none of them
+ * a second time.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -44,7 +45,7 @@ install_handlers(void)
     pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
-/* Room for one more, before it is made. */
+/* Makes room for one more socket before it is made. True: the lock is held. */
 static bool
 sockets_prepare(void)
 {

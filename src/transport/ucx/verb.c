@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * By which verb the large puts of a link go. No version and no device tells:
- * UCX 1.13's put over TCP collapses where several are on their way, later ones
- * are as fast as active messages or faster. So the first large put has the link
- * probed, while AM carries what there is: each verb carries a few puts into the
- * other end's scratch, in turn, five times, and verb_choice.c judges the times.
- * A verb that takes three times as long as AM in two rounds has no more turns.
- * A probe ends after half a second; one that cannot tell is made again a second
- * later, twice, and then AM stays.
+ * Chooses the verb of a link's large puts. Neither a version nor a device
+ * decides it: UCX 1.13's put over TCP collapses where several are in flight; in
+ * later versions it is as fast as active messages or faster. So the first large
+ * put starts a probe of the link, while AM moves the data: each verb moves a
+ * few puts into the other end's scratch, in turn, five times, and verb_choice.c
+ * evaluates the times. A verb that takes three times as long as AM in two
+ * rounds has no more turns. A probe ends after half a second. A probe without a
+ * result is repeated a second later, twice; after that AM stays.
  *
  *   lower rank                       higher rank
  *                     <-- PREFERENCE (its first large put)
- *   asks for a key  -->
- *                     <-- KEY        of the scratch; a verb that is insisted on
+ *   requests a key  -->
+ *                     <-- KEY        of the scratch; a verb that is forced
  *   probes          --> PUT ...      lands them in its scratch
  *                     <-- PROBED ...
  *   VERB v          -->              sends by v from now on
  *                     <-- AGREED v   binding for both
  *
- * A setting in place of AUTO is a proposal that is insisted on: it needs no
- * probe, and wins over a probe; two that differ give AM. PUT needs remote
- * memory access at both ends: without it an end gives no key, makes none of a
- * peer's, and insists on AM where PUT is insisted on. When probes of some links
- * have all had the same end, the rest is spared: a rank's links go over one
- * NIC.
+ * A setting other than AUTO is a proposal that is forced: it needs no probe,
+ * and wins over a probe; two different ones give AM. PUT needs remote memory
+ * access at both ends: an end without it gives no key, makes none of a peer's,
+ * and forces AM where the other end forces PUT. When the probes of several
+ * links have all had one result, further links take it without a probe, because
+ * a rank's links use one NIC.
  */
 #include <stdio.h>
 #include <string.h>
@@ -34,13 +34,13 @@
 
 enum {
     TURNS = ULI_UCX_PROBE_ROUNDS * ULI_UCX_VERBS,
-    ENOUGH = 3,   /* links that found the same */
+    ENOUGH = 3,   /* links with equal results */
     ATTEMPTS = 3, /* probes of a link */
     TRIED = 2,    /* rounds in which every verb has its turn */
-    HOPELESS = 3, /* times as long as AM */
+    HOPELESS = 3, /* so many times as long as AM */
 };
-static const int64_t limit_ns = 500000000; /* of a probe */
-static const int64_t rest_ns = 1000000000; /* after one that cannot tell */
+static const int64_t limit_ns = 500000000; /* the most time of a probe */
+static const int64_t rest_ns = 1000000000; /* after a probe without a result */
 
 static const char *const names[] = {
     [ULI_UCX_BY_AM] = "active messages",
@@ -100,7 +100,8 @@ verb_possible(const struct uli_net *net, enum uli_ucx_verb verb)
     return verb == ULI_UCX_BY_PUT && !net->may_put ? ULI_UCX_BY_AM : verb;
 }
 
-/* The answer to a proposal; the same at both ends, also when two cross. */
+/* The answer to a proposal; the same at both ends, also when two proposals
+ * cross. */
 static enum uli_ucx_verb
 verb_agree(const struct uli_net *net, enum uli_ucx_verb theirs, bool insists)
 {
@@ -113,9 +114,9 @@ verb_agree(const struct uli_net *net, enum uli_ucx_verb theirs, bool insists)
 
 /* ---- the probe ----------------------------------------------------------- */
 
-/* Before any turn: with the key of its scratch the other end says whether it
- * insists on a verb, and may not know others. Without keys PUT is out. True:
- * wait for it. */
+/* Before the first turn: with the key of its scratch the other end sends
+ * whether it forces a verb; it may not support others. Without keys PUT is
+ * excluded. True: the key has not arrived yet. */
 static bool
 lacks_keys(struct uli_ucx_peer *peer)
 {
@@ -154,7 +155,7 @@ has_no_turn(const struct uli_ucx_link *link, enum uli_ucx_verb verb)
                link->best_ns[verb] > HOPELESS * link->best_ns[ULI_UCX_BY_AM]);
 }
 
-/* The times are here, as far as there was time. */
+/* Evaluates the times that were measured. */
 static void
 verb_conclude(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now_ns)
 {
@@ -180,7 +181,7 @@ start_probes(struct uli_ucx_peer *peer)
     struct uli_ucx_link *link = &peer->link;
     link->state = ULI_UCX_PROBING;
     link->turn = 0;
-    link->begun_ns = 0; /* with the first turn */
+    link->begun_ns = 0; /* set with the first turn */
     memset(link->best_ns, 0, sizeof(link->best_ns));
     memset(link->took_ns, 0, sizeof(link->took_ns));
     uli_ucx_due(peer->net, peer);
@@ -218,7 +219,7 @@ go_on(struct uli_net *net, struct uli_ucx_peer *peer)
             link->unanswered++;
     if (link->unanswered > 0)
         return;
-    link->since_ns = 0; /* no memory: this turn tells nothing */
+    link->since_ns = 0; /* no memory: this turn has no result */
     link->turn++;
     uli_ucx_due(net, peer);
 }
@@ -235,7 +236,7 @@ uli_ucx_verb_insisted(struct uli_ucx_peer *peer, uint32_t verb)
 
 /* ---- the first large put ------------------------------------------------- */
 
-/* What all probes so far have found; BY_PROBE: too few, or no one thing. */
+/* The result of all probes so far; BY_PROBE: too few, or different results. */
 static enum uli_ucx_verb
 verb_known(const struct uli_net *net)
 {

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the times of a probe say. A single disturbance must not fix a verb for
- * the life of a communicator, so two questions have to have the same answer:
+ * Evaluates the times of a probe. A single disturbance must not fix a verb for
+ * the life of a communicator, so a verb is chosen over AM only where two tests
+ * agree:
  *
  *   by the best    the shortest time of the verb is less than `margin` of the
  *                  shortest of AM: what the link can do
- *   by rounds      so it is in two thirds of the rounds, each compared with
- * AM's turn of the same round: both had the same moment
+ *   by rounds      this holds in two thirds of the rounds, where each time is
+ *                  compared with AM's time of the same round, under the same
+ *                  disturbance
  *
- * Noise only ever adds to a time, so the best of several is the better measure
- * of a link, but one lucky turn may give it; the rounds tell whether it does.
- * Where they differ the moment was bad, and nothing is decided.
+ * Noise only adds to a time, so the best of several times is the better measure
+ * of a link; but a single lucky turn can give it, which the rounds reveal.
+ * Where the tests differ the measurement was disturbed, and nothing is decided.
  *
- * The margins favour AM, with which the owner of memory checks each access,
- * then PUT, whose sender checks it; of TAG the receiver has to be found first.
+ * The margins favour AM, where the owner of memory checks each access, then
+ * PUT, where the sender checks it; with TAG the receive has to be matched
+ * first.
  */
 #include "transport/ucx/net.h"
 

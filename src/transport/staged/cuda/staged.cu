@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one launch of staging; staged_gpu.h has the protocol. Part u of a launch
- * is message u mod nmessages in queue u / nmessages, so that small messages, which have
- * one part each, go to different warps.
+ * The kernel of staging; staged_gpu.h has the protocol. Part u of a launch
+ * belongs to message u mod nmessages and queue u / nmessages, so that small
+ * messages, which have one part each, go to different warps.
  *
- * Cost: a byte that is sent is read from device memory and stored to the
- * host's, one that is received loaded from the host's and written. A warp has
- * 4 KiB in flight either way.
+ * Cost: a byte that is sent is read from device memory and stored to host
+ * memory; a byte that is received is loaded from host memory and stored to
+ * device memory. A warp has 4 KiB in flight each way.
  */
 #include "transport/staged/cuda/staged_gpu.h"
 #include "device/cuda/kernel.h"
@@ -14,8 +14,9 @@
 #include "device/cuda/warp.h"
 
 enum {
-    EAGER_TURNS = 64, /* in vain, before it pauses; then twice as long */
-    PAUSE_NS = 200,   /* after as many more, to LONGEST_PAUSE_NS */
+    EAGER_TURNS = 64, /* turns in vain before a warp pauses; the pause
+                       * doubles */
+    PAUSE_NS = 200,   /* after as many more turns, up to LONGEST_PAUSE_NS */
     LONGEST_PAUSE_NS = 25600,
 };
 
@@ -26,7 +27,7 @@ struct run {
     uint64_t n, start_ns;
 };
 
-/* A part: bytes [0, bytes) at data, through a queue. */
+/* A part of a message: bytes [0, bytes) at data, through a queue. */
 struct part {
     uli_staged_queue *queue;
     unsigned char *data;
@@ -44,7 +45,8 @@ copy_vectors(unsigned char *dst, const unsigned char *src, int64_t bytes)
 {
     const int64_t size = sizeof(T), count = bytes / size;
     warp_copies_as<T>(dst, src, count);
-    int64_t rest = count * size + threadIdx.x % WARP; /* below WARP of them */
+    int64_t rest = count * size + threadIdx.x % WARP; /* fewer than WARP
+                                                       * bytes */
     if (rest < bytes)
         dst[rest] = src[rest];
 }
@@ -75,7 +77,7 @@ run_fail(const struct run &r, int phase, int32_t peer)
         ptx_st_release_sys_u64(&r.args->report->failed, cause);
 }
 
-/* One thread: is it over before its end? */
+/* For one thread: whether the run has failed or must stop. */
 static __device__ bool
 run_stopped(const struct run &r)
 {
@@ -106,7 +108,8 @@ part_of(const struct run &r, int32_t u)
         message.send != 0};
 }
 
-/* The same for all threads of the warp: a word as its first thread sees it. */
+/* The value of a word as the warp's first thread loads it, for all threads of
+ * the warp. */
 static __device__ uint64_t
 warp_hears(const uint64_t *word)
 {
@@ -116,7 +119,7 @@ warp_hears(const uint64_t *word)
     return warp_first(value);
 }
 
-/* Chunk `sent` + 1, if there is a slot for it. */
+/* Sends chunk `sent` + 1, if a slot is free. */
 static __device__ enum turn
 warp_sends(const struct run &r, const struct part &p)
 {
@@ -141,7 +144,7 @@ warp_sends(const struct run &r, const struct part &p)
     return ends ? TURN_ENDS : TURN_MOVES;
 }
 
-/* Chunk `taken` + 1, if it is there. */
+/* Receives chunk `taken` + 1, if it has arrived. */
 static __device__ enum turn
 warp_takes(const struct run &r, const struct part &p)
 {
@@ -179,8 +182,9 @@ warp_turns(const struct run &r, int32_t u)
     return p.send ? warp_sends(r, p) : warp_takes(r, p);
 }
 
-/* One turn of every part of the warp that is still open; part k of the warp is
- * u = warp + k * warps. Returns those that are open then. */
+/* One turn of each part of the warp that is still open; part k of the warp is u
+ * = warp + k * warps. Returns the parts that are open afterwards, a bit
+ * each. */
 static __device__ uint64_t
 warp_goes_round(const struct run &r, int32_t warp, int32_t warps, uint64_t open,
     bool *moved_p)
@@ -211,7 +215,8 @@ pause_after(int idle)
         ptx_nanosleep(ns);
 }
 
-/* One thread: is it time to leave? */
+/* For one thread: whether the warp must leave: the run is stopped, or its
+ * deadline is over. */
 static __device__ bool
 gives_up(const struct run &r, int32_t warp, int32_t warps, uint64_t open)
 {
@@ -227,7 +232,8 @@ gives_up(const struct run &r, int32_t warp, int32_t warps, uint64_t open)
     return true;
 }
 
-/* Nothing moves: leaves, or pauses. The same for all threads of the warp. */
+/* No part moves: pauses, or returns true if the warp must leave, equal for all
+ * threads of the warp. */
 static __device__ bool
 warp_gives_up(
     const struct run &r, int32_t warp, int32_t warps, uint64_t open, int idle)

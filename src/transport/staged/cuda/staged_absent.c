@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The launch of staging where ulyx was built without CUDA: a communicator of
- * device memory does not exist there, so it is never called.
+ * The launch of staging in builds without CUDA: there no communicator of device
+ * memory exists, so these functions are never called.
  */
 #include "transport/staged/cuda/staged_gpu.h"
 

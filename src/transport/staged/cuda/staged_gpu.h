@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Staging through pinned host memory, as the kernel and the host see it. Plain
- * C and CUDA C++. staged.h has the whole picture.
+ * Staging through pinned host memory, shared by the kernel and the host. Plain
+ * C and CUDA C++. staged.h has the overview.
  *
- * A pair of ranks is joined by queues, each way of each a ring of slots. A
- * queue is one warp's at a time and knows nothing of the others, so a message is
- * cut in as many parts as there are queues, and each part in chunks. Chunk n of
- * a queue and way, counted from 1 for the batch's life:
+ * A pair of ranks is joined by queues, each with a ring of slots per way. One
+ * warp at a time serves a queue, and queues are independent of each other, so a
+ * message is cut into as many parts as there are queues, and each part into
+ * chunks. Chunk n of a queue and way, counted from 1 for the batch's life:
  *
  *   out  waits for consumed >= n - SLOTS, copies to slot (n - 1) mod SLOTS,
  *        stores filled[slot] = n, size of the whole message
  *   in   waits for filled[slot] of n, compares the size with its own, copies
  *        out, stores consumed = n
  *
- * n is kept on the device and advanced there, so a captured launch can be
- * replayed. Who tells stores in its own words: those lie at the peer where its
- * memory is mapped here, else on this rank, from where the relay puts what they
- * announce to the peer (relay.c). The kernel does not know which.
+ * n is kept and advanced on the device, so a captured launch can be replayed. A
+ * rank stores its flags at the peer where the peer's memory is mapped here;
+ * else in memory of its own, from which the relay puts flags and chunks to the
+ * peer (relay.c). The kernel is the same in both cases.
  *
- * Order of memory. A word is stored with release at system scope by a queue
- * of the warp that meets the others at its barrier, and loaded with acquire at
- * system scope before the others go on. A slot is written again only when the
- * peer has said that it has emptied it.
+ * Order of memory. After the barrier of its warp, one thread stores a flag with
+ * release at system scope; one thread loads a flag with acquire at system scope
+ * before the warp's other threads continue. A slot is written again only when
+ * the peer's flag shows that it has emptied the slot.
  *
- * No cycle. A warp takes its parts in turn and never waits for one of them
- * alone; all blocks of a launch are on the device together (batch.h, claim), or
- * it has one.
+ * No deadlock. A warp gives its parts turns and never waits for a single one;
+ * and either all blocks of a launch are on the device together (batch.h,
+ * claim), or the launch has one block.
  */
 #ifndef ULI_TRANSPORT_STAGED_CUDA_STAGED_GPU_H
 #define ULI_TRANSPORT_STAGED_CUDA_STAGED_GPU_H
@@ -39,15 +39,15 @@ extern "C" {
 enum {
     ULI_STAGED_LINE = 128,
     ULI_STAGED_SLOTS = 4,
-    ULI_STAGED_MESSAGES = 128, /* of a run: they are the launch's arguments */
+    ULI_STAGED_MESSAGES = 128, /* of a launch, as kernel arguments */
     ULI_STAGED_THREADS = 256,
-    ULI_STAGED_PARTS = 64, /* of a warp, at most: a bit each */
+    ULI_STAGED_PARTS = 64, /* of a warp, at most: one bit each */
     ULI_STAGED_SIZE_BITS = 24,
     ULI_STAGED_PART_MIN = 16384, /* bytes: a smaller message takes fewer queues */
-    ULI_STAGED_ALIGN = 128,      /* where parts begin */
+    ULI_STAGED_ALIGN = 128,      /* parts begin at multiples of this */
 };
 
-/* What one side of a queue tells. */
+/* The flags that one side of a queue writes. */
 struct uli_staged_flags {
     uint64_t filled[ULI_STAGED_SLOTS]; /* n << SIZE_BITS | size, folded */
     uint64_t bytes[ULI_STAGED_SLOTS];  /* of the chunk, for the relay */
@@ -55,40 +55,42 @@ struct uli_staged_flags {
     uint64_t pad[ULI_STAGED_LINE / 8 - 2 * ULI_STAGED_SLOTS - 1];
 };
 
-/* The size of a message in so many bits: itself where it fits. */
+/* n and the size of a message in SIZE_BITS bits: the size itself where it
+ * fits. */
 #define ULI_STAGED_FILLED(n, size)                                             \
     ((uint64_t)(n) << ULI_STAGED_SIZE_BITS |                                   \
         (((uint64_t)(size) ^ (uint64_t)(size) >> ULI_STAGED_SIZE_BITS) &       \
             ((UINT64_C(1) << ULI_STAGED_SIZE_BITS) - 1)))
 
-/* On the device. Addresses are the device's. */
+/* In device memory. Addresses are those of the device. */
 struct uli_staged_queue {
-    unsigned char *out;      /* [SLOTS][chunk], for the peer */
-    const unsigned char *in; /* [SLOTS][chunk], of the peer */
+    unsigned char *out;      /* [SLOTS][chunk], read by the peer */
+    const unsigned char *in; /* [SLOTS][chunk], written by the peer */
     struct uli_staged_flags *told;
     const struct uli_staged_flags *heard;
     uint64_t sent, taken;  /* n of the last chunk each way */
     int64_t out_at, in_at; /* bytes of the run's part that are done */
 };
 
-/* On the device, zeroed at creation. */
+/* In device memory, zeroed at creation. */
 struct uli_staged_state {
     uint64_t run;    /* number of the last run that ended */
-    uint64_t failed; /* first cause; nothing moves any more */
-    uint32_t blocks; /* of the run that have ended */
+    uint64_t failed; /* the first cause; afterwards nothing moves */
+    uint32_t blocks; /* blocks of the run that have ended */
 };
 
 /* In pinned host memory. */
 struct uli_staged_report {
     uint64_t begun, ended; /* numbers of runs */
-    uint64_t failed;       /* as of the state */
-    uint64_t abort;        /* by the host: leave */
+    uint64_t failed;       /* copy of state->failed */
+    uint64_t abort;        /* written by the host: 1 = stop */
 };
 
-/* Why: phase | index of the peer << 8 | low bits of the run << 32; 0 = none. */
+/* A cause: phase | index of the peer << 8 | low bits of the run << 32; 0 =
+ * none. */
 enum uli_staged_phase {
     ULI_STAGED_LATE_OUT = 1, /* the peer empties no slot */
-    ULI_STAGED_LATE_IN,      /* the peer fills none */
+    ULI_STAGED_LATE_IN,      /* the peer fills no slot */
     ULI_STAGED_OTHER_SIZE,   /* the peer sends a message of another size */
     ULI_STAGED_STOPPED,      /* by abort or poison */
 };
@@ -107,20 +109,21 @@ struct uli_staged_args {
     struct uli_staged_queue *queues; /* [peers][nqueues] */
     struct uli_staged_state *state;
     struct uli_staged_report *report;
-    const uint64_t *poison; /* not 0: leave */
+    const uint64_t *poison; /* not 0: stop */
     int64_t chunk_bytes;
     uint64_t timeout_ns;
     int32_t nqueues, nmessages;
     struct uli_staged_message messages[ULI_STAGED_MESSAGES];
 };
 
-/* One step of a stream: sends and receives all messages. blocks * THREADS / 32
- * warps, each with at most ULI_STAGED_PARTS of the nmessages * nqueues parts.
- * returns a cudaError_t. Allocates nothing; may be captured. */
+/* One step of a stream: sends and receives all messages, by blocks * THREADS /
+ * 32 warps, each with at most ULI_STAGED_PARTS of the nmessages * nqueues
+ * parts. Returns a cudaError_t. Allocates nothing; may be captured. */
 int uli_staged_launch(
     const struct uli_staged_args *args, int32_t blocks, void *stream);
-/* Loads the kernel on the current device, and says how many multiprocessors
- * that has and how many blocks one of them holds. returns a cudaError_t. */
+/* Loads the kernel on the current device. Gives the device's number of
+ * multiprocessors and how many blocks of the kernel one of them holds. Returns
+ * a cudaError_t. */
 int uli_staged_prepare(int32_t *multiprocessors_p, int32_t *per_sm_p);
 
 #ifdef __cplusplus
