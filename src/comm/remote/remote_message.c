@@ -312,8 +312,7 @@ uli_remote_receive(
     const struct uli_message_head *head = (const void *)copy;
     bool whole = bytes >= sizeof(*head) && bytes <= sizeof(copy);
     if (whole)
-        memcpy(copy, message, bytes); /* the network's message has any
-                                       * alignment */
+        memcpy(copy, message, bytes); /* message may be unaligned */
     if (!whole || from < 0 || from >= comm->nranks || from == comm->rank ||
         !uli_comm_is_remote(comm, from) || head->token != comm->remote->token) {
         ULI_INFO(ULI_LOG_FAULT, comm->rank,

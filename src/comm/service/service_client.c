@@ -159,8 +159,7 @@ uli_service_exchange(int socket_fd, const struct uli_service_request *request,
     while (send_request(socket_fd, request, cargo) < 0) {
         if (is_broken(errno))
             return ULYX_IN_PROGRESS;
-        if (errno == EAGAIN || errno == ETOOMANYREFS) /* too many descriptors in
-                                                       * flight */
+        if (errno == EAGAIN || errno == ETOOMANYREFS) /* too many in flight */
             ULI_TRY(service_client_await(socket_fd, POLLOUT, stand, deadline));
         else if (errno != EINTR)
             return uli_error_errno("sending a descriptor to a peer");

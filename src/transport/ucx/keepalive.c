@@ -205,8 +205,7 @@ keepalive_judge(
         hang_up(peer);
     if (outcome == ENOTCONN || peer->probe_made) {
         peer->alive_ns = now;
-        peer->unheard = false; /* sent data arrives; afterwards TCP's keepalive
-                                * probes */
+        peer->unheard = false; /* later TCP's keepalive probes */
         peer->asked_ns = 0;
         return;
     }
