@@ -55,7 +55,7 @@ local_queries_give_rank_and_size(void **state)
     destroy_all(RANKS, comms);
 }
 
-/* The setting of 0, and no parameter: creation in both ways, and a call. */
+/* ULYX_TIMEOUT=0 without a parameter: creation in both ways, and a call. */
 static void
 timeout_setting_of_zero_is_the_default(void **state)
 {
@@ -204,7 +204,8 @@ abort_body(int rank, int nranks, void *context)
     if (!ranks_expect(status == ULYX_ERR_ABORTED) ||
         !ranks_expect(strstr(ulyx_last_error(), "rank 4") != NULL))
         return 1;
-    /* All still live: a shrink of the failed communicator has all of them. */
+    /* All ranks still live, so a shrink of the failed communicator has all of
+     * them. */
     status = ulyx_comm_shrink(comms[rank], NULL, &smaller);
     if (!ranks_expect(status == ULYX_SUCCESS))
         return 1;
@@ -343,7 +344,7 @@ half_gather(struct uli_bootstrap *base, const void *mine, size_t bytes,
 
 static const struct uli_bootstrap_ops half_ops = {.gather = half_gather};
 
-/* Opens the meeting late and gives half of it. */
+/* Opens the meeting late and takes part in its first gather only. */
 static bool
 create_half(atomic_bool *over)
 {
@@ -365,8 +366,8 @@ create_half(atomic_bool *over)
     return ok;
 }
 
-/* Half a second is left after the meeting, and that is all. Rank 0 of the
- * environment, which serves the meeting, is the test's rank 1. */
+/* After the meeting the creation has only the half second that is left. Rank 0
+ * of the environment, which serves the meeting, is the test's rank 1. */
 static int
 late_body(int rank, int nranks, void *context)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks whose standard error is one pipe that is full and that nobody reads, as
- * under a launcher that has stopped: deadlines, deaths and their causes are as
- * ever.
+ * The standard error of all ranks is one full pipe that no process reads, as
+ * under a launcher that has stopped: deadlines, deaths and their causes are
+ * reported as usual.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -18,7 +18,7 @@ enum { RANKS = 4 };
 struct scene {
     struct meet *meet;
     int stuck; /* the full pipe */
-    bool dies; /* rank 3, which else only stays away */
+    bool dies; /* rank 3 dies, else it makes no call */
 };
 
 static int
@@ -40,7 +40,7 @@ leave_last(int rank, int nranks, void *context)
         status == (scene->dies ? ULYX_ERR_RANK_LOST : ULYX_ERR_TIMEOUT) &&
         strstr(ulyx_last_error(), "3");
     bool in_time = uli_clock_ns() - begin < INT64_C(8000000000);
-    /* Nobody leaves before all have their own cause. */
+    /* No rank leaves before all have their own cause. */
     bool met = scene->dies || meet_barrier(scene->meet, rank);
     right = ulyx_comm_destroy(comm) == ULYX_SUCCESS && right;
     dup2(STDOUT_FILENO, STDERR_FILENO); /* for what follows */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Round n uses buffer n mod 2: who posts n + 1 has read all of n, and n + 2
- * is posted only after everybody's n + 1.
+ * Round n uses buffer n mod 2: a rank that posts n + 1 has read all of n, and a
+ * rank posts n + 2 only after all ranks have posted n + 1.
  */
 #include "comm/meet.h"
 

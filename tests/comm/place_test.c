@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * On a machine that is described as two NUMA nodes, the last core of this
- * process alone in the second, with a GPU and a NIC: the library's threads run
- * where the device of their rank is, its memory asks for the nearest node, and
- * the caller's thread is not moved.
+ * On a machine that is described as two NUMA nodes, with a GPU, a NIC and only
+ * the last core of this process in the second: the library's threads run near
+ * the device of their rank, its memory prefers the nearest node, and the
+ * caller's thread is not moved.
  */
 #include "comm/place.h"
 
@@ -25,7 +25,7 @@ static cpu_set_t mine;
 static int last; /* core */
 static char path[] = "/tmp/ulyx-place-test-XXXXXX";
 
-/* Hexadecimal digits of a set as NCCL writes it; 1024 cores. */
+/* Prints a set of 1024 cores in hexadecimal digits, as NCCL writes it. */
 static void
 print_set(FILE *file, bool second)
 {
@@ -40,8 +40,8 @@ print_set(FILE *file, bool second)
     }
 }
 
-/* Of the tests' driver device 0 is in the first node, device 1 in the second,
- * as is what the tests' network says to go by. */
+/* Device 0 of the tests' driver is in the first node; device 1 and the device
+ * that the tests' network names are in the second. */
 static void
 describe_machine(void)
 {
@@ -94,8 +94,9 @@ is_named(long task, const char *name)
            text[strlen(name)] == '\n';
 }
 
-/* Number of threads of that name; the cores of the last one found. A thread
- * names itself, so they are looked for until there are as many as expected. */
+/* Number of threads of that name, and the cores of the last one found. A thread
+ * names itself after its start, so the search repeats until there are as many
+ * as expected. */
 static int
 threads_named(const char *name, int expected, cpu_set_t *set_p)
 {
@@ -144,7 +145,8 @@ other_cores(void)
     return set;
 }
 
-/* Does memory prefer a node? Skips where policies cannot be told. */
+/* Whether memory prefers the wanted node. Skips where policies cannot be
+ * read. */
 static bool
 page_prefers(const void *address, unsigned long wanted)
 {
@@ -213,8 +215,9 @@ an_own_core_for_the_service_goes_first(void **state)
 
 /* ---- the host ------------------------------------------------------------ */
 
-/* The first name of the net's list is no NIC of the machine, the second is in
- * the second node. That node has no memory here, unless the machine has two. */
+/* The first name in the network's list is no NIC of the machine, the second is
+ * in the second node. That node has no memory, unless the real machine has
+ * two. */
 static void
 a_nic_draws_the_threads_of_the_net(void **state)
 {
@@ -236,8 +239,8 @@ a_nic_draws_the_threads_of_the_net(void **state)
     scene_close(2, comms);
 }
 
-/* A rank whose cores are of one node has its segment and its arenas there; one
- * with cores of both is left alone. */
+/* A rank whose cores are in one node has its segment and its arenas there; a
+ * rank with cores in both is not bound. */
 static void
 memory_follows_the_ranks_cores(void **state)
 {
@@ -276,7 +279,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(memory_follows_the_ranks_cores),
 };
 
-/* Around all of them, whichever are selected. */
+/* Describes the machine before the selected tests and removes the file after
+ * them. */
 int
 main(int argc, char **argv)
 {

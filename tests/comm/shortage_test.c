@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every allocation and system call on the way fails once, in turn: the call
- * returns an error, nothing is kept, and the next attempt works. The functions
- * are replaced by the linker (--wrap), in the library's objects too.
+ * Each allocation and system call inside a call fails once, in turn: the call
+ * returns an error, nothing is kept, and the next attempt works. The linker
+ * replaces the functions (--wrap), in the library's objects too.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,8 +22,8 @@
 #include "comm/memory/windows.h"
 #include "support/test.h"
 
-/* Only the test's thread fails, and only its countdown-th call; with `lasting`
- * every later one, too. */
+/* Only calls of the test's thread fail, and only its countdown-th one; with
+ * `lasting` every later one too. */
 static _Thread_local int countdown;
 static _Thread_local bool fired;
 static bool lasting;
@@ -67,7 +67,7 @@ WRAP(int, pthread_create, EAGAIN, EAGAIN,
     (pthread_t * t, const pthread_attr_t *a, void *(*f)(void *), void *c),
     (t, a, f, c))
 
-/* ---- what is kept -------------------------------------------------------- */
+/* ---- resources kept ------------------------------------------------------ */
 
 struct kept {
     int descriptors, mappings;
@@ -89,8 +89,8 @@ count_kept(void)
     return kept;
 }
 
-/* Runs action with its n-th call failing, for n = 1, 2, ... until none fails.
- * action undoes itself where it succeeds. */
+/* Runs action with its n-th call failing, for n = 1, 2, ... until no call
+ * fails. action undoes its effect where it succeeds. */
 static int
 fail_each(ulyx_status_t (*action)(void *context), void *context)
 {
@@ -107,8 +107,8 @@ fail_each(ulyx_status_t (*action)(void *context), void *context)
             assert_status(status, ULYX_SUCCESS);
             return n - 1;
         }
-        /* What can be done without (huge pages, a free block's rest) may
-         * succeed all the same. */
+        /* An action may succeed where the failed call is optional (huge pages,
+         * the rest of a free block). */
         if (status != ULYX_SUCCESS && status != ULYX_ERR_NO_MEMORY &&
             status != ULYX_ERR_SYSTEM)
             fail_msg(
@@ -154,8 +154,9 @@ comm_create_call(void *context)
     return ULYX_SUCCESS;
 }
 
-/* In fresh communicators that have 63 windows: the next needs a new chunk in
- * each table, so that the second peer can fail after the first has it. */
+/* In new communicators with 63 windows: the next window needs a new chunk in
+ * each table, so that the second peer can fail after the first has the
+ * window. */
 static ulyx_status_t
 fill_chunk(ulyx_comm_t *comm, struct uli_tr_handle *handle)
 {
@@ -186,7 +187,7 @@ mem_attach_call(void *context)
     const ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     ulyx_comm_t *comms[3];
     int kept_countdown = countdown;
-    countdown = 0; /* create has its own turn */
+    countdown = 0; /* creation is tested elsewhere */
     ULI_TRY(uli_comm_create_local(3, &params, comms));
     struct uli_tr_handle handle = {-1, comms, sizeof(comms)};
     ulyx_status_t status = fill_chunk(comms[1], &handle);
@@ -194,7 +195,7 @@ mem_attach_call(void *context)
     if (status == ULYX_SUCCESS)
         status = attach_in(comms, context);
     countdown = 0;
-    /* Nothing half attached is left: where it failed, nobody finds it. */
+    /* No window stays half attached: after a failed attach no rank finds it. */
     for (int r = 0; status && r < 3; r++)
         if (uli_window_address(comms[r], 1, ULI_WINDOW_CHUNK, 0, 1))
             status = ULYX_ERR_INTERNAL;
@@ -209,7 +210,7 @@ struct halves {
     ulyx_status_t statuses[2];
 };
 
-/* Half a second: a peer may have to wait for one whose memory has ended. */
+/* Half a second: a peer may have to wait for a rank that has no memory left. */
 static void
 split_half(struct halves *halves, int rank)
 {
@@ -226,7 +227,7 @@ split_other(void *halves)
     return NULL;
 }
 
-/* Rank 0, whose calls fail, is this thread. */
+/* This thread is rank 0, whose calls fail. */
 static ulyx_status_t
 comm_split_call(void *context)
 {
@@ -258,7 +259,7 @@ static void
 allocation_keeps_nothing(void **state)
 {
     (void)state;
-    /* The object itself has the memory of the one before (base/handle.h). */
+    /* The object itself reuses the memory of the one before (base/handle.h). */
     assert_in_range(fail_each(mem_alloc_call, NULL), 4, 50);
 }
 
@@ -283,7 +284,7 @@ split_keeps_nothing(void **state)
     assert_in_range(fail_each(comm_split_call, NULL), 8, 200);
 }
 
-/* Memory that has ended stays so: what undoes a creation must not need any. */
+/* All later allocations fail too: undoing a creation must not need memory. */
 static void
 creation_keeps_nothing_when_memory_has_ended(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank that aborts, because its deadline is over or out of a wait, tells whom
- * it waited for: each of the others names that rank, on one node and across
- * nodes, and nobody names a rank that only waits.
+ * A rank that aborts, after its deadline or during a wait, sends the rank for
+ * which it waited: each other rank names that rank, on one node and across
+ * nodes, and none names a rank that only waits.
  */
 #include "support/test.h"
 
@@ -55,8 +55,9 @@ text_names_both(const struct scene *s, const char *text)
     return ranks_expect(right);
 }
 
-/* True once the aborter knows that it waits for the victim. Before that it may
- * wait for a rank which is only slower, and would rightly name that one. */
+/* True once the aborter has recorded that it waits for the victim. Before that
+ * it may wait for a rank that is only slower, and would rightly name that
+ * rank. */
 static bool
 aborter_awaits_victim(const struct scene *s)
 {
@@ -66,8 +67,8 @@ aborter_awaits_victim(const struct scene *s)
            !uli_recorder_doubts(recorder, s->victim);
 }
 
-/* It makes no call. Where the aborter is not to wait for its deadline, this
- * thread aborts for it, once it stands still for this rank. */
+/* The victim makes no call. In an early abort this thread aborts the aborter's
+ * communicator, once the aborter stands still for the victim. */
 static int
 victim_body(struct scene *s)
 {
@@ -155,7 +156,8 @@ comms_close(int nranks, ulyx_comm_t **comms)
         assert_status(ulyx_comm_destroy(comms[r]), ULYX_SUCCESS);
 }
 
-/* Rank 1 aborts after it was told, and has waited for nobody. */
+/* Rank 1 aborts after it has received a record; it has waited for no rank
+ * itself. */
 static void
 second_abort_passes_on_what_was_told(void **state)
 {

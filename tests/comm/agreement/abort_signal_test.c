@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An abort out of a signal handler, at any point of a call on the same
- * communicator by the same thread: nothing waits for what was interrupted, and
- * the peers hear of it.
+ * communicator by the same thread: the abort does not wait for the interrupted
+ * code, and the peers receive it.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -40,7 +40,7 @@ catch_alarm(void)
     sigaction(SIGALRM, &action, NULL);
 }
 
-/* In a process of its own, whose time limit tells a deadlock. */
+/* In a process of its own, whose time limit reveals a deadlock. */
 static int
 call_through_aborts(int rank, int nranks, void *context)
 {
@@ -69,7 +69,7 @@ handler_never_waits_for_the_call_it_interrupts(void **state)
     assert_int_equal(ranks_run_processes(1, call_through_aborts, NULL, 60), 0);
 }
 
-/* ---- the first failure, whoever claims it -------------------------------- */
+/* ---- the first failure, whichever thread claims it ----------------------- */
 
 static void *
 wait_for_abort(void *comm)
@@ -83,7 +83,7 @@ wait_for_abort(void *comm)
     return status == ULYX_ERR_ABORTED && named ? comm : NULL;
 }
 
-/* Rank 0 is interrupted in its barriers, some 200 us after their begin. */
+/* A signal interrupts rank 0 in its barriers, some 200 us after each begins. */
 static bool
 abort_once(void)
 {
@@ -98,7 +98,7 @@ abort_once(void)
     target = comms[0];
     sigemptyset(&alarm);
     sigaddset(&alarm, SIGALRM);
-    pthread_sigmask(SIG_BLOCK, &alarm, NULL); /* of the other thread */
+    pthread_sigmask(SIG_BLOCK, &alarm, NULL); /* blocked in the other thread */
     pthread_create(&other, NULL, wait_for_abort, comms[1]);
     pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
     setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 200}}, NULL);

@@ -14,8 +14,8 @@
 
 enum { RANKS = 4, MAX_BYTES = 3 * ULI_AGREE_BYTES + 17, ROUNDS = 60 };
 
-/* What rank r gives in round i: a length and a filling that both depend on
- * rank and round only. */
+/* The bytes that rank r gives in round i: length and content depend only on
+ * rank and round. */
 static int64_t
 length_of(int rank, int i)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Circles of ranks that wait for each other: the search against one that tries
- * every set of steps, over random tables.
+ * Circles of ranks that wait for each other: the search is compared with a slow
+ * search that tries every step, on random tables.
  */
 #include "comm/agreement/circle.h"
 
@@ -12,7 +12,7 @@
 
 enum { MOST = 12 };
 
-/* Does a wait for b in vain, with everything said out? */
+/* Whether a waits for b in vain, written out in full. */
 static bool
 waits_in_vain(const struct uli_circle_row *rows, int32_t nranks, int a, int b)
 {
@@ -24,7 +24,7 @@ waits_in_vain(const struct uli_circle_row *rows, int32_t nranks, int a, int b)
            rows[b].standing.awaited >= 0 && b < nranks && !same;
 }
 
-/* By reachability: reach[a][b] = steps from a to b, the fewest. */
+/* By reachability: reach[a][b] is the fewest steps from a to b. */
 static int
 circle_reference(const struct uli_circle_row *rows, int32_t nranks, int rank)
 {
@@ -46,7 +46,8 @@ rows_draw(
 {
     memset(rows, 0, MOST * sizeof(*rows));
     for (int r = 0; r < nranks; r++) {
-        /* A few beyond both ends: what others have written is not believed. */
+        /* Some values are out of range on both sides, as other ranks may write
+         * them. */
         rows[r].standing.awaited = (int32_t)test_random_in(random, -1, nranks);
         rows[r].standing.key.call = (uint32_t)test_random_in(random, 1, 2);
         rows[r].standing.key.plan = (uint64_t)test_random_in(random, 0, 1);
@@ -95,18 +96,18 @@ each_condition_is_needed(void **state)
     (void)state;
     pair_fill(rows);
     assert_int_equal(uli_circle_length(rows, 2, 0), 2);
-    rows[1].away = false; /* it has begun the call */
+    rows[1].away = false; /* rank 1 has begun the call */
     assert_int_equal(uli_circle_length(rows, 2, 0), 0);
     pair_fill(rows);
-    rows[1].standing.awaited = -1; /* it is outside the library */
+    rows[1].standing.awaited = -1; /* rank 1 is outside the library */
     assert_int_equal(uli_circle_length(rows, 2, 0), 0);
     pair_fill(rows);
-    rows[1].standing.key.plan = 0; /* it is in the same call */
+    rows[1].standing.key.plan = 0; /* rank 1 is in the same call */
     assert_int_equal(uli_circle_length(rows, 2, 0), 0);
-    rows[1].standing.key.number = 2; /* of the same plan, another one */
+    rows[1].standing.key.number = 2; /* another call of the same plan */
     assert_int_equal(uli_circle_length(rows, 2, 0), 2);
     pair_fill(rows);
-    rows[0].standing.awaited = 0; /* itself */
+    rows[0].standing.awaited = 0; /* rank 0 waits for itself */
     assert_int_equal(uli_circle_length(rows, 2, 0), 0);
     rows[0].standing.awaited = INT32_MAX;
     assert_int_equal(uli_circle_length(rows, 2, 0), 0);

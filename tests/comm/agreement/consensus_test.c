@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The survivors' protocol through every order of events of small jobs: ranks
- * that come, lose patience, propose, ask, learn, leave and die, whenever they
- * may. The steps are the library's own functions; the test only keeps the state
- * and chooses. What an engine may do is a part of this: messages are delivered
- * late, out of order, twice or never, any rank proposes at any time.
+ * come, lose patience, propose, ask, learn, leave and die, whenever the
+ * protocol permits. The steps are the library's own functions; the test only
+ * keeps the state and chooses the next step. All that survivors.c may do is
+ * covered: messages are delivered late, out of order, twice or never, and any
+ * rank proposes at any time.
  *
- * To show that the search would find a fault, it is repeated with rules of the
- * protocol broken, one at a time.
+ * To prove that the search would find a fault, it is repeated with each rule of
+ * the protocol broken in turn.
  */
 #include "support/test.h"
 
@@ -23,30 +24,30 @@ enum { RANKS = 4, INSTANCES = 2, BALLOTS = 2 };
 enum rule {
     ALL_HOLD,
     PROMISES_BIND,      /* a vote takes no ballot below the one it promised */
-    NODES_SPEAK,        /* the vote of a dead rank is asked of its node */
-    FAREWELL,           /* who leaves says what was decided */
-    SHOWN_IS_TAKEN,     /* a proposer takes over what was shown */
-    ALL_ARE_ASKED,      /* also one that was shown a decision */
-    EXCLUDED_IS_MARKED, /* who is passed over is OUT */
+    NODES_SPEAK,        /* the node of a dead rank answers for its vote */
+    FAREWELL,           /* a rank that leaves sends its last decision */
+    SHOWN_IS_TAKEN,     /* a proposer takes over a decision that was shown */
+    ALL_ARE_ASKED,      /* also by a proposer to which a decision was shown */
+    EXCLUDED_IS_MARKED, /* a rank that is passed over is OUT */
 };
 
 static enum rule broken;
 
 struct job {
     int nranks, instances, ballots, deaths, leaves;
-    int slow; /* 0, or the highest ranks lack the decision of all others */
+    int slow; /* 0, or so many of the highest ranks lack decision 1 */
     int node[RANKS];
 };
 
 /* Members are sets of bits; 0: no decision. */
 struct rank {
-    uint8_t answers[RANKS]; /* of the ballot under way */
+    uint8_t answers[RANKS]; /* to the present ballot */
     uint8_t ballot, highest;
-    uint8_t begun[INSTANCES][BALLOTS]; /* asks of these are under way */
-    uint8_t noted, parted;             /* deaths and leaves that it knows */
+    uint8_t begun[INSTANCES][BALLOTS]; /* questions on their way */
+    uint8_t noted, parted;             /* known deaths and leaves */
     uint8_t heard, heard_ballot;
     uint8_t members[INSTANCES], by[INSTANCES]; /* decisions, and ballots */
-    uint8_t told[INSTANCES]; /* by it as the proposer: others may hear */
+    uint8_t told[INSTANCES]; /* decided here by a proposal; may be received */
 };
 
 struct state {
@@ -55,7 +56,7 @@ struct state {
     uint8_t alive, left, deaths, leaves;
 };
 
-/* ---- states seen --------------------------------------------------------- */
+/* ---- visited states ------------------------------------------------------ */
 
 struct search {
     const struct job *job;
@@ -64,9 +65,9 @@ struct search {
     struct state *stack;
     size_t depth, room;
     bool split;       /* two living ranks have different decisions */
-    int64_t decided;  /* states with one */
-    int64_t late;     /* with one by a ballot that is not the first */
-    int64_t left_out; /* with a living rank that is OUT */
+    int64_t decided;  /* states with a decision */
+    int64_t late;     /* states with a decision by a later ballot */
+    int64_t left_out; /* states with a living rank that is OUT */
 };
 
 static uint64_t
@@ -124,7 +125,7 @@ search_push(struct search *s, const struct state *state)
     s->stack[s->depth++] = *state;
 }
 
-/* ---- what holds ---------------------------------------------------------- */
+/* ---- invariants ---------------------------------------------------------- */
 
 static void
 search_judge(struct search *s, const struct state *state)
@@ -141,7 +142,7 @@ search_judge(struct search *s, const struct state *state)
             decided = true;
             late |= rank->by[k] > s->job->nranks;
         }
-        /* Members come from members. */
+        /* Members of a decision were members of the decision before. */
         for (int r = 0; r < s->job->nranks; r++)
             if (k > 0 && one && state->ranks[r].members[k - 1])
                 s->split |= one & ~state->ranks[r].members[k - 1];
@@ -163,7 +164,7 @@ is_open(const struct state *state, int r)
            uli_vote_phase(state->votes[r]) == ULI_VOTE_OPEN;
 }
 
-/* The library's proposal of a rank. */
+/* The library's proposal, filled from the state of a rank. */
 struct view {
     struct uli_proposal proposal;
     struct uli_seat seats[RANKS];
@@ -226,7 +227,8 @@ rank_hear(struct rank *rank, uint8_t members, uint8_t ballot)
     rank->heard_ballot = ballot;
 }
 
-/* The rank has decided, or not; who is no member leaves. */
+/* Applies a decision to the rank's vote, if the vote allows it. A rank that is
+ * not a member leaves. */
 static bool
 ballot_accept(
     struct state *state, int r, uint8_t members, uint8_t by, uint32_t ballot)
@@ -246,8 +248,8 @@ ballot_accept(
     return true;
 }
 
-/* An ask of any ballot that was ever begun, here or on its way; its answer
- * counts if it is still the one under way. */
+/* Delivers the question of a ballot that rank r has ever begun to rank p. The
+ * answer counts if the ballot is still r's present one. */
 static void
 job_ask(const struct job *job, struct state *state, int r, uint32_t k,
     uint32_t ballot, int p, bool exclude)
@@ -374,7 +376,7 @@ step_learn(struct search *s, const struct state *from, int r)
         search_push(s, &to);
 }
 
-/* Rank r hears that c has left, or notes that it has died. */
+/* Rank r receives that c has left, or notices that c has died. */
 static void
 step_notes(struct search *s, const struct state *from, int r)
 {
@@ -399,8 +401,8 @@ step_notes(struct search *s, const struct state *from, int r)
     }
 }
 
-/* What a dead rank knew matters no more, but for what is under way and what
- * its node can show. */
+/* Clears the state of a dead rank, except messages on their way and the parts
+ * that its node can show: fewer states to visit. */
 static void
 rank_forget(struct state *state, int r)
 {
@@ -438,7 +440,8 @@ step_rank(struct search *s, const struct state *from, int r)
     step_notes(s, from, r);
 }
 
-/* Asks of ranks that have died or gone on may still be on their way. */
+/* Visits all states. Questions of ranks that have died or moved on may still be
+ * on their way. */
 static void
 search_run(struct search *s, const struct job *job)
 {
@@ -475,7 +478,7 @@ search_run(struct search *s, const struct job *job)
 
 /* ---- jobs ---------------------------------------------------------------- */
 
-/* ranks, instances, ballots a rank, deaths, leaves, slow, nodes */
+/* ranks, instances, ballots per rank, deaths, leaves, slow, nodes */
 static const struct job quick[] = {
     {2, 2, 2, 1, 1, 0, {0, 1}},
     {2, 2, 2, 1, 0, 0, {0, 0}},
@@ -487,7 +490,7 @@ static const struct job quick[] = {
     {3, 2, 1, 1, 0, 1, {0, 0, 1}},
 };
 
-/* Some minutes: with ULYX_TEST_DRAWS. */
+/* These take some minutes: only with ULYX_TEST_DRAWS. */
 static const struct job slow[] = {
     {3, 2, 1, 1, 1, 1, {0, 1, 2}},
     {3, 1, 2, 1, 0, 0, {0, 1, 2}},
@@ -522,7 +525,7 @@ living_ranks_never_differ(void **state)
         run_all(slow, sizeof(slow) / sizeof(slow[0]));
 }
 
-/* Each rule is needed: without it some job goes apart. */
+/* Each rule is needed: without it, ranks of some job decide differently. */
 static void
 search_finds_what_each_rule_prevents(void **state)
 {

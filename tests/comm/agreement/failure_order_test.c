@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A rank that leaves because its communicator has failed is not the cause: its
- * peers are told before anybody at that rank can see the failure, and a peer
- * that finds it gone looks for what it told. The orders that only a race would
- * bring are forced: the calls between which the race lies are replaced.
+ * peers have the poison before any call at that rank can return the failure,
+ * and a peer that finds the rank gone reads the poison. The test forces the
+ * orders that only a race would produce, by replacing the calls between which
+ * the race lies.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -26,14 +27,14 @@ open_comms(void)
     assert_status(ulyx_comm_create_local(RANKS, &params, comms), ULYX_SUCCESS);
 }
 
-/* ---- who fails ----------------------------------------------------------- */
+/* ---- the failing rank ---------------------------------------------------- */
 
 static int settled, told;
 
 void __real_uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison);
 void __wrap_uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison);
 
-/* Called as soon as the failure can be seen. */
+/* Called as soon as calls can return the failure. */
 void
 __wrap_uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison)
 {
@@ -62,17 +63,17 @@ peers_are_told_before_a_failure_is_seen(void **state)
     }
 }
 
-/* ---- who finds it gone --------------------------------------------------- */
+/* ---- a peer that finds it gone ------------------------------------------- */
 
 enum { CHECKS = 8 };
 
-static int armed; /* 1: by the next check; 0: it has happened */
+static int armed; /* n: at the n-th check from now; 0: has happened */
 
 ulyx_status_t __real_uli_comm_check(ulyx_comm_t *comm);
 ulyx_status_t __wrap_uli_comm_check(ulyx_comm_t *comm);
 
-/* Right after rank 0 has seen that all is well, for the armed-th time, the
- * leaver finds another dead and leaves. */
+/* Right after rank 0's armed-th successful check, the leaver finds another rank
+ * dead and leaves. */
 ulyx_status_t
 __wrap_uli_comm_check(ulyx_comm_t *comm)
 {

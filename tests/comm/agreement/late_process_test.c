@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A process that is stopped after it has posted its part of a round: the others
- * name it when their deadline is over, and never a rank that only waits itself,
- * be it in another call, after its own deadline, or for what a node's first
- * rank passes on.
+ * A process is stopped after it has posted its part of a round: the others name
+ * it when their deadline is over. They never name a rank that only waits
+ * itself: in another call, after its own deadline, or for posts that a node's
+ * first rank must pass on.
  */
 #include "support/test.h"
 
@@ -29,13 +29,13 @@ enum call { BARRIER, ALLTOALL, SPLIT };
 
 struct scene {
     pid_t pids[MOST];
-    enum call call; /* of all but the attacher */
+    enum call call; /* of all ranks but the attacher */
     struct meet *meet;
     int victim;
-    int attacher;         /* a rank that attaches instead, or -1 */
-    double attach_s;      /* its deadline */
-    bool attacher_leaves; /* as soon as that is over */
-    bool victim_posts;    /* its part of the gather after the one it is in */
+    int attacher;         /* a rank that attaches in place of the call, or -1 */
+    double attach_s;      /* the attacher's deadline */
+    bool attacher_leaves; /* as soon as its deadline is over */
+    bool victim_posts;    /* its part of the next gather too */
     _Atomic int ended;
 };
 
@@ -49,8 +49,8 @@ victim_post(ulyx_comm_t *comm, enum uli_call call)
         comm, ULI_ROUNDS_AGREE, comm->agree_round + 1, &post, NULL, 0);
 }
 
-/* As a rank that is stopped right after it has posted its part of a barrier:
- * as the first rank of a node it has passed nothing on. */
+/* Acts as a rank that is stopped right after it has posted its part of a
+ * barrier. If it is the first rank of a node, it has passed no posts on. */
 static int
 victim_main(ulyx_comm_t *comm)
 {
@@ -59,10 +59,10 @@ victim_main(ulyx_comm_t *comm)
     return !ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
 }
 
-/* As one that is stopped in the middle of a split, between two gathers, when it
- * has just begun to wait for another rank. */
+/* Stops in the middle of a split, between two gathers, when the rank has just
+ * begun to wait for another rank. */
 static bool stops_in_split;
-static ulyx_comm_t *posts_to; /* before it stops; or NULL */
+static ulyx_comm_t *posts_to; /* posts to it before the stop; or NULL */
 
 ulyx_status_t __real_uli_windows_deliver_control(
     ulyx_comm_t *comm, uli_deadline_t deadline);
@@ -81,7 +81,7 @@ __wrap_uli_windows_deliver_control(ulyx_comm_t *comm, uli_deadline_t deadline)
     return __real_uli_windows_deliver_control(comm, deadline);
 }
 
-/* The ranks of a half in the opposite order. */
+/* Splits into halves, with the ranks of a half in the opposite order. */
 static ulyx_status_t
 split_half(ulyx_comm_t *comm, int rank, ulyx_comm_t **half_p)
 {
@@ -128,7 +128,7 @@ text_names_victim_only(const struct scene *s, int nranks)
     return ranks_expect(right);
 }
 
-/* The victim may hold it until it goes on. */
+/* Frees the window. The victim may hold it until it continues. */
 static bool
 mem_release(ulyx_mem_t *mem)
 {
@@ -190,9 +190,9 @@ scene_run(const struct scene *given, int nranks)
 
 /* ---- one node ------------------------------------------------------------ */
 
-/* Rank 1 has not come to the others' call because it attaches, which the victim
- * holds up: it still does when the deadline of the others is over, or it has
- * given up, or it has left. */
+/* Rank 1 has not come to the others' call because it attaches, and the victim
+ * holds the attach up. When the deadline of the others is over, rank 1 still
+ * attaches, has given up, or has left. */
 static void
 rank_that_waits_in_attach_is_not_named(void **state)
 {
@@ -210,8 +210,8 @@ rank_that_waits_in_attach_is_not_named(void **state)
         scene_run(&scenes[i], 4);
 }
 
-/* The victim's partner holds the split up, for the other half too, because it
- * connects to the victim. */
+/* The victim's partner, which connects to the victim, holds up the split, also
+ * for the other half. */
 static void
 rank_that_waits_in_a_split_is_not_named(void **state)
 {
@@ -222,8 +222,9 @@ rank_that_waits_in_a_split_is_not_named(void **state)
             4);
 }
 
-/* Its partner has all posts that it needs, but not the victim's control
- * segment: the error is of the creation, by ranks of the parent. */
+/* The victim's partner has all posts that it needs, but not the victim's
+ * control segment: the error belongs to the creation and names a rank of the
+ * parent. */
 static void
 rank_is_named_by_its_number_in_the_parent(void **state)
 {
@@ -237,8 +238,9 @@ rank_is_named_by_its_number_in_the_parent(void **state)
 /* ---- several nodes ------------------------------------------------------- */
 
 #ifdef WITH_UCX
-/* Everybody has posted, so nobody is missing: the first rank of a node does not
- * pass the posts on. With one rank a node posts of others go through it too. */
+/* All ranks have posted, so none is missing: the first rank of a node does not
+ * pass the posts on. With one rank per node it also passes on posts of other
+ * nodes. */
 static void
 first_rank_that_passes_nothing_on_is_named(void **state)
 {
@@ -269,7 +271,8 @@ rank_that_waits_in_attach_of_another_node_is_not_named(void **state)
     unsetenv("ULYX_KEEPALIVE");
 }
 
-/* The halves are of ranks of both nodes, then of one and of both. */
+/* The halves hold ranks of both nodes; then one half has ranks of one node and
+ * the other of both. */
 static void
 rank_that_waits_in_a_split_over_nodes_is_not_named(void **state)
 {

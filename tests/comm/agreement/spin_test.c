@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which ranks spin: those that share no core with more ranks than it has, by
- * the affinity of each, as launchers that bind give every rank a core.
+ * Ranks spin where no more ranks than cores share their cores, by the affinity
+ * of each rank. Launchers that bind give each rank a core.
  */
 #include <sched.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ enum { RANKS = 2 };
 
 struct scene {
     struct meet *meet;
-    int cores[RANKS]; /* that rank r is bound to; -1: left as it is */
+    int cores[RANKS]; /* the core of rank r; -1: not bound */
     bool spins;
 };
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank that is stopped when it has just begun to attach or to detach needs
- * another rank for a moment only. It is named, for the others wait for it; who
- * follows it to the rank that it needed names one that has answered since.
+ * A rank is stopped when it has just begun to attach or to detach, which needs
+ * another rank for a moment only. The others name the stopped rank, for which
+ * they wait. If they followed its wait to the rank that it needed, they would
+ * name a rank that has answered since.
  */
 #include "support/test.h"
 
@@ -19,7 +20,8 @@
 #include "comm/service/service.h"
 #include "support/ranks.h"
 
-/* The absent rank, which makes no call, is the first that the victim needs. */
+/* The absent rank, which makes no call, is the first rank that the victim
+ * needs. */
 enum { RANKS = 4, VICTIM = 0, LIMIT_S = 60 };
 #define CREATE_S 20.0
 #define SHORT_S  1.2
@@ -34,7 +36,7 @@ struct scene {
 
 /* ---- the victim ---------------------------------------------------------- */
 
-static bool armed; /* it stops in the next wait for a rank */
+static bool armed; /* the victim stops in the next wait for a rank */
 
 ulyx_status_t __real_uli_service_deliver(struct uli_stand *stand,
     uint32_t window, const struct uli_tr_handle *handle,
@@ -77,7 +79,8 @@ __wrap_uli_service_withdraw(
     return __real_uli_service_withdraw(stand, window, deadline);
 }
 
-/* For the answers of other nodes; it has looked for them once. */
+/* The wait for answers of other nodes: stops after it has checked for them
+ * once. */
 ulyx_status_t
 __wrap_uli_comm_wait(ulyx_comm_t *comm, bool (*ready)(void *context),
     void *context, uli_deadline_t deadline)
@@ -96,7 +99,7 @@ victim_call(const struct scene *s, ulyx_comm_t *comm, ulyx_mem_t *mem)
     return right & ranks_expect(ulyx_mem_detach(comm, mem) == ULYX_SUCCESS);
 }
 
-/* ---- all ----------------------------------------------------------------- */
+/* ---- all ranks ----------------------------------------------------------- */
 
 static bool
 text_names_who_is_not_there(const struct scene *s)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Processes that shrink and agree while one of them is killed, or stopped and
- * let go on when the others have ended, at any moment: the survivors have one
- * communicator, and who was left out is told. ULYX_TEST_DRAWS makes it long.
+ * Processes shrink and agree while one of them, at any moment, is killed, or is
+ * stopped until the others have ended: the survivors have one communicator, and
+ * a rank that was left out gets an error. ULYX_TEST_DRAWS makes the test long.
  */
 #include "support/test.h"
 
@@ -21,8 +21,8 @@
 
 enum { RANKS = 4, LIMIT_S = 60 };
 #define TIMEOUT_S 0.5
-/* Half of it is spent on a rank that is stopped: what is left has to do for the
- * new communicator on a busy machine, too. */
+/* Half of the timeout is spent on a rank that is stopped; the rest must be
+ * enough for the new communicator, also on a busy machine. */
 #define STOP_TIMEOUT_S 2.0
 
 struct outcome {
@@ -37,15 +37,15 @@ struct scene {
     pid_t pids[RANKS];
     struct meet *meet;
     int victim;
-    bool stops; /* instead of being killed */
+    bool stops; /* stopped instead of killed */
     int64_t after_us;
     _Atomic int ended;
     _Atomic int spoilt; /* ranks that UCX has ended */
     struct outcome outcomes[RANKS];
 };
 
-/* From a process of its own. A stopped victim goes on when the others have
- * ended. */
+/* Strikes from a process of its own. A stopped victim continues when the others
+ * have ended. */
 static pid_t
 strike_in(struct scene *s, pid_t victim)
 {
@@ -100,7 +100,7 @@ survivor_body(int rank, int nranks, void *context)
         !ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS) ||
         !ranks_expect(meet_barrier(s->meet, rank)))
         return 1;
-    comm->timeout_s = timeout_s; /* of agree */
+    comm->timeout_s = timeout_s; /* for agree */
     if (rank == s->victim)
         striker = strike_in(s, getpid());
     if (rank == 0)
@@ -140,7 +140,7 @@ may_end_so(const struct scene *s, int rank)
     }
 }
 
-/* One communicator at most, and of no more ranks than have it, but for the
+/* At most one communicator was formed. All its ranks have it, except the
  * victim, which may have died with it. Returns whether there was one. */
 static bool
 expect_one_set(const struct scene *s)
@@ -162,7 +162,8 @@ expect_one_set(const struct scene *s)
     return first;
 }
 
-/* All that were told a value were told the same; who was left out was not. */
+/* All ranks that got a value got the same one; a rank that was left out got
+ * none. */
 static void
 expect_one_value(const struct scene *s)
 {
@@ -216,7 +217,7 @@ strike_often(uint64_t seed, int on_node)
     int64_t draws = test_draws(6);
     for (int64_t i = 0; i < draws; i++)
         processes_play(&random, on_node, i % 2, &formed, &spoilt);
-    /* A survivor that UCX ends by an assertion may leave no set to form. */
+    /* Where UCX ends a survivor by an assertion, no set may be left to form. */
     assert_true(2 * formed > draws - spoilt);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Survivors of one node and of several: all get the same outcome, whoever comes
- * late, is cut off or stands still. Ranks are threads, nodes made up.
+ * Survivors on one node and on several: all get the same outcome, whichever
+ * rank comes late, is cut off or stands still. Ranks are threads; a setting
+ * makes the nodes.
  */
 #include "support/test.h"
 
@@ -19,7 +20,7 @@ static const int per_node[] = {3, 1, 2};
 
 struct scene {
     ulyx_comm_t *comms[RANKS];
-    int64_t wait_us[RANKS]; /* before it calls */
+    int64_t wait_us[RANKS]; /* before the rank calls */
     int last;               /* comes when the others have ended, or -1 */
     double timeout_s;
     _Atomic int ended;
@@ -64,8 +65,8 @@ shrink_body(int rank, int nranks, void *context)
     return !right;
 }
 
-/* Who succeeded has a place in one set of all that did; the others were left
- * out. Returns how many; 0: all that were not left out were out of time, for a
+/* All ranks that succeeded are in one set; the others were left out. Returns
+ * how many succeeded; 0: all that were not left out ran out of time, because a
  * loaded machine may be too slow to form a communicator. */
 static int
 expect_one_set(const struct scene *s)
@@ -107,7 +108,7 @@ rank_that_comes_too_late_is_lost_for_good(void **state)
     }
 }
 
-/* Ranks come around the moments at which others give up on them. */
+/* Ranks come close to the moments at which others stop waiting for them. */
 static void
 ranks_that_come_at_any_time_have_one_set(void **state)
 {
@@ -134,7 +135,7 @@ struct vote {
     ulyx_agree_t how[RANKS];
     int absent;           /* does not call, or -1 */
     int shrinks;          /* calls shrink instead, or -1 */
-    bool no_place[RANKS]; /* gives no place for the value */
+    bool no_place[RANKS]; /* passes NULL for the value */
     ulyx_status_t status[RANKS];
     char text[RANKS][256];
     int32_t nranks[RANKS];
@@ -157,7 +158,7 @@ agree_body(int rank, int nranks, void *context)
                   v->no_place[rank] ? NULL : &v->value[rank], &v->nranks[rank]);
     snprintf(v->text[rank], sizeof(v->text[rank]), "%s", ulyx_last_error());
     ulyx_comm_destroy(smaller);
-    /* What a call that failed was given is as before. */
+    /* The outputs of a failed call are unchanged. */
     return !ranks_expect(v->status[rank] == ULYX_SUCCESS ||
                          (v->value[rank] == UINT64_MAX - 1 &&
                              v->nranks[rank] == -1 && !smaller));
@@ -210,7 +211,7 @@ all_ranks_get_one_value(void **state)
                 v.how[r] = k % 3;
                 v.mine[r] = test_random_next(&random);
             }
-            if (k == 6) /* as well on one that has failed */
+            if (k == 6) /* also on a failed communicator */
                 ulyx_comm_abort(v.comms[1]);
             vote_run(&v);
             for (int r = 0; r < RANKS; r++)
@@ -274,7 +275,7 @@ dead_and_absent_ranks_have_no_say(void **state)
     for (int i = 0; i < 4; i++) {
         vote_open(&v, i < 2 ? 1 : per_node[i - 2], i < 2 ? 30 : 2);
         v.absent = i % 2 ? 0 : 2;
-        if (i < 2) /* its host vanishes: nobody waits for it */
+        if (i < 2) /* its host vanishes: no rank waits for it */
             thread_net_cut(v.comms[v.absent]->net);
         for (int r = 0; r < RANKS; r++)
             v.mine[r] = 6 >> (r == v.absent) * 2;
@@ -286,8 +287,8 @@ dead_and_absent_ranks_have_no_say(void **state)
     }
 }
 
-/* A node that stands still, and that nobody knows to be dead, might have the
- * decision: no value until it answers, then one. */
+/* A node that stands still, and that no rank knows to be dead, might have the
+ * decision: there is no value until it answers, then one. */
 static void
 node_that_stands_still_leaves_it_open(void **state)
 {
@@ -304,7 +305,7 @@ node_that_stands_still_leaves_it_open(void **state)
     }
     thread_net_freeze(v.comms[2]->net, false);
     v.absent = -1;
-    v.mine[0] = v.mine[1] = 0; /* the first ones count */
+    v.mine[0] = v.mine[1] = 0; /* the first values count */
     vote_run(&v);
     if (v.status[2] == ULYX_SUCCESS) {
         for (int r = 0; r < RANKS; r++)

@@ -74,7 +74,8 @@ devices_apart_are_the_same_reason_everywhere(void **state)
 }
 
 /* Control goes over the network; device memory stays unmapped. Not under
- * ThreadSanitizer: UCX, when it is unloaded, unlocks what it has destroyed. */
+ * ThreadSanitizer: UCX, when it is unloaded, unlocks a lock that it has
+ * destroyed. */
 static void
 other_nodes_are_a_reason_too(void **state)
 {

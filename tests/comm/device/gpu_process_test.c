@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Windows of device memory between processes: what each rank writes the others
- * read, whatever the origin of the memory; failures of the driver at a peer,
- * and peers that are killed while they map. Each process ends with nothing
+ * Windows of device memory between processes: data that one rank writes the
+ * others read, whatever the origin of the memory; failures of the driver at a
+ * peer; peers that are killed while they map. Each process ends with no object
  * left in its driver.
  */
 #include <signal.h>
@@ -23,7 +23,7 @@ enum { RANKS = 4, BYTES = 3 * FAKE_GRANULARITY - 1234, OFFSET = 1000 };
 
 #define DO(call) ranks_expect((call) == ULYX_SUCCESS)
 
-/* In a process of its own. */
+/* Called in each rank's own process. */
 static ulyx_comm_t *
 comm_join(struct meet *meet, int rank, double timeout_s)
 {
@@ -54,7 +54,7 @@ memory_fill(char *memory, int64_t bytes, int mark)
         memory[i] = (char)(mark + i % 13);
 }
 
-/* Each rank's window, seen and written by its next rank. */
+/* Each rank's window is read and written by the next rank. */
 static bool
 pass_round(struct meet *meet, ulyx_comm_t *comm, char *base, int64_t bytes)
 {
@@ -86,7 +86,7 @@ pass_round(struct meet *meet, ulyx_comm_t *comm, char *base, int64_t bytes)
     return well && ranks_expect(is_filled(base, bytes, 50 + before));
 }
 
-/* Attach, pass round, detach; all ranks together. */
+/* Attaches, passes round, detaches; all ranks together. */
 static bool
 mem_use(struct meet *meet, ulyx_comm_t *comm, ulyx_mem_t *mem, char *base,
     int64_t bytes)
@@ -143,8 +143,8 @@ allocated_windows_are_shared(void **state)
         in_processes(nranks, allocate_rank);
 }
 
-/* Plain memory, freed and made anew, likely at the same address; a window
- * inside of it. */
+/* Plain memory, freed and allocated again, likely at the same address; a window
+ * inside it. */
 static int
 register_plain(int rank, int nranks, void *context)
 {
@@ -193,7 +193,7 @@ grown_segments_are_mapped_side_by_side(void **state)
     in_processes(RANKS, register_segment);
 }
 
-/* Memory that the driver gives no handle of. */
+/* Memory for which the driver gives no handle. */
 static int
 register_hidden(int rank, int nranks, void *context)
 {
@@ -254,8 +254,8 @@ arenas_are_shared(void **state)
 
 /* ---- faults -------------------------------------------------------------- */
 
-/* Rank 1's driver maps nothing: the attach of rank 0 says so, and is undone at
- * rank 2, which had the window. */
+/* Rank 1's driver maps nothing: the attach of rank 0 reports that, and is
+ * undone at rank 2, which had the window. */
 static int
 refuse_import(int rank, int nranks, void *context)
 {
@@ -292,8 +292,8 @@ a_refused_import_is_named_and_undone(void **state)
     in_processes(3, refuse_import);
 }
 
-/* The driver of one rank lets it map nothing from the start: the communicator
- * exists, and all ranks know why no window will come. */
+/* The driver of one rank maps nothing from the start: the communicator exists,
+ * and all ranks have the reason why there are no windows. */
 static int
 never_map(int rank, int nranks, void *context)
 {
@@ -326,8 +326,8 @@ a_driver_that_maps_nothing_is_everybodys_reason(void **state)
     in_processes(3, never_map);
 }
 
-/* A rank whose settings leave the transport out: found before any window has
- * come for it, and told to those that bring theirs. */
+/* A rank whose settings exclude the transport: found before any window arrives,
+ * and the error of ranks that give their windows. */
 static int
 never_take(int rank, int nranks, void *context)
 {
@@ -335,7 +335,7 @@ never_take(int rank, int nranks, void *context)
     ulyx_comm_t *comm = NULL;
     (void)nranks;
     params.memory_kind = ULYX_MEMORY_CUDA;
-    params.timeout_s = 600; /* nobody waits for it */
+    params.timeout_s = 600; /* no rank waits that long */
     if (rank == 1)
         setenv("ULYX_TRANSPORTS", "^nvlink", 1);
     if (!ranks_expect(gpu_open(NULL) == 0) ||
@@ -358,7 +358,7 @@ a_rank_without_the_transport_is_everybodys_reason(void **state)
 struct killing {
     struct meet *meet;
     pid_t *pids;
-    const char *call; /* in which the victim ends */
+    const char *call; /* the driver's call in which the victim ends */
 };
 
 /* Rank 1 dies inside its driver, in the middle of mapping rank 0's window. */
@@ -408,7 +408,7 @@ a_peer_killed_in_mapping_is_lost_not_waited_for(void **state)
 }
 
 /* The owner of mapped windows is killed: its peers' mappings hold the memory
- * until they destroy the communicator, and are gone then. */
+ * until the peers destroy the communicator, and then end. */
 static int
 lose_the_owner(int rank, int nranks, void *context)
 {
@@ -432,8 +432,9 @@ lose_the_owner(int rank, int nranks, void *context)
     while (__atomic_load_n(uli_gpu_poison(comm), __ATOMIC_ACQUIRE) == 0)
         usleep(1000);
     well = ranks_expect(theirs && is_filled(theirs, BYTES - 8, 1)) && well;
-    theirs[BYTES - 8 + rank] = 9; /* stores go where they went before */
-    /* the other survivor may not have heard yet: asked until it has left */
+    theirs[BYTES - 8 + rank] = 9; /* stores still reach the same memory */
+    /* the other survivor may not have the failure yet: repeat until it has
+     * left */
     ulyx_status_t status = uli_mem_detach(comm, mem);
     for (int i = 0; i < 1000 && status == ULYX_ERR_BUSY; i++) {
         usleep(1000);

@@ -145,7 +145,7 @@ gpu_entry(const ulyx_comm_t *comm, int32_t rank, uint32_t window)
 {
     uint64_t nwindows = 0;
     unsigned char *const *row = uli_gpu_windows(comm, rank, &nwindows);
-    pthread_mutex_lock(&comm->gpu->lock); /* entries are written under it */
+    pthread_mutex_lock(&comm->gpu->lock); /* it guards the entries */
     void *address = window < nwindows ? row[window] : NULL;
     pthread_mutex_unlock(&comm->gpu->lock);
     return address;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What comes to the service as a window in device memory: wrong shares, wrong
- * descriptors and wrong numbers change nothing and leave no descriptor open;
- * a right one is taken.
+ * Requests to the service for windows in device memory: wrong shares, wrong
+ * descriptors and wrong numbers change nothing and leave no descriptor open; a
+ * valid request is accepted.
  */
 #include <string.h>
 #include <sys/socket.h>
@@ -18,7 +18,7 @@
 enum { RANKS = 2, WINDOW = 9, BYTES = 4096 };
 static const int32_t devices[RANKS] = {0, 1};
 
-/* Rank 0's communicator and what a peer offers it. */
+/* Rank 0's communicator and the memory that a peer offers. */
 struct scene {
     ulyx_comm_t *comms[RANKS];
     struct uli_share_memory memory;
@@ -94,7 +94,7 @@ a_right_window_is_taken_and_withdrawn(void **state)
     struct uli_service_cargo cargo = {&s->share, 1, 1, {s->share.fd}};
     int64_t imports = uli_import_count();
     strcpy(s->memory.address, "of the peer");
-    for (int i = 0; i < 2; i++) { /* again: an answer that got lost */
+    for (int i = 0; i < 2; i++) { /* repeated, as after a lost answer */
         assert_int_equal(
             scene_ask(s, request, &cargo).outcome, ULI_SERVICE_DONE);
         char *there = uli_window_address(s->comms[0], 1, WINDOW, 0, BYTES);
@@ -149,7 +149,7 @@ wrong_windows_change_nothing(void **state)
         assert_true(strlen(answer.text) > 0);
         assert_null(uli_window_address(s->comms[0], 1, WINDOW, 0, 1));
         assert_null(gpu_entry(s->comms[0], 1, WINDOW));
-        /* it has been through with the last one */
+        /* the service has finished the last request */
         assert_true(answers_ping(s->comms[0]->peers[0].identity.service));
         assert_int_equal(lowest_free(), lowest);
     }
@@ -157,7 +157,7 @@ wrong_windows_change_nothing(void **state)
     close(ends[1]);
 }
 
-/* Messages whose length does not fit what they say end their connection. */
+/* Messages whose length does not match their content end their connection. */
 static void
 messages_of_wrong_length_are_dropped(void **state)
 {

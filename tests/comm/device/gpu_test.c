@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Communicators of CUDA memory within one process: arenas, windows of all
- * origins and the table that kernels read, against what the addresses hold;
- * refusals, poison, and that nothing is left.
+ * origins, and the table that kernels read, compared with the memory at the
+ * addresses; refusals, poison, and that nothing is left.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +102,7 @@ pieces_are_zeroed_and_known_to_all(void **state)
 
 enum { HELD = 16 };
 
-/* Pieces that live at the same time keep what was written into them. */
+/* Blocks that live at the same time keep their content. */
 static void
 random_pieces_do_not_overlap(void **state)
 {
@@ -135,7 +135,7 @@ random_pieces_do_not_overlap(void **state)
 
 /* ---- windows ------------------------------------------------------------- */
 
-/* Attaches at rank 1, looks from everywhere, detaches. */
+/* Attaches at rank 1, finds the window from every rank, detaches. */
 static void
 attach_and_look(struct world *w, ulyx_mem_t *mem, char *base, int64_t bytes)
 {
@@ -188,7 +188,7 @@ windows_of_all_origins_are_found_by_all(void **state)
     gpu_segment_free(base, 4);
 }
 
-/* Each rank with its own handle, all at once. */
+/* Each rank with its own handle, all ranks at the same time. */
 static int
 attach_and_grow(int rank, int nranks, void *context)
 {
@@ -266,7 +266,7 @@ wrong_memory_is_refused_by_name(void **state)
     expect_text("no virtual memory management");
 }
 
-/* Every call of the driver that attach and the arena make fails once. */
+/* Each call of the driver that attach and the arena make fails once. */
 static void
 a_failing_driver_leaves_nothing_attached(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pool of GPU memory: what it gives out is a window of every communicator
- * of its device, from the moment it is returned to its free; failures, and
- * quarantine, lose no memory and give none back too early.
+ * The pool of GPU memory: an allocation is a window of every communicator of
+ * its device, from its return until its free; failures and quarantine lose no
+ * memory and give none back too early.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -151,7 +151,7 @@ memory_in_quarantine_is_kept(void **state)
     assert_status(ulyx_pool_get_counts(&allocations, &quarantined), 0);
     assert_int_equal(allocations, 2);
     assert_int_equal(quarantined, 1);
-    assert_int_equal(one[5], 7); /* it is still there */
+    assert_int_equal(one[5], 7); /* the memory is still there */
     assert_status(ulyx_pool_detach(mine), ULYX_ERR_BUSY);
     assert_status(uli_comm_destroy(mine), ULYX_SUCCESS);
     w->comms[0][0] = NULL;
@@ -166,7 +166,7 @@ memory_in_quarantine_is_kept(void **state)
     ulyx_pool_free(three, 64, 0, NULL);
 }
 
-/* ---- ranks that allocate as they please ---------------------------------- */
+/* ---- ranks that allocate at random --------------------------------------- */
 
 enum { HELD = 6 };
 

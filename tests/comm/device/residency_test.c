@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Claims of blocks that wait for each other: what is granted fits on the device
- * at one time, whichever kernels claim in whichever order.
+ * Claims of blocks that wait for each other: all granted blocks fit on the
+ * device at one time, whichever kernels claim, in whichever order.
  */
 #include "comm/device/residency.h"
 
@@ -26,8 +26,9 @@ claims_end_where_the_device_is_full(void **state)
     uli_residency_release(OTHER, 2, 20);
 }
 
-/* A block that takes a whole multiprocessor leaves none of it to the halves of
- * others, and halves may lie on as many multiprocessors as there are. */
+/* A block that takes a whole multiprocessor leaves no room there for blocks
+ * that take a half, and blocks that take a half may each lie on a different
+ * multiprocessor. */
 static void
 kernels_of_different_sizes_share_by_the_largest(void **state)
 {
@@ -45,7 +46,7 @@ kernels_of_different_sizes_share_by_the_largest(void **state)
     uli_residency_release(DEVICE, 2, 8);
 }
 
-/* Draws claims, then puts the blocks of what was granted anywhere. */
+/* Draws claims, then places the granted blocks at random. */
 static void
 what_is_granted_has_room_however_it_is_placed(void **state)
 {

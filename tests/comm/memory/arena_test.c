@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arenas: blocks do not overlap, are zeroed and aligned, are where every peer
- * finds them; what is given back is used again; a full arena grows by one.
+ * Arenas: blocks do not overlap, are zeroed and aligned, and every peer finds
+ * them; freed blocks are used again; where no block fits, one arena is added.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +80,8 @@ whole_arena_comes_back(void **state)
     struct uli_arena_block all = block_take(comms[0], first_bytes - 8192);
     assert_int_equal(all.window, 0);
     uli_arena_free(comms[0], &all);
-    /* In three orders: coalescing with the left, the right and both. */
+    /* In three orders: merging with the left neighbour, the right one and
+     * both. */
     for (int order = 0; order < 3; order++) {
         for (int i = 0; i < COUNT; i++)
             blocks[i] = block_take(comms[0], 8192);
@@ -105,7 +106,7 @@ grows_by_doubling(void **state)
         if (block.window > high)
             high = block.window;
     }
-    /* 1 + 2 + 4 + 8 + 16 MiB hold 31 MiB, a little rounding, one more. */
+    /* 1 + 2 + 4 + 8 + 16 MiB hold 31 MiB; rounding may need one more. */
     assert_in_range(high, 4, 5);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the processes of a scene of faults share.
+ * The state that the processes of a fault scene share.
  */
 #ifndef TESTS_COMM_MEMORY_FAULT_SCENE_H
 #define TESTS_COMM_MEMORY_FAULT_SCENE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Window objects: the order of alloc, attach, detach and free; what happens
- * out of order; quarantine; and that cycles leave nothing behind.
+ * Window objects: the order of alloc, attach, detach and free; calls out of
+ * order; quarantine; and that cycles leave nothing behind.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ enum { BYTES = 8192 };
 static const ulyx_comm_params_t defaults = ULYX_COMM_PARAMS_INIT;
 
 struct fixture {
-    ulyx_comm_t *a[2], *b[2]; /* two communicators of two threads */
+    ulyx_comm_t *a[2], *b[2]; /* two communicators, each of two ranks */
     ulyx_mem_t *mem;
 };
 
@@ -138,8 +138,8 @@ belongs_to_several(void **state)
     assert_status(ulyx_mem_detach(f->a[1], f->mem), ULYX_SUCCESS);
 }
 
-/* Overlapping registrations are windows each; a range is found in one that
- * holds all of it. */
+/* Overlapping registrations are separate windows; a range is found in a window
+ * that holds all of it. */
 static void
 overlapping_registrations_stand(void **state)
 {
@@ -183,7 +183,7 @@ ranks_that_left_are_passed_over(void **state)
 
 /* ---- quarantine, among threads ------------------------------------------- */
 
-/* A rank with an operation in flight may still store; nobody else may. */
+/* A rank with an operation in flight may still store; no other rank may. */
 static void
 waits_for_ranks_in_flight(void **state)
 {
@@ -260,13 +260,13 @@ footprint_measure(void)
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SLACK_KIB = 1 << 20 }; /* a sanitizer keeps what was freed */
+enum { SLACK_KIB = 1 << 20 }; /* a sanitizer keeps freed memory */
 #else
 enum { SLACK_KIB = 2048 };
 #endif
 
-/* The service thread closes a connection just after its peer has the answer:
- * what is too much may be gone a moment later. */
+/* The service thread closes a connection just after its peer has the answer, so
+ * an extra descriptor may be gone a moment later. */
 static bool
 is_flat(struct footprint before)
 {
@@ -311,7 +311,7 @@ cycles_among_threads_are_flat(void **state)
     assert_true(is_flat(before));
 }
 
-/* Both ends at once, so each is also the other's service. */
+/* Both ends at the same time, so each process also serves the other. */
 static int
 cycle_body(int rank, int nranks, void *context)
 {
@@ -343,11 +343,11 @@ cycles_among_processes_are_flat(void **state)
 /* ---- several threads ----------------------------------------------------- */
 
 /* Two windows, four threads, all handles: calls on one window are serialised,
- * so each is either the change it asks for or refused. */
+ * so each call either makes its change or is refused. */
 struct crowd {
     ulyx_comm_t *comms[2];
     ulyx_mem_t *mems[2];
-    _Atomic int attached[2][2]; /* attaches less detaches that succeeded */
+    _Atomic int attached[2][2]; /* attaches minus detaches that succeeded */
 };
 
 static int
@@ -447,7 +447,7 @@ children_are_refused(void **state)
         _exit(child_body(f));
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    assert_true(mem_cycle(f->a[0], 3)); /* the parent is unharmed */
+    assert_true(mem_cycle(f->a[0], 3)); /* the parent still works */
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

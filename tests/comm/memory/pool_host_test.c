@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pool of host memory: what it gives out lies apart, and in windows of
- * every communicator, from malloc to free; nothing that a rank of a failed
- * communicator may store into is given out again.
+ * The pool of host memory: allocations do not overlap, and lie in windows of
+ * every communicator, from malloc to free; memory that a rank of a failed
+ * communicator may store into is not given out again.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ tensors_lie_apart_in_windows(void **state)
     for (int64_t n = 0; n < test_draws(400); n++) {
         int i = (int)test_random_in(&random, 0, TENSORS - 1);
         for (int64_t b = 0; at[i] && b < bytes[i]; b++)
-            assert_int_equal(at[i][b], i); /* nobody else's */
+            assert_int_equal(at[i][b], i); /* no other allocation's */
         ulyx_pool_free_host(at[i]);
         bytes[i] = n % 50 ? test_random_in(&random, 1, 1 << 16) : 9 << 20;
         at[i] = ulyx_pool_malloc_host((size_t)bytes[i]);
@@ -95,7 +95,7 @@ attach_brings_what_lives(void **state)
     assert_null(ulyx_pool_malloc_host(0));
     assert_null(ulyx_pool_malloc_host(SIZE_MAX));
     assert_null(ulyx_pool_malloc_host(INT64_MAX));
-    ulyx_pool_free_host((char *)before + 64); /* warned of, nothing more */
+    ulyx_pool_free_host((char *)before + 64); /* a warning, no effect */
     assert_int_equal(pool_allocations(), 1);
     ulyx_pool_free_host(before);
     void *again = ulyx_pool_malloc_host(1000);

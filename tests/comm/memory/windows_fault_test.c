@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Windows of processes that are killed at any moment, stopped, or leave: the
- * others hear of it at once, return a named error, and leave nothing behind.
+ * others learn of it at once, return an error that names the rank, and leave
+ * nothing behind.
  */
 #include <errno.h>
 #include <signal.h>
@@ -32,7 +33,7 @@ stage_await(struct shared *shared, int stage)
     return ranks_expect(atomic_load(&shared->stage) >= stage);
 }
 
-/* True once the communicator knows; false after 10 s. */
+/* True once the communicator has failed; false after 10 s. */
 static bool
 await_failure(ulyx_comm_t *comm)
 {
@@ -50,8 +51,8 @@ is_failure(ulyx_status_t status)
 
 /* ---- SIGKILL at a random moment ------------------------------------------ */
 
-/* Attaches and detaches until somebody has failed; true when the failure was
- * named and the window came back. */
+/* Attaches and detaches until a rank has failed; true where the failure named a
+ * rank and the window was freed. */
 static bool
 windows_churn(ulyx_comm_t *comm, struct shared *shared)
 {
@@ -66,7 +67,8 @@ windows_churn(ulyx_comm_t *comm, struct shared *shared)
             attached = !attached;
         atomic_fetch_add(&shared->cycles, 1);
     }
-    /* A detach that met the death may have ended well: the next call tells. */
+    /* A detach during the death may have succeeded: the next call returns the
+     * error. */
     ok &= ranks_expect(is_failure(status));
     ok &= ranks_expect(strstr(ulyx_last_error(), "rank ") != NULL);
     if (attached)
@@ -106,9 +108,10 @@ a_killed_peer_is_named(void **state)
     }
 }
 
-/* ---- how soon ------------------------------------------------------------ */
+/* ---- time to notice ------------------------------------------------------ */
 
-/* Kernels before 6.5 have no SO_PEERPIDFD: then the pid is opened. */
+/* Kernels before 6.5 have no SO_PEERPIDFD: then the pidfd is opened from the
+ * pid. */
 static bool hide_peerpidfd;
 
 int __real_getsockopt(
@@ -126,7 +129,7 @@ __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *length)
     return __real_getsockopt(fd, level, name, value, length);
 }
 
-/* The victim stays a zombie: its parent, the test, reaps late. */
+/* The victim stays a zombie: its parent, the test, reaps it late. */
 static int
 death_body(int rank, int nranks, void *context)
 {
@@ -166,7 +169,7 @@ deaths_are_known_without_waiting(void **state)
     }
 }
 
-/* Leaving is not dying: a rank that destroys its handle and ends. */
+/* A rank that destroys its handle and ends has left, not died. */
 static int
 leave_body(int rank, int nranks, void *context)
 {
@@ -206,7 +209,7 @@ leaving_is_not_dying(void **state)
 
 /* ---- a stopped peer ------------------------------------------------------ */
 
-/* The longest that ranks were asked for to let go of a window. */
+/* The longest time given to a rank to let go of a window. */
 static int64_t longest_asked_ns;
 
 bool __real_uli_service_recall(const struct uli_identity *peer, int32_t rank,
@@ -224,7 +227,8 @@ __wrap_uli_service_recall(const struct uli_identity *peer, int32_t rank,
     return __real_uli_service_recall(peer, rank, window, retire, deadline);
 }
 
-/* Wakes the stopped rank, and frees the window once it has let go. */
+/* Continues the stopped rank, and frees the window once that rank has let
+ * go. */
 static bool
 quarantine_end(struct shared *shared, ulyx_mem_t *mem, int signal)
 {
@@ -238,8 +242,8 @@ quarantine_end(struct shared *shared, ulyx_mem_t *mem, int signal)
     return ranks_expect(status == ULYX_SUCCESS);
 }
 
-/* The time of a detach is over once: the ranks that it then asks have to answer
- * at once. */
+/* After the deadline of a detach has passed, the ranks that it then asks must
+ * answer at once. */
 static bool
 watch_late_detach(struct shared *shared, ulyx_comm_t *comm, ulyx_mem_t *mem)
 {
@@ -257,8 +261,8 @@ watch_quarantine(
 {
     bool ok = true;
     ulyx_mem_t *other = new_window();
-    /* An attach waits for its deadline and names the rank; what did not get
-     * through is free. A detach does the same. */
+    /* An attach waits until its deadline and names the rank; the window that
+     * was not given can be freed. A detach does the same. */
     if (!killed) {
         ok &= ranks_expect(ulyx_mem_attach(comm, other) == ULYX_ERR_TIMEOUT);
         ok &= ranks_expect(strstr(ulyx_last_error(), "rank 1") != NULL);
@@ -363,7 +367,7 @@ a_dead_peer_gives_them_back(void **state)
     shared_free(shared);
 }
 
-/* An arena that a call needs has the time of the call, not one of its own. */
+/* An arena that a call needs has the call's deadline, not its own. */
 static int
 arena_body(int rank, int nranks, void *context)
 {
@@ -375,7 +379,7 @@ arena_body(int rank, int nranks, void *context)
         return 1;
     bool ok = ranks_expect(meet_barrier(shared->meet, rank));
     if (rank == VICTIM)
-        raise(SIGSTOP); /* for good */
+        raise(SIGSTOP); /* stays stopped */
     ok &= ranks_expect(ranks_await_stopped(shared->pids[VICTIM]));
     int64_t begun_ns = uli_clock_ns();
     uli_deadline_t outer, inner;

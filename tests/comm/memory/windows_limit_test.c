@@ -22,7 +22,7 @@
 
 /* ---- limits -------------------------------------------------------------- */
 
-/* Takes every descriptor but `spare`; the limit is set low before. */
+/* Takes every descriptor but `spare`, after lowering the limit. */
 struct hoard {
     struct rlimit before;
     int fds[256], count;
@@ -51,9 +51,9 @@ give_descriptors(struct hoard *hoard)
     setrlimit(RLIMIT_NOFILE, &hoard->before);
 }
 
-/* Rank 1 has no descriptor left to receive the window with: a named error at
- * rank 0, nothing attached anywhere, and the communicator stays healthy. With
- * one left it goes through. */
+/* Rank 1 has no descriptor left to receive the window: rank 0 gets an error
+ * that names rank 1, no rank has the window, and the communicator stays
+ * healthy. With one descriptor left the attach succeeds. */
 static bool
 limit_scene(struct shared *shared, int rank, ulyx_comm_t *comm, int spare)
 {
@@ -114,7 +114,8 @@ a_peer_without_descriptors_is_named(void **state)
     shared_free(shared);
 }
 
-/* A peer without room to map the window: NO_MEMORY, by its number. */
+/* A peer without address space to map the window: NO_MEMORY, with its
+ * number. */
 static int
 space_body(int rank, int nranks, void *context)
 {
@@ -137,7 +138,7 @@ space_body(int rank, int nranks, void *context)
         ok &= ranks_expect(strstr(ulyx_last_error(), "rank 1: ") != NULL);
     }
     ok &= ranks_expect(meet_barrier(shared->meet, rank));
-    /* Rank 0 had it already, and has let go of it. */
+    /* Rank 0 had the window already, and has let go of it. */
     ok &= ranks_expect(!uli_window_address(comm, 2, 1, 0, 1));
     setrlimit(RLIMIT_AS, &before);
     ok &= ranks_expect(meet_barrier(shared->meet, rank));
@@ -162,7 +163,7 @@ a_peer_without_room_is_named(void **state)
     shared_free(shared);
 }
 
-/* Signals that interrupt every call, a thousand a second. */
+/* Signals that interrupt every call, a thousand per second. */
 static void
 signal_ignore(int number)
 {
@@ -205,7 +206,7 @@ signals_do_no_harm(void **state)
     shared_free(shared);
 }
 
-/* A child that a rank forks in the midst of it all changes nothing. */
+/* A child that a rank forks during attach and detach changes nothing. */
 static int
 fork_body(int rank, int nranks, void *context)
 {

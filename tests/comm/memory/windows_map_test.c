@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Windows are mapped and unmapped by the transport that was chosen for the
- * peer, whichever that is: here by one of the test's own, which does what shm
- * does and keeps account, also between threads of one process.
+ * peer, whichever that is: here by a transport of the test, which does what shm
+ * does and counts its mappings, also between threads of one process.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -22,7 +22,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void *live[MOST]; /* mappings of this process, under lock */
 static int made;
 
-/* Puts `to` where `from` is, false if that is nowhere. */
+/* Replaces `from` by `to` in the list of mappings; false if it is not
+ * listed. */
 static bool
 function_replace(void *from, void *to)
 {
@@ -64,7 +65,7 @@ counted_map(const struct uli_tr_handle *handle, void **address_p)
 static void
 counted_unmap(void *address, int64_t bytes)
 {
-    if (!function_replace(address, NULL)) /* not of this transport */
+    if (!function_replace(address, NULL)) /* not a mapping of this transport */
         abort();
     uli_tr_shm_ops.window_unmap(address, bytes);
 }
@@ -101,8 +102,8 @@ attach_new(ulyx_comm_t *comm, uint32_t *window_p)
     return good ? mem : NULL;
 }
 
-/* Each peer's control segment and window are mapped; what is stored through
- * such a mapping, its owner finds. */
+/* Each peer's control segment and window are mapped; the owner finds data that
+ * is stored through such a mapping. */
 static bool
 peers_are_mapped(ulyx_comm_t *comm, uint32_t window)
 {
@@ -147,7 +148,7 @@ exchange_windows(int rank, int nranks, void *context)
                 own_was_stored_to(comm, mem);
     good = mem && ranks_expect(uli_mem_detach(comm, mem) == ULYX_SUCCESS) &&
            ranks_expect(uli_mem_free(mem) == ULYX_SUCCESS) && good;
-    /* Nobody is mapped any more once all have taken back. */
+    /* No window is mapped any more once all are taken back. */
     good = good && ranks_expect(uli_comm_barrier(comm) == ULYX_SUCCESS);
     for (int32_t p = 0; p < comm->nranks; p++)
         good = good &&
@@ -184,8 +185,8 @@ windows_of_threads_go_by_it(void **state)
     meet_free(meet);
 }
 
-/* Without a bootstrap: the segments are made to be mapped by descriptor, and
- * memory that has none is refused. */
+/* Without a bootstrap: segments are made so that they can be mapped by
+ * descriptor, and memory without a descriptor is refused. */
 static void
 windows_of_a_local_communicator_go_by_it(void **state)
 {

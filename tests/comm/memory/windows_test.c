@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Windows among threads, among processes, and among both: what one rank
- * attaches, all others can find, read and write; what it detaches, none can.
+ * Windows among threads, among processes, and among both: all other ranks can
+ * find, read and write a window that a rank attaches, and none can after its
+ * detach.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,7 @@ finds_what_is_attached(void **state)
     for (int r = 0; r < RANKS; r++)
         assert_ptr_equal(
             uli_window_address(comms[r], 1, window, 24, 8), base + 24);
-    /* The window is rank 1's alone. */
+    /* The window belongs to rank 1 alone. */
     assert_false(uli_window_find(comms[0], base, 8, &window, &offset));
     assert_null(uli_window_address(comms[2], 0, window, 0, 8));
 
@@ -133,8 +134,8 @@ uses_ids_again(void **state)
     destroy_all(2, comms);
 }
 
-/* Readers never see a base with another life's size, while slots are reused
- * under them: window k is attached as memory of 8 * 2^k bytes only. */
+/* Readers never get a base with the size of another life of the slot while
+ * slots are reused: window k is always attached with 8 * 2^k bytes. */
 struct churn {
     ulyx_comm_t *comms[2];
     char memory[2][4096];
@@ -186,8 +187,8 @@ word_of(int owner, int writer, int i)
     return (uint64_t)owner << 40 | (uint64_t)writer << 32 | (uint32_t)i;
 }
 
-/* Every rank attaches a window; every rank writes its part of every window
- * and reads what the owner wrote into the rest. */
+/* Every rank attaches a window, writes its part of every window and reads the
+ * parts that the owner wrote. */
 static int
 windows_exchange(struct meet *meet, int rank, int nranks, ulyx_comm_t *comm)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The communicator's batch and the watch over its calls, over a driver and an
- * NCCL of the tests' own: one rank's failure is everybody's by name, a call
+ * The communicator's batch and the watch over its calls, over the tests' own
+ * driver and NCCL: one rank's failure is an error of all that names it; a call
  * that does not end in time fails the communicator and names the rank that has
- * not come, and whatever fails it aborts the batch.
+ * not come; and any failure of the communicator aborts the batch.
  */
 #include "comm/messages/batch.h"
 
@@ -88,7 +88,7 @@ open_rank(int rank, int nranks, void *context)
                  text_has(uli_error_text(), w->expected) &&
                  ranks_expect(uli_comm_batch(comm) == NULL) &&
                  ranks_expect(uli_comm_barrier(comm) == ULYX_SUCCESS));
-    /* again is free, also alone */
+    /* a second open returns at once, also at one rank alone */
     return !(ranks_expect(status == ULYX_SUCCESS) &&
              ranks_expect(uli_comm_batch(comm) != NULL) &&
              (rank > 0 || ranks_expect(uli_comm_batch_open(comm,
@@ -172,7 +172,7 @@ set_word(uint64_t *word, uint64_t value)
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-/* Until the rank's communicator has failed, its batch included. */
+/* Waits until the rank's communicator has failed and its batch is aborted. */
 static void
 await_failure(struct world *w, int rank, int aborts)
 {
@@ -217,7 +217,7 @@ a_late_call_that_all_have_reached_says_so(void **state)
     watch_all(w);
     set_word(&w->begun[1], 1);
     set_word(&w->begun[2], 1);
-    w->shares[0][1] = w->shares[0][2] = false; /* and does not care */
+    w->shares[0][1] = w->shares[0][2] = false; /* and needs neither */
     sleep_ms(30);
     w->shares[1][0] = false;
     set_word(&w->ended[2], 1);
@@ -229,7 +229,7 @@ a_late_call_that_all_have_reached_says_so(void **state)
     unwatch_all(w);
 }
 
-/* Many calls, each shorter than the timeout, for longer than it. */
+/* Many calls, each shorter than the timeout, together longer. */
 static void
 calls_that_end_are_never_late(void **state)
 {
@@ -246,7 +246,7 @@ calls_that_end_are_never_late(void **state)
             int64_t took = uli_clock_ns() - begin;
             longest = took > longest ? took : longest;
         }
-    sleep_ms((int)(2 * LATE_S * 1000)); /* idle is not late */
+    sleep_ms((int)(2 * LATE_S * 1000)); /* an idle plan is not late */
     for (int r = 0; r < RANKS && longest < late; r++)
         assert_status(uli_comm_check(w->comms[r]), ULYX_SUCCESS);
     unwatch_all(w);
@@ -266,8 +266,8 @@ any_failure_aborts_all_batches(void **state)
     unwatch_all(w);
 }
 
-/* What the batch transport has found fails the communicator by its words: no
- * call has begun, so no deadline could. */
+/* An error that the batch transport finds fails the communicator, with its
+ * text. No call has begun, so no deadline is involved. */
 static void
 an_error_of_the_batch_transport_fails_the_communicator_at_once(void **state)
 {
@@ -278,7 +278,7 @@ an_error_of_the_batch_transport_fails_the_communicator_at_once(void **state)
         await_failure(w, r, RANKS);
     __atomic_store_n(&fake->async, 0, __ATOMIC_RELAXED);
     bool told = false;
-    for (int r = 0; r < RANKS; r++) { /* the first to look tells the others */
+    for (int r = 0; r < RANKS; r++) { /* the first look poisons the others */
         ulyx_status_t status = uli_comm_check(w->comms[r]);
         assert_true(status == ULYX_ERR_SYSTEM || status == ULYX_ERR_ABORTED);
         told = told ||
@@ -289,8 +289,8 @@ an_error_of_the_batch_transport_fails_the_communicator_at_once(void **state)
     unwatch_all(w);
 }
 
-/* While NCCL is inside of its aborts the service goes on: it has begun all
- * three, and its lock can be taken. */
+/* While NCCL is inside its aborts the service continues: it has begun the
+ * aborts of all ranks, and its lock can be taken. */
 static void
 aborts_that_take_long_hold_up_nobody(void **state)
 {

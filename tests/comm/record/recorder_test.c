@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The flight recorder: what is written is read, the newest first; what others
- * may have written into its memory is not believed.
+ * The flight recorder: calls are read as written, the newest first; values that
+ * others may have written into its memory are checked.
  */
 #include "comm/record/recorder.h"
 
@@ -94,7 +94,7 @@ peers_that_a_call_misses_are_noted(void **state)
         assert_int_equal(copy.progress.peers[i].sent_chunks, i);
         assert_int_equal(copy.progress.peers[i].received_chunks, 7);
     }
-    /* What makes no sense is not believed, nor what is being written. */
+    /* Entries that make no sense, or are being written, are not read. */
     atomic_store(&recorder.progress.peers[5].rank, 200);
     assert_true(recorder_read());
     assert_int_equal(copy.progress.serial, 0);
@@ -147,7 +147,7 @@ memory_of_others_is_not_believed(void **state)
     recorder.nranks = INT32_MAX;
     assert_false(recorder_read());
     recorder.nranks = 8;
-    memset(recorder.name, 'x', sizeof(recorder.name)); /* no end */
+    memset(recorder.name, 'x', sizeof(recorder.name)); /* no terminating zero */
     memset(recorder.host, 27, sizeof(recorder.host));
     uint64_t serial = call_begin(1);
     uli_recorder_await(&recorder, serial, 8);

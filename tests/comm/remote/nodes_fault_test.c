@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Failure over several nodes: aborts, a host that vanishes, shrink and split,
- * creation that cannot open its network.
+ * Failures over several nodes: aborts, a host that vanishes, shrink and split,
+ * a creation that cannot open its network.
  */
 #include "support/test.h"
 
@@ -136,8 +136,8 @@ split_body(int rank, int nranks, void *context)
              ranks_expect(ulyx_comm_destroy(node) == ULYX_SUCCESS) && right);
 }
 
-/* Groups that span nodes and others that lie in one take different numbers of
- * gathers: a colour of the first kind must not wait for the second. */
+/* A group that spans nodes and a group inside one node take different numbers
+ * of gathers: the former must not wait for the latter. */
 static int
 mixed_body(int rank, int nranks, void *context)
 {
@@ -204,7 +204,7 @@ network_that_cannot_open_is_the_same_error_everywhere(void **state)
 
 /* ---- another version ----------------------------------------------------- */
 
-/* A bootstrap that tells another protocol than this one, in the first word. */
+/* A bootstrap whose records have another protocol in their first word. */
 struct other {
     struct uli_bootstrap base;
     struct uli_bootstrap *inner;

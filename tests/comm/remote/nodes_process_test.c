@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Nodes of processes over the network that the library itself takes (UCX over
- * whatever this machine has): life, deaths at any moment, a stopped process, a
- * network that is not allowed, another version.
+ * Nodes of processes over the network that the library itself chooses (UCX over
+ * the devices of this machine): life, deaths at any moment, a stopped process,
+ * a network that is not allowed, another version.
  */
 #include "support/test.h"
 
@@ -23,7 +23,7 @@
 
 enum { NRANKS = 4, PER_NODE = 2 };
 
-/* A death is known well within this, if not on a machine that is overloaded. */
+/* A death is noticed well within this time, even on a loaded machine. */
 #define KNOWN_S 10
 
 static bool
@@ -74,8 +74,8 @@ processes_meet_agree_attach_and_split(void **state)
 
 /* ---- death --------------------------------------------------------------- */
 
-/* Barriers, attaches and detaches until somebody has died; then the survivors
- * go on without it. */
+/* Barriers, attaches and detaches until a rank has died; then the survivors
+ * continue without it. */
 static int
 death_body(int rank, int nranks, void *context)
 {
@@ -150,8 +150,8 @@ start_sleeper(bool program)
     return child;
 }
 
-/* The child has copies of what is not closed at fork or exec: sockets of UCX.
- * The death of its parent is known while it lives. */
+/* The child has copies of descriptors that are not closed at fork or exec:
+ * sockets of UCX. The death of its parent is noticed while the child lives. */
 static int
 orphan_body(int rank, int nranks, void *context)
 {
@@ -185,7 +185,7 @@ static void
 check_orphan(bool program)
 {
     struct shared *shared = shared_new(2);
-    setenv("ULYX_KEEPALIVE", "240", 1); /* silence alone tells after a minute */
+    setenv("ULYX_KEEPALIVE", "240", 1); /* silence is noticed after a minute */
     scene_set_nodes(1);
     shared->kill_after_us = program;
     int64_t start = uli_clock_ns();
@@ -213,7 +213,7 @@ death_is_known_while_a_started_program_lives(void **state)
     check_orphan(true);
 }
 
-/* An abort of this program is not taken for UCX's. */
+/* An abort of this program does not count as UCX's. */
 static int
 abort_body(int rank, int nranks, void *context)
 {
@@ -232,8 +232,8 @@ abort_of_ours_is_not_excused(void **state)
     ranks_shared_free((void *)count, sizeof(*count));
 }
 
-/* At any moment of creation: an error on each survivor, before its deadline,
- * or a communicator that learns of the death. */
+/* Death at any moment of creation: each survivor gets an error before its
+ * deadline, or a communicator that learns of the death. */
 static int
 creation_body(int rank, int nranks, void *context)
 {
@@ -248,7 +248,7 @@ creation_body(int rank, int nranks, void *context)
     ulyx_unique_id_t id;
     memcpy(&id, shared + 1, sizeof(id));
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
-    params.timeout_s = 5; /* who never joined is known by it alone */
+    params.timeout_s = 5; /* the limit for a rank that never joined */
     uli_deadline_t deadline = uli_deadline_in(20);
     ulyx_status_t status = ulyx_comm_create(&id, NRANKS, rank, &params, &comm);
     bool right = ranks_expect(!uli_deadline_over(deadline));
@@ -272,7 +272,7 @@ death_in_creation_ends_it_everywhere(void **state)
     for (int64_t i = 0; i < draws; i++) {
         struct shared *shared = ranks_shared(bytes);
         shared->meet = meet_new(NRANKS);
-        /* The root of the meeting is a process that goes on. */
+        /* The root of the meeting is a process that lives on. */
         assert_status(ulyx_unique_id_create((ulyx_unique_id_t *)(shared + 1)),
             ULYX_SUCCESS);
         shared->kill_after_us = test_random_in(&random, 0, 40000);
@@ -323,7 +323,7 @@ stopped_process_times_out_and_is_never_lost(void **state)
 {
     struct shared *shared = shared_new(NRANKS);
     (void)state;
-    setenv("ULYX_KEEPALIVE", "1", 1); /* shorter than it stands still */
+    setenv("ULYX_KEEPALIVE", "1", 1); /* shorter than the standstill */
     scene_set_nodes(1);
     assert_int_equal(ranks_run_processes_victim(NRANKS, stopped_body, shared,
                          60, VICTIM, shared->pids),
@@ -333,8 +333,8 @@ stopped_process_times_out_and_is_never_lost(void **state)
     shared_free(shared);
 }
 
-/* Attach asks all peers and takes the window back from those that had it: one
- * that is stopped lengthens neither beyond the call's deadline. */
+/* Attach asks all peers, then takes the window back from the peers that had it:
+ * a stopped peer lengthens neither step beyond the call's deadline. */
 static int
 stopped_attach_body(int rank, int nranks, void *context)
 {
@@ -360,7 +360,8 @@ stopped_attach_body(int rank, int nranks, void *context)
     int64_t begin = uli_clock_ns();
     right &= ranks_expect(ulyx_mem_attach(comm, mem) != ULYX_SUCCESS);
     double took_s = (double)(uli_clock_ns() - begin) * 1e-9;
-    right &= ranks_expect(took_s < deadline_s + 3); /* was 5 more */
+    right &= ranks_expect(took_s < deadline_s + 3); /* an undo must not add 5
+                                                     * s */
     if (!right)
         fprintf(
             stderr, "rank %d: %.1f s, %s\n", rank, took_s, ulyx_last_error());
@@ -386,8 +387,8 @@ attach_beside_a_stopped_process_keeps_its_deadline(void **state)
     shared_free(shared);
 }
 
-/* A rank that stands still while the others leave in good order: their leaving
- * is no death to it when it goes on, however it learns of it. */
+/* A rank stands still while the others leave in good order: when it continues,
+ * it does not take their leaving for death, however it learns of it. */
 static int
 leaver_body(int rank, int nranks, void *context)
 {
@@ -410,12 +411,12 @@ leaver_body(int rank, int nranks, void *context)
         _exit(0);
     }
     raise(SIGSTOP);
-    for (int i = 0; i < 200; i++) /* talks to those that have gone, at once */
+    for (int i = 0; i < 200; i++) /* sends at once to ranks that have gone */
         uli_remote_leave(comm);
     usleep(500000);
     bool right = ranks_expect(uli_comm_check(comm) == ULYX_SUCCESS);
     waitpid(waker, NULL, 0);
-    /* A victim's result is not looked at. */
+    /* A victim's result does not count. */
     if (!right)
         fprintf(stderr, "rank %d: %s\n", rank, ulyx_last_error());
     right &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);

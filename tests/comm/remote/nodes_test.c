@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Agreement over several nodes: any lengths over any nodes, the number of
- * messages, disagreement, who is missing, who has left. Nodes are made up by
- * ULYX_RANKS_PER_NODE and meet over the test's network.
+ * Agreement over several nodes: payloads of any length over any nodes, the
+ * number of messages, disagreement, missing ranks, ranks that have left.
+ * ULYX_RANKS_PER_NODE makes the nodes, which meet over the test's network.
  */
 #include "support/test.h"
 
@@ -133,8 +133,8 @@ barrier_costs_log_n_messages_of_each_node(void **state)
         }
         for (int r = 0; r < nranks; r++) {
             int64_t sent = atomic_load(&comms[r]->remote->nmessages);
-            /* A question and an answer: of each node's first rank all ranks
-             * of the node before ask. */
+            /* GUARD: one question from each rank, and answers from each node's
+             * first rank to all ranks of the node before. */
             int64_t before =
                 r == 0 ? nranks - (nodes - 1) * per_node : per_node;
             int64_t guard = 1 + (r % per_node ? 0 : before);
@@ -191,8 +191,9 @@ absence_body(int rank, int nranks, void *context)
              ranks_expect(strstr(ulyx_last_error(), a->text)));
 }
 
-/* 3 is no node's first rank; 2 is, so nothing of its node comes to others;
- * and then it is stopped, so that nothing of its process answers. */
+/* Rank 3 is not the first of its node. Rank 2 is, so no post of its node
+ * reaches other nodes. In the last case rank 2 is stopped, so that its process
+ * does not answer either. */
 static void
 timeout_names_only_who_is_missing(void **state)
 {
@@ -240,7 +241,8 @@ destroyed_handle_ends_waits_on_all_nodes(void **state)
     for (int i = 0; i < 2; i++) {
         struct absence absence = {comms, 2 + i, names[i]};
         scene_open(6, 2, 30, comms);
-        /* Who has never been in touch with a rank cannot wait for it. */
+        /* A barrier first: a rank that leaves sends that only to ranks with
+         * which it has exchanged messages. */
         assert_int_equal(ranks_run_threads(6, barrier_body, comms, 60), 0);
         assert_int_equal(ranks_run_threads(6, left_body, &absence, 20), 0);
         comms[absence.absent] = NULL;

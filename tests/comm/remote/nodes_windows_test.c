@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Windows of several nodes: known everywhere when attach returns, also where a
- * rank computes; puts land in them; what a failed communicator's peers may
- * still put into is not given back.
+ * Windows over several nodes: every rank knows them when attach returns, also a
+ * rank that makes no call; puts land in them; memory into which peers of a
+ * failed communicator may still put is not given back.
  */
 #include "support/test.h"
 
@@ -33,7 +33,7 @@ window_is_known_on_all_nodes_while_they_compute(void **state)
     assert_status(
         uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, 0, false, &mem), ULYX_SUCCESS);
     uli_mem_range(mem, &address, &bytes);
-    /* No other rank calls anything: their threads' nets answer. */
+    /* No other rank makes a call: their network threads answer. */
     assert_status(uli_mem_attach(comms[1], mem), ULYX_SUCCESS);
     assert_true(uli_window_find(comms[1], address, bytes, &window, &offset));
     for (int r = 0; r < RANKS; r++) {
@@ -132,7 +132,7 @@ put_lands_in_an_arena_that_grew(void **state)
 
 /* ---- quarantine ---------------------------------------------------------- */
 
-/* Rank 4 stands still, and so rank 0's barrier has timed out and its window is
+/* Rank 4 stands still, so rank 0's barrier has timed out and its window is
  * held. */
 static ulyx_mem_t *
 scene_of_a_still_peer(ulyx_comm_t **comms)
@@ -148,8 +148,8 @@ scene_of_a_still_peer(ulyx_comm_t **comms)
     return mem;
 }
 
-/* Rank 4 stands still, its peer's barrier times out: only when it answers is
- * it known that nothing of it will land. */
+/* Rank 4 stands still and its peer's barrier times out: only rank 4's answer
+ * proves that none of its puts will land. */
 static void
 window_of_a_failed_communicator_waits_for_a_still_peer(void **state)
 {
@@ -185,8 +185,9 @@ watch_window(void *context)
     return NULL;
 }
 
-/* Rank 0 has failed alone and wants its window back, again and again; rank 4
- * is in an operation and must find it at any time. */
+/* Only rank 0's communicator has failed, and rank 0 asks for its window back
+ * again and again; rank 4 is in an operation and must find the window at any
+ * time. */
 static void
 window_in_use_is_never_missed(void **state)
 {
@@ -218,8 +219,8 @@ window_in_use_is_never_missed(void **state)
     scene_close(RANKS, comms);
 }
 
-/* Rank 4 is dead, but something of it lies in this host and is still to be
- * written. */
+/* Rank 4 is dead, but a put of rank 4 has arrived at this host and is still to
+ * be written. */
 static void
 window_waits_for_what_a_dead_peer_has_put(void **state)
 {
@@ -245,7 +246,7 @@ window_waits_for_what_a_dead_peer_has_put(void **state)
     scene_close(RANKS, comms);
 }
 
-/* Once the net is closed nothing can land any more. */
+/* Once the network is closed no put can land. */
 static void
 destroy_of_a_failed_communicator_frees_the_window(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Talking to a service; see service_dial.h.
+ * Connects to a service; see service_dial.h.
  */
 #include "comm/service/service_dial.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The service thread's life: from the first hold to the last release, deaf to
- * signals, on its core, and left alone by forks.
+ * The life of the service thread: from the first hold to the last release, with
+ * signals blocked, on its core, and unaffected by forks.
  */
 #include <dirent.h>
 #include <sched.h>
@@ -14,8 +14,8 @@
 #include "comm/service/service_dial.h"
 #include "support/test.h"
 
-/* How many service threads run, and a field of the last one's status. By name:
- * a sanitizer has threads of its own. */
+/* How many service threads run, and a field of the last one's status. Threads
+ * are found by name, because a sanitizer has threads of its own. */
 static int
 count_services(const char *format, void *field_p)
 {
@@ -70,7 +70,7 @@ thread_lives_with_holds(void **state)
     uli_service_release();
 }
 
-/* All but KILL, STOP and the two that the C library keeps for itself. */
+/* All signals but KILL, STOP and the two that the C library reserves. */
 static void
 thread_blocks_signals(void **state)
 {
@@ -140,7 +140,7 @@ children_hold_nothing(void **state)
     assert_int_equal(status, 0);
 }
 
-/* Nothing in use: the child starts afresh, under a name of its own. */
+/* No service is in use: the child starts anew, under a name of its own. */
 static void
 children_may_start_afresh(void **state)
 {

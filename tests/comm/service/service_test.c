@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The service: whom it lets in, what it does with messages that are no
- * requests, and with windows that are delivered.
+ * The service: which connections it accepts, how it handles messages that are
+ * no requests, and delivered windows.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -23,8 +23,8 @@
 static unsigned char process_name[16];
 static char socket_name[32];
 
-/* Another process's view of a communicator of two ranks, without peers: the
- * registry only needs identities, tables and who maps. */
+/* A communicator of two ranks without peers, as another process would have it:
+ * the registry only needs identities, tables and the MAP transport. */
 static ulyx_comm_t *
 fake_comm(void)
 {
@@ -66,7 +66,7 @@ comms_release(void **state)
     return 0;
 }
 
-/* True when the other end closed without an answer. */
+/* True where the other end has closed without an answer. */
 static bool
 is_closed(int fd)
 {
@@ -75,7 +75,7 @@ is_closed(int fd)
     return poll(&entry, 1, 5000) == 1 && recv(fd, &byte, 1, 0) <= 0;
 }
 
-/* ---- who and what is let in ---------------------------------------------- */
+/* ---- accepted connections and requests ----------------------------------- */
 
 static void
 unknown_endpoints_are_nobody(void **state)
@@ -155,7 +155,7 @@ bad_requests_change_nothing(void **state)
     uli_segment_destroy(&segment);
 }
 
-/* Of any length and content, with and without descriptors. */
+/* Messages of any length and content, with and without descriptors. */
 static void
 noise_closes_its_connection_only(void **state)
 {
@@ -186,7 +186,7 @@ noise_closes_its_connection_only(void **state)
     close(steady);
 }
 
-/* More silent connections than there is room for do not keep others out. */
+/* More silent connections than there are places do not keep others out. */
 static void
 silent_clients_make_room(void **state)
 {
@@ -204,7 +204,7 @@ silent_clients_make_room(void **state)
     assert_true(answers_ping(socket_name));
 }
 
-/* A burst of requests beyond the places: each is answered. */
+/* A burst of more requests than there are places: each is answered. */
 static void
 bursts_are_answered(void **state)
 {
@@ -244,7 +244,7 @@ as_nobody(const char *name, int times)
     return 0;
 }
 
-/* Each of so many connections of another user is closed. */
+/* Connects so many times as another user; each connection is closed. */
 static void
 knock_as_nobody(int times)
 {
@@ -268,7 +268,8 @@ other_users_are_shut_out(void **state)
     assert_true(answers_ping(socket_name));
 }
 
-/* The thread says so in a log that nobody reads, with its lock. */
+/* The thread logs each refusal, with its lock held, to a pipe that no process
+ * reads. */
 static void
 full_log_does_not_hold_the_service(void **state)
 {
@@ -290,7 +291,7 @@ full_log_does_not_hold_the_service(void **state)
     assert_true(serves);
 }
 
-/* And the other way round: a service of another user is not believed. */
+/* The other way round: a service of another user is refused. */
 static void
 other_users_are_not_believed(void **state)
 {
@@ -334,7 +335,7 @@ deliveries_map_and_unmap(void **state)
         uli_segment_create(8192, true, false, &segment), ULYX_SUCCESS);
     struct uli_service_request request = {
         ULI_PROTOCOL, ULI_SERVICE_DELIVER, {0}, 1, 7, 8192};
-    /* Twice: an answer was lost and the client asks again. */
+    /* Twice, as where an answer was lost and the client repeats its request. */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(
             service_ask(comm, request, segment.fd).outcome, ULI_SERVICE_DONE);
@@ -353,12 +354,13 @@ deliveries_map_and_unmap(void **state)
     atomic_store(&comm->nops, 0);
     assert_int_equal(service_ask(comm, request, -1).outcome, ULI_SERVICE_DONE);
     assert_null(uli_window_address(comm, 1, 7, 0, 8192));
-    request.kind = ULI_SERVICE_WITHDRAW; /* of nothing: fine */
+    request.kind = ULI_SERVICE_WITHDRAW; /* of no window: no error */
     assert_int_equal(service_ask(comm, request, -1).outcome, ULI_SERVICE_DONE);
     uli_segment_destroy(&segment);
 }
 
-/* Threads of this process use it without asking: the first one stays. */
+/* Threads of this process use the control segment at any time: the first one
+ * stays. */
 static void
 control_segment_is_never_replaced(void **state)
 {
@@ -394,7 +396,7 @@ control_segment_is_never_replaced(void **state)
     uli_segment_destroy(&larger);
 }
 
-/* A client that gave up has nobody to withdraw its window. */
+/* A client that gave up does not withdraw its window. */
 static void
 unheard_deliveries_are_undone(void **state)
 {
@@ -414,7 +416,7 @@ unheard_deliveries_are_undone(void **state)
         ULYX_ERR_TIMEOUT);
     close(fd);
     uli_service_unlock();
-    assert_true(answers_ping(socket_name)); /* it has been through */
+    assert_true(answers_ping(socket_name)); /* the request is handled */
     assert_null(uli_window_address(comm, 1, 9, 0, 1));
     uli_segment_destroy(&segment);
 }
