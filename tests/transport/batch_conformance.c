@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See batch_conformance.h. The bytes of a piece are a function of who sends it
- * to whom, in which run, as the n-th of the pair; guards lie around each
- * piece that comes.
+ * See batch_conformance.h. The bytes of a piece are a function of sender,
+ * receiver, run and its number in the pair; guard bytes lie around each
+ * received piece.
  */
 #include "transport/batch_conformance.h"
 
@@ -34,7 +34,7 @@ struct rank {
     struct uli_batch *batch;
 };
 
-/* What all ranks of a case know. */
+/* The state that all ranks of a case share. */
 struct play {
     int (*body)(struct rank *me, struct play *play);
     unsigned char id[ULI_BATCH_ID_BYTES];
@@ -44,7 +44,7 @@ struct play {
     _Atomic int met;
 };
 
-/* All are here, or have given up. */
+/* Waits until all ranks are here, or have given up. */
 static void
 play_meet(struct play *play, int nranks)
 {
@@ -89,7 +89,7 @@ run_play(struct play *play, int nranks)
 {
     struct uli_settings settings;
     char why[256];
-    assert_int_equal(SCENE.open(), 0); /* it may set variables */
+    assert_int_equal(SCENE.open(), 0); /* the scene may set variables */
     assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
     if (!SCENE.transport->usable(&settings, why, sizeof(why)))
         fail_msg("%s is not usable: %s", SCENE.transport->name, why);
@@ -109,7 +109,7 @@ byte_of(int from, int to, int run, int piece, int64_t i)
                            (i >> 8) * 3);
 }
 
-/* The same at both ends; 0: there is no such piece. */
+/* The size of a piece, the same at both ends; 0: there is no such piece. */
 static int64_t
 size_of(uint64_t seed, int from, int to, int run, int piece)
 {
@@ -125,7 +125,7 @@ size_of(uint64_t seed, int from, int to, int run, int piece)
     }
 }
 
-/* What comes in one run, and where. */
+/* A piece that arrives in a run, and its place. */
 struct arrival {
     unsigned char *at;
     int64_t bytes;
@@ -201,7 +201,7 @@ run_on_stream(const struct rank *me, const struct run *run, double seconds)
 
 /* ---- every byte ---------------------------------------------------------- */
 
-/* A rank without a piece leaves the run out. */
+/* A rank without a piece leaves out the run. */
 static int
 play_runs(struct rank *me, struct play *play)
 {
@@ -233,7 +233,7 @@ batch_moves_every_byte(void **state)
     }
 }
 
-/* Equal sizes, so that only their order tells them apart. */
+/* Equal sizes, so that only their order distinguishes the pieces. */
 static int
 play_order(struct rank *me, struct play *play)
 {
@@ -257,7 +257,8 @@ batch_keeps_the_order_of_a_pair(void **state)
     run_play(&play, 2);
 }
 
-/* Ranks 0 and 2 run while rank 1 has nothing, then 0 and 1 while 2 has none. */
+/* Ranks 0 and 2 run while rank 1 has no piece, then 0 and 1 while 2 has
+ * none. */
 static int
 play_left_out(struct rank *me, struct play *play)
 {
@@ -303,7 +304,7 @@ batch_of_one_rank(void **state)
     run_play(&play, 1);
 }
 
-/* Whatever was held is given back: close of the scene counts. */
+/* All memory is given back: close of the scene checks that. */
 void
 batch_opens_and_closes(void **state)
 {
@@ -330,7 +331,7 @@ abort_soon(void *context)
     struct rank *me = context;
     sleep_ms(30);
     OPS->abort(me->batch);
-    OPS->abort(me->batch); /* again is free */
+    OPS->abort(me->batch); /* a second abort has no effect */
     return NULL;
 }
 
@@ -340,8 +341,8 @@ is_aborted(const struct rank *me)
     return ranks_expect(OPS->check(me->batch) == ULYX_ERR_ABORTED);
 }
 
-/* Once both have run, connections are there: then rank 0 alone is enqueued and
- * waits on its stream, where only the abort ends it. */
+/* Once both have run, connections exist: then rank 0 alone enqueues a run and
+ * waits on its stream, where only the abort ends the run. */
 static int
 play_abort(struct rank *me, struct play *play)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The conformance suite of ULI_TR_BATCH: what batch.h promises whatever carries
- * the bytes, between ranks that are threads. A test program of such a transport
- * defines batch_subject: the transport, and where its pieces and streams are.
+ * The conformance suite of ULI_TR_BATCH: the contract of batch.h, for any
+ * transport, between ranks that are threads. A test program of such a transport
+ * defines batch_subject: the transport, and functions for its memory and
+ * streams.
  */
 #ifndef TESTS_TRANSPORT_BATCH_CONFORMANCE_H
 #define TESTS_TRANSPORT_BATCH_CONFORMANCE_H
@@ -14,19 +15,19 @@ enum { BATCH_RANKS = 4 };
 
 struct batch_scene {
     const struct uli_tr_ops *transport;
-    /* Before ranks begin and after all have ended; close: not 0 where
+    /* Called before ranks begin and after all have ended. close: not 0 where
      * something is left. */
     int (*open)(void);
     int (*close)(void);
-    /* At each rank, collective: its parameters but for id and deadline. end
-     * frees what alloc gave. */
+    /* At each rank, collective: begin gives the parameters, except id and
+     * deadline; end frees the memory of alloc. */
     bool (*begin)(int rank, int nranks, struct uli_batch_params *params_p);
     bool (*end)(int rank);
-    /* Memory that pieces may lie in, and bytes to and from it. */
+    /* Memory for pieces, and copies to and from it. */
     void *(*alloc)(int rank, size_t bytes);
     bool (*copy)(int rank, void *dst, const void *src, size_t bytes);
     void *(*stream)(int rank);
-    /* Until all that is on the rank's stream has ended. */
+    /* Waits until all work on the rank's stream has ended. */
     bool (*settle)(int rank);
 };
 extern const struct batch_scene batch_subject;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The conformance suite; see conformance.h. The peer of a transport between
- * processes is a forked child: its buffers have the addresses of ours and,
- * once it has filled them, other contents.
+ * processes is a forked child: its buffers have the same addresses as the
+ * test's and, once it has filled them, other contents.
  */
 #include "transport/conformance.h"
 
@@ -33,7 +33,7 @@ capability_lacks(uint64_t capability)
 
 struct peer {
     pid_t pid;
-    unsigned char *memory; /* its address there */
+    unsigned char *memory; /* its address in the peer */
     size_t bytes;
 };
 
@@ -110,7 +110,7 @@ conformance_says_why(void **state)
     assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
     bool usable = OPS->usable(&settings, why, sizeof(why));
     assert_true(usable || why[0]);
-    for (int i = 0; i < 100; i++) /* repeatable, and keeps nothing open */
+    for (int i = 0; i < 100; i++) /* repeatable, and keeps no descriptor open */
         assert_int_equal(OPS->usable(&settings, why, sizeof(why)), usable);
     assert_true(strlen(OPS->name) > 0);
 }
@@ -160,11 +160,11 @@ conformance_maps(void **state)
     memory_fill(theirs, 100000);
     assert_int_equal(mine[99999], byte_at(99999));
     OPS->window_unmap(theirs, handle.bytes);
-    assert_int_equal(mine[70000], byte_at(70000)); /* the owner's stays */
+    assert_int_equal(mine[70000], byte_at(70000)); /* the owner's is kept */
     uli_segment_destroy(&segment);
 }
 
-/* A mapping outlives the owner's, and costs nothing once it is gone. */
+/* A mapping outlives the owner's, and holds no memory once it is unmapped. */
 void
 conformance_unmaps(void **state)
 {
@@ -185,12 +185,13 @@ conformance_unmaps(void **state)
         OPS->window_unmap(theirs, 4096);
         uli_segment_destroy(&segment);
     }
-    int lowest = dup(0); /* descriptors were all given back */
+    int lowest = dup(0); /* all descriptors were given back */
     assert_in_range(lowest, 0, 40);
     close(lowest);
 }
 
-/* A peer's word is not believed: no memory, no size, or none that fits. */
+/* A peer's handle is checked: no memory, no size, or a size that does not
+ * fit. */
 void
 conformance_refuses_no_window(void **state)
 {
@@ -207,7 +208,7 @@ conformance_refuses_no_window(void **state)
         assert_status(OPS->window_map(&bad[i], &address), ULYX_ERR_SYSTEM);
         assert_ptr_equal(address, &segment);
     }
-    /* What it maps by is what it says. */
+    /* The transport maps by what maps_addresses states. */
     const struct uli_tr_handle bare = {-1, segment.address, 4096};
     void *address = NULL;
     ulyx_status_t status = OPS->window_map(&bare, &address);
@@ -234,8 +235,8 @@ conformance_probes(void **state)
     stop_peer(&peer);
 }
 
-/* Random cuts of one byte count on both sides, gaps between the pieces, some
- * of them empty; the oracle walks byte by byte. */
+/* Random cuts of one byte count on both sides, with gaps between the pieces,
+ * some pieces empty; the oracle goes byte by byte. */
 struct pieces {
     struct iovec *list;
     size_t count;
@@ -296,7 +297,7 @@ read_random(struct test_random *random, struct peer *peer, size_t total,
                       remote.count),
         ULYX_SUCCESS);
     check_against_oracle(&local, &remote, peer->memory);
-    /* Nothing between the pieces was touched. */
+    /* No byte between the pieces was touched. */
     size_t touched = 0;
     for (size_t l = 0; l < local.count; l++) {
         unsigned char *end =
@@ -358,7 +359,7 @@ conformance_names_a_lost_peer(void **state)
     assert_status(OPS->read(pid, &local, 1, &remote, 1), ULYX_ERR_RANK_LOST);
 }
 
-/* ---- what is not there --------------------------------------------------- */
+/* ---- missing capabilities ------------------------------------------------ */
 
 void
 conformance_refuses_what_it_lacks(void **state)
@@ -388,7 +389,7 @@ conformance_refuses_what_it_lacks(void **state)
         assert_ptr_equal(mapping, &handle);
         OPS->device_unmap(NULL);
     }
-    /* Asked for by the capability, never by the slot. */
+    /* Callers check the capability, never the slot. */
     assert_int_equal(OPS->net != NULL, !capability_lacks(ULI_TR_PUT));
     assert_int_equal(OPS->batch != NULL, !capability_lacks(ULI_TR_BATCH));
     /* The stubs are the transport that lacks everything. */

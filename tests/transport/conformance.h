@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every transport has to pass: how it is chosen, MAP and READ. A test
+ * The suite that every transport must pass: selection, MAP and READ. A test
  * program of a transport defines conformance_subject and runs
- * conformance_tests; cases of capabilities that it lacks check that it says
- * so. The other capabilities have suites of their own, for what they need: PUT
- * put_conformance.h, MAP_DEVICE map_device_conformance.h, BATCH
+ * conformance_tests; for a capability that the transport lacks, the cases check
+ * that it returns UNSUPPORTED. The other capabilities have suites of their own:
+ * PUT put_conformance.h, MAP_DEVICE map_device_conformance.h, BATCH
  * batch_conformance.h.
  */
 #ifndef TESTS_TRANSPORT_CONFORMANCE_H
@@ -16,7 +16,7 @@
 struct conformance {
     const struct uli_tr_ops *ops;
     bool same_process;  /* reaches ranks of this process only */
-    bool (*open)(void); /* what it needs of the machine; NULL: nothing */
+    bool (*open)(void); /* prepares the machine; NULL: nothing needed */
 };
 
 extern const struct conformance conformance_subject;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ends of a network for the conformance suite of ULI_TR_PUT: each with one
- * window that has guard bytes around it, and books of what its hooks were
- * told. Ends of one process are connected by ends_join; between processes the
- * addresses travel by ends_swap.
+ * Ends of a network for the conformance suite of ULI_TR_PUT: each has one
+ * window with guard bytes around it, and records the calls of its hooks.
+ * ends_join connects ends of one process; ends_swap exchanges addresses between
+ * processes.
  */
 #ifndef TESTS_TRANSPORT_ENDS_H
 #define TESTS_TRANSPORT_ENDS_H
@@ -16,7 +16,7 @@ enum {
     ENDS_WORDS = 64, /* signal words, in window ENDS_SIGNALS */
     ENDS_DATA = 1,   /* number of the window with data */
     ENDS_SIGNALS = 2,
-    ENDS_MESSAGES = 4096, /* of each peer: 8 bytes kept, more counted */
+    ENDS_MESSAGES = 4096, /* kept per peer, 8 bytes each; all are counted */
     ENDS_MOST = 8,
 };
 
@@ -42,18 +42,19 @@ struct end *end_open(const struct uli_tr_ops *ops,
     int64_t data);
 void end_close(struct end *end, double seconds);
 unsigned char *end_data(const struct end *end);
-/* Guard bytes are whole. */
+/* Checks that the guard bytes are unchanged. */
 void end_check_guards(const struct end *end);
 
-/* Two ends of this process know each other. */
+/* Connects two ends of this process. */
 void ends_join(struct end *a, struct end *b);
-/* The same with an end at the other side of a socket. */
+/* Connects with an end at the other side of a socket. */
 void ends_swap(struct end *end, int32_t peer, int socket);
 
-/* A socket for it, across hosts: host NULL waits for the other. -1: errno. */
+/* A socket for ends_swap, across hosts: host NULL waits for the other side. -1
+ * with errno. */
 int ends_meet(const char *host, int port);
 
-/* Data at `offset` of the peer's window, then value at its word. */
+/* Puts data at `offset` of the peer's window, then value at its word. */
 ulyx_status_t end_put(struct end *end, int32_t peer, const void *data,
     int64_t bytes, int64_t offset, int word, uint64_t value);
 
@@ -63,12 +64,12 @@ bool ends_wait(struct end *a, struct end *b, const _Atomic uint64_t *word,
 bool ends_wait_count(struct end *a, struct end *b, const _Atomic int64_t *count,
     int64_t value, double seconds);
 
-/* Until all that `a` has put to the peer has settled, probes of its own too. */
+/* Waits until all puts of `a` to the peer have settled, its own probes too. */
 bool ends_wait_settled(
     struct end *a, struct end *b, int32_t peer, double seconds);
 
-/* A thread that does what the service thread does: sleeps on the net and
- * moves it on, until stopped. */
+/* A thread that drives the network as the communicator's thread does: sleeps in
+ * wait and calls progress, until stopped. */
 struct end_service;
 struct end_service *end_serve(struct end *end);
 void end_service_stop(struct end_service *service);

@@ -24,7 +24,7 @@ map_device_open(void **state)
     return driver ? 0 : -1;
 }
 
-/* Neither memory nor mappings, whatever the case has done. */
+/* No memory and no mapping is left, whatever the case has done. */
 int
 map_device_nothing_left(void **state)
 {
@@ -33,12 +33,12 @@ map_device_nothing_left(void **state)
     return driver->count() == 0 && driver->depth == 0 ? 0 : -1;
 }
 
-/* ---- what an owner hands out --------------------------------------------- */
+/* ---- windows of an owner ------------------------------------------------- */
 
 enum { PIECES = 3 };
 
-/* Allocations side by side in the owner's addresses, of which a window is a
- * part. */
+/* Allocations side by side in the owner's addresses; a window is a part of
+ * them. */
 struct owned {
     struct uli_share_memory memory[PIECES];
     struct uli_share shares[PIECES];
@@ -85,10 +85,10 @@ handle_map(const struct uli_tr_device_handle *handle, void **mapping_p)
     return address;
 }
 
-/* ---- what is mapped ------------------------------------------------------ */
+/* ---- mappings ------------------------------------------------------------ */
 
-/* A window within an allocation: both see what either stores, and the owner's
- * memory stays when the mapping has gone. */
+/* A window within an allocation: each side reads what the other stores, and the
+ * owner's memory stays when the mapping has ended. */
 void
 map_device_shows_the_window(void **state)
 {
@@ -109,7 +109,7 @@ map_device_shows_the_window(void **state)
     owned_destroy(&o);
 }
 
-/* Ranks of one process: no shares, the address itself, of either device. */
+/* Ranks of one process: no shares, only the address, of either device. */
 void
 map_device_reaches_addresses_within(void **state)
 {
@@ -130,7 +130,7 @@ map_device_reaches_addresses_within(void **state)
     owned_destroy(&o);
 }
 
-/* A window over the ends of several allocations lies in one piece here. */
+/* A window across several allocations is contiguous here. */
 void
 map_device_maps_a_run(void **state)
 {
@@ -152,7 +152,7 @@ map_device_maps_a_run(void **state)
     owned_destroy(&o);
 }
 
-/* Each map has an unmap of its own: a mapping lives until its own one. */
+/* Each map has its own unmap: a mapping lives until its unmap. */
 void
 map_device_maps_many_times(void **state)
 {
@@ -197,7 +197,7 @@ map_device_gives_everything_back(void **state)
     assert_int_equal(after, before);
 }
 
-/* ---- what is not --------------------------------------------------------- */
+/* ---- refusals ------------------------------------------------------------ */
 
 static void
 must_refuse(const struct uli_tr_device_handle *handle)
@@ -240,7 +240,7 @@ map_device_refuses_no_window(void **state)
     owned_destroy(&o);
 }
 
-/* An error of the driver's is told by its call, and leaves nothing. */
+/* An error of the driver names the driver's call, and leaves nothing mapped. */
 void
 map_device_names_the_driver(void **state)
 {

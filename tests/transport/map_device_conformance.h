@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The conformance suite of ULI_TR_MAP_DEVICE, over the tests' driver of two
- * devices, whose memory this process can look at. A test program of such a
+ * devices, whose memory this process can read. A test program of such a
  * transport defines map_device_subject. The owner is another process by its
- * name only; what it hands out is made here.
+ * name only; its windows are made here.
  */
 #ifndef TESTS_TRANSPORT_MAP_DEVICE_CONFORMANCE_H
 #define TESTS_TRANSPORT_MAP_DEVICE_CONFORMANCE_H

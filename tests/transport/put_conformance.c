@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every transport with ULI_TR_PUT has to pass, between ends of one
- * process. The oracle of data is a mirror: what the window should hold after
- * each signal.
+ * The suite that every transport with ULI_TR_PUT must pass, between ends of one
+ * process. The oracle of data is a copy of the bytes that the window should
+ * hold after each signal.
  */
 #include "transport/put_conformance.h"
 
@@ -28,7 +28,8 @@ ends_pair(struct end **a_p, struct end **b_p, int64_t bytes)
     ends_join(*a_p, *b_p);
 }
 
-/* Both must move on while each closes. */
+/* Closes both ends at the same time, because each needs the other's
+ * progress. */
 static void
 ends_part(struct end *a, struct end *b)
 {
@@ -83,8 +84,8 @@ put_lands_whole(void **state)
 
 /* ---- signals ------------------------------------------------------------- */
 
-/* Piece i of `pieces` holds nothing but bytes i; its signal is word
- * i mod ENDS_WORDS with value i + 1, so a word tells of the last piece only. */
+/* All bytes of piece i have the value i; its signal is word i mod ENDS_WORDS
+ * with value i + 1, so a word stands for the last piece only. */
 enum { PIECES = 512, PIECE = 100000 };
 
 struct watch {
@@ -131,8 +132,8 @@ watch_thread(void *argument)
     return NULL;
 }
 
-/* All are on their way at once, and a thread looks at the data of whatever
- * signal it sees. */
+/* All pieces are on their way at the same time, and a thread checks the data of
+ * each signal that it reads. */
 void
 put_signals_after_data(void **state)
 {
@@ -167,8 +168,8 @@ put_signals_after_data(void **state)
     ends_part(a, b);
 }
 
-/* A large put and a small one after it with the same word: whichever comes
- * first, the word ends at the newer value. */
+/* A large put and then a small one with the same word: whichever lands first,
+ * the word ends at the newer value. */
 void
 put_values_only_grow(void **state)
 {
@@ -210,8 +211,8 @@ send_numbered(struct end *end, struct test_random *random, uint64_t number)
         end->ops->message(end->net, 1 - end->rank, text, bytes), ULYX_SUCCESS);
 }
 
-/* Both ways, small puts and large ones between them; a message finds the small
- * puts before it landed. */
+/* Messages both ways, with small and large puts between them; when a message
+ * arrives, the small puts before it have landed. */
 void
 put_messages_keep_order(void **state)
 {
@@ -262,9 +263,9 @@ put_messages_of_all_sizes(void **state)
     ends_part(a, b);
 }
 
-/* ---- who moves it on ----------------------------------------------------- */
+/* ---- progress ------------------------------------------------------------ */
 
-/* Neither caller's thread progresses: the services do, asleep in between. */
+/* No caller's thread calls progress: the services do, and sleep in between. */
 void
 put_moves_by_services(void **state)
 {
@@ -290,7 +291,7 @@ put_moves_by_services(void **state)
     ends_part(a, b);
 }
 
-/* Several callers put at once; each has a word of its own. */
+/* Several callers put at the same time; each has a word of its own. */
 struct caller {
     struct end *end;
     int number;
@@ -363,7 +364,7 @@ check_refused(int64_t bytes, int64_t offset, uint32_t window, int64_t at)
     assert_status(a->ops->put(a->net, 1, &put), ULYX_SUCCESS);
     assert_true(ends_wait_count(a, b, &b->lost[0], 1, 30));
     assert_true(strlen(b->how[0]) > 0);
-    assert_true(ends_wait_count(a, b, &a->lost[1], 1, 30)); /* is told */
+    assert_true(ends_wait_count(a, b, &a->lost[1], 1, 30)); /* is notified */
     assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
     for (int64_t i = 0; i < 4096; i++)
         assert_int_equal(end_data(b)[i], b->guard);
@@ -383,8 +384,8 @@ put_refuses_other_memory(void **state)
     (void)state;
     check_refused(100, 0, 77, 0);                    /* no such window */
     check_refused(200000, 0, 77, 0);                 /* large */
-    check_refused(4097, 0, ENDS_DATA, 0);            /* past its end */
-    check_refused(10, -1, ENDS_DATA, 0);             /* before it */
+    check_refused(4097, 0, ENDS_DATA, 0);            /* past the window's end */
+    check_refused(10, -1, ENDS_DATA, 0);             /* before the window */
     check_refused(10, INT64_MAX, ENDS_DATA, 0);      /* overflow */
     check_refused(10, 0, ENDS_DATA, 8 * ENDS_WORDS); /* signal past the end */
     check_refused(10, 0, ENDS_DATA, 4);              /* not aligned */
@@ -414,7 +415,7 @@ put_refuses_rubbish_addresses(void **state)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Whatever was put and said before close arrives. */
+/* All puts and messages before close arrive. */
 void
 put_close_delivers(void **state)
 {
@@ -433,7 +434,7 @@ put_close_delivers(void **state)
             assert_status(
                 a->ops->message(a->net, 1, source, 500), ULYX_SUCCESS);
         }
-        if (round % 2) /* the other way as well */
+        if (round % 2) /* also the other way */
             assert_status(b->ops->message(b->net, 0, source, 9), ULYX_SUCCESS);
         struct end_service *service = end_serve(b);
         end_close(a, 30);
@@ -499,7 +500,8 @@ put_opens_and_closes(void **state)
         }
     }
     assert_int_equal(open_descriptors(), descriptors);
-    /* 64 KiB for each open would show; the allocator may wander a little. */
+    /* A leak of 64 KiB per open would exceed this; the allocator may vary a
+     * little. */
     if (!freed_memory_is_kept)
         assert_in_range(resident_pages(), 0, pages + 8 * rounds / 2);
 }

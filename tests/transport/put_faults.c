@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The part of the suite for ULI_TR_PUT that needs a second process: death,
- * standstill, departure and forks of a peer. The child opens its own end,
- * swaps addresses over a socket, moves things on, and does what the test's
- * letter over that socket says.
+ * standstill, departure and forks of a peer. The child opens its own end, swaps
+ * addresses over a socket, calls progress, and obeys the letters that the test
+ * sends over the socket.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -34,7 +34,7 @@ settings_use(double keepalive_s)
     settings.keepalive_s = keepalive_s;
 }
 
-/* 'e': leaves in good order. Everything else is done to it by signals. */
+/* 'e': leaves in good order. All else the test does to the child by signals. */
 static void
 be_child(int socket)
 {
@@ -70,7 +70,7 @@ child_start(struct child *child_p)
     return end;
 }
 
-/* The first message and its way back: both ends have their connection. */
+/* The first message and its answer: both ends have their connection. */
 static void
 end_talk(struct end *end)
 {
@@ -137,7 +137,8 @@ put_notices_death_when_busy(void **state)
     check_death(true);
 }
 
-/* It has only ever received: what it got made its own connection. */
+/* The test's end has only received: the first arrival made its own
+ * connection. */
 void
 put_notices_death_of_the_sender(void **state)
 {
@@ -171,8 +172,8 @@ put_notices_death_of_the_sender(void **state)
 
 /* ---- standstill ---------------------------------------------------------- */
 
-/* Stopped for three times the keepalive, with more on its way than any buffer
- * between holds: slow, not dead. */
+/* Stopped for three times the keepalive, with more on its way than all buffers
+ * hold: slow, not dead. */
 void
 put_waits_for_the_stopped(void **state)
 {
@@ -209,7 +210,7 @@ put_waits_for_the_stopped(void **state)
     end_close(end, 10);
 }
 
-/* A close does not outlast its deadline because of one who stands still. */
+/* A peer that stands still does not make close outlast its deadline. */
 void
 put_close_leaves_the_stopped(void **state)
 {
@@ -256,7 +257,7 @@ close_end(void *argument)
 }
 
 /* Rank 0 closes and waits for rank 2, which stands still; rank 1 has answered
- * it and closes too. That is no death, and rank 0 is no witness any more. */
+ * rank 0 and closes too. Rank 0 must not report that as a death. */
 void
 put_close_takes_no_leaver_for_dead(void **state)
 {
@@ -292,7 +293,7 @@ put_close_takes_no_leaver_for_dead(void **state)
     end_close(ends[2], 1);
 }
 
-/* A child of ours closes its copy of our end: nobody notices. */
+/* A forked child closes its copy of the test's end, without any effect. */
 void
 put_survives_a_fork(void **state)
 {

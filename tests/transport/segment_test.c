@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Segments: whole, zeroed, sealed, reserved; lack of memory is an error with
- * figures; and what a peer hands over is not believed.
+ * Segments: zeroed, sealed, reserved in full; lack of memory is an error with
+ * figures; and descriptors of peers are checked.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -52,7 +52,7 @@ is_whole_and_sealed(void **state)
             assert_int_equal(((char *)segment.address)[i], 0);
         uli_segment_destroy(&segment);
         assert_null(segment.address);
-        uli_segment_destroy(&segment); /* twice is harmless */
+        uli_segment_destroy(&segment); /* may be called twice */
     }
 }
 
@@ -68,7 +68,8 @@ private_memory_has_no_descriptor(void **state)
     uli_segment_destroy(&segment);
 }
 
-/* A kernel that makes the file as it is asked to keeps it so. */
+/* Where the kernel can make memory files non-executable, a segment has no
+ * execute permission and cannot get it. */
 static void
 segments_cannot_be_executed(void **state)
 {
@@ -115,7 +116,8 @@ says_what_is_missing(void **state)
         ulyx_last_error(), "a window's bytes is -1, must be at least 1");
 }
 
-/* In a child: limits cannot be taken back. Returns its exit code. */
+/* Runs in a child, because limits cannot be raised again. Returns its exit
+ * code. */
 static int
 in_child(int (*body)(void))
 {
@@ -184,7 +186,7 @@ signals_do_not_stop_it(void **state)
     uli_segment_destroy(&segment);
 }
 
-/* ---- what a peer hands over ---------------------------------------------- */
+/* ---- descriptors of a peer ----------------------------------------------- */
 
 static void
 map_must_fail(int fd, int64_t bytes, const char *text)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which transport is taken for a peer, and what is said when none is.
+ * Which transport is chosen for a peer, and the reasons where none is.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See fake_nccl.h. Built three times: as it is, without one of the calls, and
- * as an old version that lacks the newer ones.
+ * See fake_nccl.h. Built three times: complete, without one of the calls, and
+ * as an old version that lacks the newer calls.
  */
 #include "transport/nccl/fake_nccl.h"
 
@@ -31,7 +31,7 @@ enum { SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4 };
 
 struct world {
     _Atomic int joined, left;
-    _Atomic int wants[MAX_RANKS][MAX_RANKS]; /* connections asked for */
+    _Atomic int wants[MAX_RANKS][MAX_RANKS]; /* requested connections */
     struct fake_nccl_words words[MAX_RANKS];
     struct fake_nccl_channel channels[]; /* [from * nranks + to] */
 };
@@ -62,7 +62,7 @@ struct fake_comm {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct group *waiting; /* for connections */
-    struct group *queue;   /* of the mover, its current one first */
+    struct group *queue;   /* of the mover, the current group first */
     bool stop;
 };
 
@@ -76,7 +76,7 @@ call_outcome(const char *call)
     return failing && strcmp(failing, call) == 0 ? fake_nccl.result : 0;
 }
 
-/* ---- where ranks meet ---------------------------------------------------- */
+/* ---- worlds -------------------------------------------------------------- */
 
 /* Worlds of one process, for kernels. */
 static struct {
@@ -166,7 +166,7 @@ word_load(uint64_t *p)
     return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
-/* What of a piece can move now. */
+/* Moves the bytes of a piece that can move now. */
 static bool
 move_some(const struct fake_comm *comm, struct piece *piece)
 {
@@ -191,7 +191,7 @@ move_some(const struct fake_comm *comm, struct piece *piece)
     return true;
 }
 
-/* Pieces of one pair and direction go one after another. */
+/* Pieces of one pair and direction move one after another. */
 static bool
 is_first(const struct group *group, int i)
 {
@@ -282,7 +282,7 @@ group_launch(struct fake_comm *comm, struct group *group)
         ops, group->count, comm->words, group->pieces[0].stream);
 }
 
-/* Under lock: hands over what has connections, in order. */
+/* Enqueues the waiting groups whose connections exist, in order. Under lock. */
 static int
 comm_push(struct fake_comm *comm)
 {
@@ -425,7 +425,7 @@ comm_end(struct fake_comm *comm)
     pthread_cond_signal(&comm->changed);
     pthread_mutex_unlock(&comm->lock);
     pthread_join(comm->mover, NULL);
-    /* Launches that have not left yet still look at the words. */
+    /* Launches that have not ended yet still read the words. */
     for (int i = 0; i < 1000 && __atomic_load_n(&comm->words->ended,
                                     __ATOMIC_ACQUIRE) < comm->launched;
          i++)

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An NCCL for tests: a shared library with the calls that ulyx asks for, over
- * host memory, which does what the test tells it. Ranks are threads or
- * processes that meet in a file of shared memory; bytes travel through one
- * ring a pair, moved by a thread of each communicator, or by kernels that the
- * test brings.
+ * An NCCL for tests: a shared library with the calls that ulyx uses, over host
+ * memory, controlled by the test. Ranks are threads or processes that meet in a
+ * file of shared memory; bytes go through one ring per pair, moved by a thread
+ * of each communicator, or by kernels that the test provides.
  *
- * Like the real one: communicators that do not block; a group is enqueued only
- * when all its peers have asked for the connection; a rank that waits for a
- * peer that does not come hangs until it is aborted; nobody is told of an
+ * Like the real NCCL: communicators do not block; a group is enqueued only when
+ * all its peers have requested the connection; a rank that waits for a peer
+ * that does not come hangs until it is aborted; other ranks do not learn of an
  * abort.
  */
 #ifndef TESTS_TRANSPORT_FAKE_NCCL_H
@@ -33,29 +32,30 @@ struct fake_nccl_op {
     int send;
 };
 
-/* Words that a launch looks at and writes. */
+/* Words that a launch reads and writes. */
 struct fake_nccl_words {
-    uint32_t aborted; /* leave */
-    uint32_t ended;   /* launches that have left */
+    uint32_t aborted; /* 1: launches end */
+    uint32_t ended;   /* launches that have ended */
 };
 
 /* Exported as fake_nccl by the library. */
 struct fake_nccl {
     int version;
     const char *failing; /* call, after "nccl", that fails every time */
-    int result;          /* with this */
-    int async;           /* not 0: what ncclCommGetAsyncError finds */
+    int result;          /* the result of the failing call */
+    int async;           /* not 0: the error that ncclCommGetAsyncError gives */
     int stuck;           /* ncclCommGetAsyncError: in progress for ever */
-    int slow_ms;         /* the mover rests so long before each group */
+    int slow_ms;         /* the mover's pause before each group */
     int alive;           /* communicators of this process */
-    int aborts;          /* of them, by ncclCommAbort */
+    int aborts;          /* communicators ended by ncclCommAbort */
     int hold_aborts;     /* ncclCommAbort: stays inside while this is set */
-    int aborting;        /* threads that are held there */
-    int64_t groups;      /* enqueued */
-    int64_t ended;       /* of those, moved or aborted, by the thread */
-    int current_device;  /* as the call before the last saw it */
-    /* With kernels: memory of the ranks' rings and words, in this process, and
-     * a launch; NULL = the thread. One op a pair and direction a launch. */
+    int aborting;        /* threads held inside ncclCommAbort */
+    int64_t groups;      /* groups enqueued */
+    int64_t ended;       /* groups moved or aborted, by the thread */
+    int current_device;  /* the device during the call before the last */
+    /* With kernels: memory for the ranks' rings and words, in this process, and
+     * a launch with one op per pair and direction. NULL = the thread moves
+     * bytes. */
     void *(*alloc)(size_t bytes);
     void (*release)(void *memory);
     int (*launch)(const struct fake_nccl_op *ops, int count,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batches by NCCL, over a library of the test's own (fake_nccl.h): what comes
- * out, what is said when it cannot be used, and that no wait outlives its
- * deadline or an abort. Nothing may be left alive after any case.
+ * Batches by NCCL, over the tests' own library (fake_nccl.h): the bytes, the
+ * reasons where NCCL cannot be used, and that no wait outlives its deadline or
+ * an abort. No communicator may be left after any case.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -93,7 +93,7 @@ byte_of(int from, int to, int run, int piece, int64_t i)
                            (i >> 8) * 3);
 }
 
-/* Sizes of the pieces of a pair in a run: the same at both ends. */
+/* The size of a pair's piece in a run, the same at both ends. */
 static int64_t
 size_of(uint64_t seed, int from, int to, int run, int piece)
 {
@@ -153,7 +153,7 @@ run_is_right(
     return well;
 }
 
-/* The batch is closed before bytes are looked at: that is when all have come.
+/* The batch is closed before bytes are checked: by then all have arrived.
  */
 static int
 exchange_rank(int rank, int nranks, void *context)
@@ -210,7 +210,7 @@ processes_exchange_bytes(void **state)
     ranks_exchange(ranks_run_processes);
 }
 
-/* ---- what cannot be used ------------------------------------------------- */
+/* ---- unusable libraries -------------------------------------------------- */
 
 static void
 says_why_a_library_is_not_used(void **state)
@@ -322,8 +322,8 @@ struct scene {
     unsigned char id[ULI_BATCH_ID_BYTES];
     _Atomic int over;
     bool connect;   /* both run once before */
-    bool abort;     /* by another thread, else the deadline ends it */
-    bool on_stream; /* run has returned when the abort comes */
+    bool abort;     /* aborted by another thread, else by the deadline */
+    bool on_stream; /* run has returned before the abort */
 };
 
 struct aborter {
@@ -337,7 +337,7 @@ abort_soon(void *context)
     struct aborter *aborter = context;
     sleep_ms(aborter->ms);
     OPS->abort(aborter->batch);
-    OPS->abort(aborter->batch); /* again is free */
+    OPS->abort(aborter->batch); /* a second abort has no effect */
     return NULL;
 }
 

@@ -79,7 +79,7 @@ nccl_scene_stream(int rank)
     return NULL;
 }
 
-/* Of all ranks, whose groups the library counts together. */
+/* Waits for all ranks, because the library counts their groups together. */
 bool
 nccl_scene_settle(int rank)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scene of batches over the tests' NCCL (fake_nccl.h): host memory, and its
- * thread in place of a stream.
+ * The scene of batches over the tests' NCCL (fake_nccl.h): host memory, and the
+ * library's thread in place of a stream.
  */
 #ifndef TESTS_TRANSPORT_NCCL_SCENE_H
 #define TESTS_TRANSPORT_NCCL_SCENE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The conformance suite on nccl: what is not of ULI_TR_BATCH.
+ * The conformance suite on nccl, without ULI_TR_BATCH.
  */
 #include "transport/conformance.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cache of imports, over the test's driver: an owner's allocations come
- * and go, also at the same address, while several holders take and drop them
- * in any order. A model (a count an allocation) says what must be mapped.
+ * The cache of imports, over the tests' driver: an owner makes and frees
+ * allocations, also at the same address, while several holders take and drop
+ * imports in any order. A model (a count per allocation) gives the mappings
+ * that must exist.
  */
 #include "transport/nvlink/imports.h"
 
@@ -34,7 +35,7 @@ nothing_left(void **state)
     return uli_import_count() == 0 && driver->count() == 0 ? 0 : -1;
 }
 
-/* An owner's allocation and its share, with what it holds as a mark. */
+/* An owner's allocation and its share, with a mark as its content. */
 struct owned {
     struct uli_share_memory memory;
     struct uli_share share;
@@ -127,7 +128,7 @@ memory_made_anew_at_an_address_is_mapped_anew(void **state)
     uint64_t base = first.share.base;
     owned_destroy(&first);
     owned_create(&second, 32);
-    second.share.base = base; /* also where the system chose another */
+    second.share.base = base; /* also where the system chose another base */
     assert_status(
         uli_import_take(1, alice, &second.share, 1, &after, &new_base), 0);
     assert_int_equal(uli_import_count(), 2);
@@ -174,8 +175,8 @@ failures_hold_nothing(void **state)
     assert_non_null(strstr(uli_error_text(), "cuMemUnmap: "));
     driver->failing = NULL;
     assert_int_equal(uli_import_count(), 0);
-    /* what the driver would not unmap is the one thing that stays: put it
-     * right by hand for the next case */
+    /* only the mapping that the driver did not unmap stays: forget it for the
+     * next case */
     assert_int_equal(driver->count(), before + 3);
     driver->forget();
     uli_share_close(&o.share);
@@ -192,7 +193,7 @@ struct held {
     int64_t device;
 };
 
-/* Distinct (allocation, device) pairs among what is held. */
+/* Distinct (allocation, device) pairs among the held imports. */
 static int64_t
 expected_count(const struct held *held)
 {
@@ -239,7 +240,7 @@ random_lives_match_a_count(void **state)
         owned_create(&o[i], marks[i] = ++last);
     for (int64_t i = 0; i < test_draws(3000); i++) {
         int64_t which = test_random_in(&random, 0, OWNED - 1);
-        if (test_random_in(&random, 0, 20) == 0) { /* the owner starts afresh */
+        if (test_random_in(&random, 0, 20) == 0) { /* the owner starts anew */
             owned_destroy(&o[which]);
             owned_create(&o[which], marks[which] = ++last);
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The transport of device memory: whom it reaches and why not, over the tests'
- * driver of two devices.
+ * The transport of device memory: the ranks that it reaches, and the reasons
+ * where it does not, over the tests' driver of two devices.
  */
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +34,7 @@ nothing_left(void **state)
     return driver->count() == 0 && uli_import_count() == 0 ? 0 : -1;
 }
 
-/* Process 0 is this one's rank 0. */
+/* Process 0 is the process of rank 0. */
 static struct uli_identity
 identity_of(int rank, int node, int process, int device)
 {
@@ -80,7 +80,7 @@ says_why_it_does_not_reach(void **state)
     (void)state;
     assert_non_null(
         strstr(peer_choose(&peer), "nvlink: rank 1 (elsewhere) is on"));
-    peer = identity_of(1, 2, 0, 1); /* a node that a test makes up */
+    peer = identity_of(1, 2, 0, 1); /* a node made by a setting */
     assert_non_null(
         strstr(peer_choose(&peer), "nvlink: rank 1 is on another node"));
     peer = identity_of(1, 1, 1, 1);
@@ -93,13 +93,13 @@ says_why_it_does_not_reach(void **state)
     driver->no_peers = 1;
     assert_non_null(strstr(peer_choose(&peer),
         "no peer-to-peer access between CUDA devices 0 (rank 0) and 1"));
-    peer = identity_of(1, 1, 1, 0); /* the same device needs none */
+    peer = identity_of(1, 1, 1, 0); /* one device needs no peer access */
     assert_string_equal(peer_choose(&peer), "nvlink");
     strcpy(settings.transports, "^nvlink");
     assert_non_null(strstr(peer_choose(&peer), "ULYX_TRANSPORTS=^nvlink"));
 }
 
-/* Both ends of a pair answer alike. */
+/* Both ends of a pair get the same answer. */
 static void
 is_symmetric(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The conformance suite on nvlink: what is not of ULI_TR_MAP_DEVICE.
+ * The conformance suite on nvlink, without ULI_TR_MAP_DEVICE.
  */
 #include "device/fake_open.h"
 #include "transport/conformance.h"

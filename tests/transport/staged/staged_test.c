@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The conformance suite on staged: what is not of ULI_TR_BATCH.
+ * The conformance suite on staged, without ULI_TR_BATCH.
  */
 #include "device/fake_open.h"
 #include "transport/conformance.h"

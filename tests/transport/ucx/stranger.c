@@ -79,7 +79,7 @@ stranger_write_raw(
         return;
     ssize_t sent = send(fd, &packet, sizeof(packet), MSG_NOSIGNAL);
     (void)sent;
-    usleep(300000); /* left open: its end ends the other process as well */
+    usleep(300000); /* left open: closing it ends the other process too */
 }
 
 void
@@ -111,7 +111,7 @@ struct client {
     ucp_worker_h worker;
     ucp_ep_h ep;
     bool failed, sent;
-    char *memory; /* of its own: whose key it shows as another's */
+    char *memory; /* of its own: its key is passed off as another's */
     ucp_mem_h registered;
     ucp_rkey_h key;
 };
@@ -123,8 +123,8 @@ endpoint_failed(void *argument, ucp_ep_h ep, ucs_status_t status)
     ((struct client *)argument)->failed = true;
 }
 
-/* Without TCP's own put, which is what stranger_write_raw sends: nothing but
- * the gate stops that one. */
+/* Does not use TCP's own put, which stranger_write_raw sends: only the gate
+ * stops that put. */
 static void
 open_client(struct client *client, const char *device)
 {
@@ -165,7 +165,8 @@ text_replace(
         memcpy(at, new, part);
 }
 
-/* Its own address, with the place of the other and another worker's number. */
+/* Its own address, changed to the other's place and with another worker's
+ * number. */
 static void
 client_reach(struct client *client, const struct stranger_aim *aim)
 {
@@ -241,7 +242,7 @@ access_memory(struct client *client, const struct stranger_aim *aim,
     move_for(client, 0.3);
 }
 
-/* Without a token, with none of ours, and cut short. */
+/* Messages without a token, with a wrong token, and cut short. */
 static void
 send_messages(struct client *client)
 {
@@ -285,7 +286,7 @@ send_word(struct client *client)
     move_for(client, 0.3);
 }
 
-/* What would be taken if tags were a rank and a count. */
+/* Tags that would be accepted if a tag were a rank and a count. */
 static void
 send_tags(struct client *client)
 {

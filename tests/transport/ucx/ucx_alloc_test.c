@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who allocates while puts and messages travel: this program's malloc counts,
- * by the caller's address and by the call of UCX that is under way. Ours must
- * not allocate at all once the first puts have been made; what UCX does by
- * itself is printed, by verb and size.
+ * Allocations during puts and messages: this program's malloc counts them, by
+ * the caller's address and by the present call of UCX. ulyx must not allocate
+ * once the first puts have been made; allocations of UCX itself are printed, by
+ * verb and size.
  */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ posix_memalign(void **memory_p, size_t alignment, size_t bytes)
 static const struct uli_ucx_calls *real;
 static struct uli_ucx_calls watched;
 
-/* A callback of ours may call UCX again. */
+/* A callback of ulyx may call UCX again. */
 #define WITHIN(kind, expression)                                               \
     do {                                                                       \
         enum which before = under_way;                                         \

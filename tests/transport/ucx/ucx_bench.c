@@ -17,7 +17,7 @@
 
 enum { DEPTH = 16, WINDOW = 16 << 20, PASS_BYTES = 256 << 20, ROUNDS = 2000 };
 
-/* Words: 0 is written by the client, 1 answers it. */
+/* The client writes word 0; the server answers in word 1. */
 static void
 requests_serve(struct end *end)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device that TCP gets, on machines given as lists of interfaces.
+ * The device chosen for TCP, on machines given as lists of interfaces.
  */
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -13,7 +13,7 @@
 enum { MOST = 8 };
 
 struct interface {
-    const char *name, *address; /* NULL: none of IP */
+    const char *name, *address; /* NULL: no IP address */
     unsigned flags;
 };
 

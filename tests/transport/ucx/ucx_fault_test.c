@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ucx does where UCX itself fails it. A table of UCX's calls of the test's
- * own stands between: its rendezvous never end, as those of UCX 1.18 to 1.22 do
- * when a peer dies in the wrong moment. And what ucx refuses in a fork.
+ * The transport ucx where UCX itself fails. The test puts its own table of
+ * UCX's calls in between: its rendezvous never end, as may happen with UCX 1.18
+ * to 1.22 when a peer dies at a certain moment. Also the refusals in a fork.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,8 @@ enum { BYTES = 1 << 20, PUTS = 5 };
 static const struct uli_ucx_calls *real;
 static struct uli_ucx_calls lying;
 
-/* What was swallowed: UCX "has" it. */
+/* The operation that the test's table holds back, as if UCX had not ended
+ * it. */
 static struct {
     ucp_send_nbx_callback_t ended;
     void *user_data;
@@ -67,7 +68,7 @@ end_lie(struct end *end)
     end->net->ucx = &lying;
 }
 
-/* As UCX's own handler of errors does. */
+/* Breaks the connection, as UCX's error handler does. */
 static void
 break_connection(struct end *end, int32_t to)
 {
@@ -89,7 +90,7 @@ open_pair(struct end **a_p, struct end **b_p)
     assert_true(ends_wait(*a_p, *b_p, &(*b_p)->words[0], 1, 10));
 }
 
-/* late: UCX ends them after all, some time after they were given up. */
+/* late: UCX ends the operations after they were abandoned. */
 static void
 check_given_up(bool late)
 {
@@ -100,7 +101,7 @@ check_given_up(bool late)
     for (int i = 0; i < PUTS; i++)
         assert_status(
             end_put(a, 1, source, BYTES, 0, 1, (uint64_t)i + 1), ULYX_SUCCESS);
-    for (int i = 0; i < 1000; i++) /* a living peer's are waited for */
+    for (int i = 0; i < 1000; i++) /* a living peer's are not abandoned */
         a->ops->progress(a->net);
     assert_int_equal(atomic_load(&a->pending), PUTS);
     assert_false(a->ops->settled(a->net, 1));
@@ -115,7 +116,7 @@ check_given_up(bool late)
     assert_true(a->ops->settled(a->net, 1));
     assert_int_equal(a->net->flying, 0);
     assert_int_equal(uli_list_empty(&a->net->peers[1].sends), late);
-    free(source); /* nobody reads it any more */
+    free(source); /* it is no longer read */
     end_close(a, 10);
     end_close(b, 0.1);
 }
@@ -148,9 +149,9 @@ swallow_receive(ucp_worker_h worker, void *descriptor, void *buffer,
     return &kept[nkept++];
 }
 
-/* A peer that others have found dead: its connection is whole, and a put of it
- * is receive buffer. The window is free when that has been given up, and
- * nothing of the peer is taken any more. */
+/* A peer that other ranks have found dead: its connection is whole, and one of
+ * its puts is arriving. The window is free when that put has been abandoned;
+ * nothing more is accepted from the peer. */
 static void
 what_lands_from_the_dead_is_waited_for(void **state)
 {
@@ -168,23 +169,23 @@ what_lands_from_the_dead_is_waited_for(void **state)
         b->ops->progress(b->net);
     }
     assert_false(b->ops->landed(b->net, 0, false));
-    for (int i = 0; i < 1000; i++) /* a living peer's is waited for */
+    for (int i = 0; i < 1000; i++) /* a living peer's put is not abandoned */
         b->ops->progress(b->net);
     assert_false(b->ops->landed(b->net, 0, true));
     while (!b->ops->landed(b->net, 0, true) && !uli_deadline_over(deadline))
         b->ops->progress(b->net);
     assert_true(b->ops->landed(b->net, 0, true));
-    received(&kept[0], UCS_OK, BYTES, kept[0].user_data); /* after all */
+    received(&kept[0], UCS_OK, BYTES, kept[0].user_data); /* UCX ends it late */
     assert_int_equal(atomic_load(&b->words[1]), 0);
     assert_true(uli_list_empty(&b->net->peers[0].receives));
-    assert_int_equal(atomic_load(&b->lost[0]), 0); /* who asks knows it */
+    assert_int_equal(atomic_load(&b->lost[0]), 0); /* the caller knows */
     end_close(b, 0.1);
     end_close(a, 0.1);
     free(source);
 }
 
-/* Looking after silent peers costs what is on its way, not what there is: of
- * many ranks only those that something goes to are in the list. */
+/* The cost of keepalive depends on the peers with data on its way, not on the
+ * number of ranks: only those peers are in the list. */
 static void
 idle_peers_are_not_looked_at(void **state)
 {
@@ -201,7 +202,7 @@ idle_peers_are_not_looked_at(void **state)
     assert_true(a->net->watched.prev == &a->net->peers[1].watch);
     assert_true(ends_wait(a, b, &b->words[0], 1, 10));
     assert_status(end_put(b, 0, "x", 1, 0, 1, 1), ULYX_SUCCESS);
-    assert_true(ends_wait(b, a, &a->words[1], 1, 10)); /* heard: no doubt */
+    assert_true(ends_wait(b, a, &a->words[1], 1, 10)); /* it has answered */
     int64_t deadline = uli_deadline_in(10);
     while (!uli_list_empty(&a->net->watched) && !uli_deadline_over(deadline))
         a->ops->progress(a->net);
@@ -211,8 +212,8 @@ idle_peers_are_not_looked_at(void **state)
     end_close(b, 0.1);
 }
 
-/* Opens an end in a fork; how that went, 0: well. The parent's end, if it has
- * one, is closed there like any. */
+/* Opens an end in a fork. Returns 0 on success. The parent's end, if any, is
+ * closed in the fork like any other. */
 static int
 open_in_fork(struct end *inherited)
 {
@@ -222,7 +223,7 @@ open_in_fork(struct end *inherited)
         char parent[32];
         struct uli_settings settings;
         struct uli_net *net = NULL;
-        alarm(20); /* instead of a wait without end */
+        alarm(20); /* ends a wait without end */
         snprintf(parent, sizeof(parent), "from process %d ", (int)getppid());
         if (inherited)
             inherited->ops->close(inherited->net, uli_deadline_in(10));

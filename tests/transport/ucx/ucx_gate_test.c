@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whose packets reach the sockets of a net: the filters that gate.c makes,
- * before sockets of UDP, which tell at once what has come through. All of
- * 127.0.0.0/8 is this host's.
+ * The hosts whose packets reach the sockets of a net: the filters of gate.c, on
+ * UDP sockets, where the result is known at once. All addresses of 127.0.0.0/8
+ * belong to this host.
  */
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -85,7 +85,7 @@ is_admitted(const uint32_t *list, int count, uint32_t address)
     return false;
 }
 
-/* Some alone, some in rows; then those next to each are tried, too. */
+/* Some single addresses, some in rows; the neighbours of each are tried too. */
 static void
 check_lists(int count, bool exact)
 {
@@ -131,7 +131,8 @@ only_the_admitted_pass(void **state)
     check_lists(400, true);
 }
 
-/* More than a filter holds: neighbours may pass with them, nobody is shut out.
+/* More addresses than a filter holds: neighbours may pass too, but no admitted
+ * address is dropped.
  */
 static void
 of_too_many_none_is_shut_out(void **state)
@@ -153,7 +154,7 @@ addresses_of_ipv6_are_told_apart(void **state)
     }
     gate_open(net, fd, AF_INET6);
     struct in6_addr others[5] = {mapped_v4(INADDR_LOOPBACK)};
-    for (int i = 1; i < 5; i++) { /* one word of each differs */
+    for (int i = 1; i < 5; i++) { /* each differs in one word */
         others[i] = in6addr_loopback;
         others[i].s6_addr[4 * i - 3] ^= 1;
     }

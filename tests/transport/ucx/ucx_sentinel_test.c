@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A watcher whose answer comes late calls again. The call that it has given up
- * must not take the place of the one that it watches by, whichever the watched
- * rank hears first: the end of that one is a death.
+ * A watcher whose answer is late makes a second connection. The connection that
+ * it has given up must not replace the one that it watches, whichever the
+ * watched rank reads first: the end of the watched connection means death.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,7 +28,7 @@ net_new(void)
         net->callers[i].fd = -1;
     for (int p = 0; p < RANKS; p++)
         net->peers[p].watcher_fd = -1;
-    net->peers[WATCHER].address = (void *)net; /* known, and never read */
+    net->peers[WATCHER].address = (void *)net; /* known, but never read */
     net->peers[WATCHER].token = 9;
     net->sentinel.fd = -1;
     return net;
@@ -47,7 +47,8 @@ listener_open(struct sockaddr_in *at_p)
     return fd;
 }
 
-/* As a watcher; *accepted_p is the watched rank's end. */
+/* Connects as a watcher; *accepted_p is the watched rank's end of the
+ * connection. */
 static int
 watcher_call(int listener, const struct sockaddr_in *at, int *accepted_p)
 {
@@ -60,7 +61,7 @@ watcher_call(int listener, const struct sockaddr_in *at, int *accepted_p)
     return fd;
 }
 
-/* Both calls are heard, the given-up one in `slot`. */
+/* The watched rank reads both connections; the given-up one is in `slot`. */
 static void
 calls_hear(int slot)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank that is spoken to by a stranger (stranger.h): by each verb nothing is
- * read of its memory and nothing written, what its peer puts arrives whole, and
- * it goes on. With puts over TCP, as ULYX_INSECURE=1 allows, the same stranger
- * does read and write, so that it is seen to be able to.
+ * A stranger (stranger.h) attacks a rank: with each verb the stranger reads and
+ * writes nothing of its memory, its peer's puts arrive whole, and the rank
+ * continues. With puts over TCP, as ULYX_INSECURE=1 allows, the same stranger
+ * does read and write, which proves that its attack works.
  *   ucx_stranger            on this host; its packets to TCP's own put come
  *                           from 127.0.0.2, its client of UCX, which cannot
  *                           choose, from an address that a peer has
@@ -58,7 +58,7 @@ ends_exchange(struct end *a, struct end *b, uint64_t value, int byte)
     free(source);
 }
 
-/* Bytes that are not what the peer has put last. */
+/* Counts bytes that differ from the peer's last put. */
 static int64_t
 count_wrong(const struct end *a, int byte)
 {
@@ -83,7 +83,7 @@ ends_hear(
     }
 }
 
-/* 0: as it should be. */
+/* 0: the report is as it should be. */
 static int
 report_judge(int which, const struct stranger_report *report, bool elsewhere,
     int64_t wrong)
@@ -144,7 +144,7 @@ be_stranger(int socket)
         stranger_write_raw(&aim, &report);
     stranger_pester(&aim);
     stranger_speak_ucx(&aim, &report, socket, socket);
-    _exit(0); /* as strangers end */
+    _exit(0); /* exits without closing */
 }
 
 /* ---- both ---------------------------------------------------------------- */
@@ -159,7 +159,7 @@ ended_with(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-/* UCX is new to the process of each case. */
+/* Each case has a new process, which has not used UCX. */
 static int
 in_child(int which, int socket, bool rank, bool here)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The conformance suite on ucx: what is not of ULI_TR_PUT.
+ * The conformance suite on ucx, without ULI_TR_PUT.
  */
 #include "transport/conformance.h"
 

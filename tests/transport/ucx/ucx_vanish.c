@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Run by netns-test.sh on two hosts, the second of which vanishes: rank 0 must
- * be told so, once, soon after ULYX_KEEPALIVE, whether its connection was idle
- * or full of data. "Soon" is three times as long, for a loaded machine.
+ * netns-test.sh runs this program on two hosts, of which the second vanishes:
+ * rank 0 must be notified, once, soon after ULYX_KEEPALIVE, whether its
+ * connection was idle or full of data. "Soon" is three times as long, for a
+ * loaded machine.
  *   ucx_vanish idle|busy
  */
 #include <stdio.h>
@@ -20,7 +21,7 @@ seconds_since(int64_t then)
     return (double)(uli_clock_ns() - then) / 1e9;
 }
 
-/* Until the peer is lost; returns how long nothing had moved by then. */
+/* Puts until the peer is lost. Returns how long no put had ended by then. */
 static double
 keep_busy(struct end *end, const unsigned char *source, double limit_s)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a probe is judged, over made-up nets: each verb has a true time, and each
- * turn takes that, something more, and now and then very much more, as on a
- * machine where others run. And the probe itself, by a clock that the test
- * plays: time passes in calls of UCX only, so what is found does not depend on
- * what else the machine does. The devices pass for InfiniBand there, the
- * network over which a probe tries puts too.
+ * How a probe is evaluated, over invented networks: each verb has a true time,
+ * and each turn takes that time, a little more, and sometimes very much more,
+ * as on a machine with other load. Also the probe itself, by a clock of the
+ * test: time passes only in calls of UCX, so the result does not depend on
+ * other load. There the devices count as InfiniBand, over which a probe also
+ * tries puts.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -15,13 +15,13 @@
 #include "transport/ends.h"
 #include "transport/ucx/net.h"
 
-/* ---- made-up times ------------------------------------------------------- */
+/* ---- invented times ------------------------------------------------------ */
 
 enum { ROUNDS = ULI_UCX_PROBE_ROUNDS, VERBS = ULI_UCX_VERBS };
 
 struct net {
     double true_ns[VERBS]; /* 0: the verb has no turns */
-    double jitter;         /* of a turn, at most, as a part of it */
+    double jitter;         /* of a turn, at most, as a fraction of its time */
     double disturbed;      /* chance of a turn that takes ten times as long */
 };
 
@@ -39,7 +39,7 @@ times_draw(struct test_random *random, const struct net *net,
         }
 }
 
-/* counts[VERBS]: nothing was decided. */
+/* counts[VERBS]: draws without a decision. */
 static void
 choice_judge(uint64_t seed, const struct net *net, int64_t draws,
     int64_t counts[VERBS + 1])
@@ -84,8 +84,8 @@ quiet_links_get_the_fastest(void **state)
     }
 }
 
-/* One turn in five takes ten times as long: that must not make a slower verb
- * the link's, nor hide one that is twice as fast. */
+/* One turn in five takes ten times as long: that must not choose a slower verb
+ * for the link, nor hide a verb that is twice as fast. */
 static void
 disturbed_links_are_seldom_misjudged(void **state)
 {
@@ -114,10 +114,10 @@ too_few_rounds_decide_nothing(void **state)
             VERBS);
 }
 
-/* ---- the probe by a played clock ----------------------------------------- */
+/* ---- the probe by the test's clock --------------------------------------- */
 
 enum { LEAST_NS = 100000, SPOILT_MOST_US = 20000 };
-#define REST_NS INT64_C(2000000000) /* more than a probe rests */
+#define REST_NS INT64_C(2000000000) /* more than a probe's pause */
 
 static _Atomic int64_t played_ns; /* 0: the true time */
 static const struct uli_ucx_calls *real;
@@ -195,7 +195,8 @@ open_slowed(int32_t rank)
     return end;
 }
 
-/* The verb of a link whose calls take that long; attempts it took. */
+/* The verb of a link whose calls take these times; *attempts_p: probes that it
+ * took. */
 static enum uli_ucx_verb
 verb_probe(int64_t am, int64_t put, int64_t tag, int spoil, int *attempts_p)
 {
@@ -212,7 +213,7 @@ verb_probe(int64_t am, int64_t put, int64_t tag, int spoil, int *attempts_p)
            b->net->peers[0].link.state != ULI_UCX_SETTLED) {
         assert_false(uli_deadline_over(deadline));
         if (link->state == ULI_UCX_RESTING) {
-            spoilt = 0; /* the bad moment is over */
+            spoilt = 0; /* the disturbance is over */
             atomic_fetch_add(&played_ns, REST_NS);
         }
         a->ops->progress(a->net);
@@ -242,8 +243,8 @@ probe_finds_what_is_clearly_fastest(void **state)
     assert_int_equal(verb_probe(0, 5000, 5000, 0, &attempts), ULI_UCX_BY_AM);
 }
 
-/* Its first attempt sees nothing but noise. Whatever that looks like, the link
- * is settled in the end, and rightly so where the noise was seen to be noise.
+/* The first attempt measures only noise. Whatever it gives, the link is settled
+ * in the end, and rightly where the noise was detected.
  */
 static void
 probe_in_a_bad_moment_ends(void **state)
@@ -255,7 +256,7 @@ probe_in_a_bad_moment_ends(void **state)
         enum uli_ucx_verb verb = verb_probe(0, 5000, 5000, 60, &attempts);
         print_message("by %s after %d attempts that could not tell\n",
             uli_ucx_verb_name(verb), attempts);
-        if (attempts == 1 || attempts == 2) /* a quiet one came after */
+        if (attempts == 1 || attempts == 2) /* a quiet attempt followed */
             assert_int_equal(verb, ULI_UCX_BY_AM);
     }
 }

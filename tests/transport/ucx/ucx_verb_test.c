@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The verbs of ucx's links: both ends agree whatever they were told, a probe
- * settles it otherwise, puts are made where both ends may only, a put's signal
- * never comes before its data, and keys end with their windows. The flush is
- * also left out, to see what happens then: over one connection nothing need go
- * wrong, so that is printed.
+ * The verbs of ucx's links: both ends agree whatever their settings; without a
+ * setting a probe settles the verb; puts are used only where both ends permit
+ * them; a put's signal never arrives before its data; and keys end with their
+ * windows. The flush is also left out, to show the effect: over one connection
+ * no error need occur, so the result is only printed.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -44,7 +44,7 @@ link_to(const struct end *end, int32_t peer)
     return &end->net->peers[peer].link;
 }
 
-/* Both ends know, within ten seconds. */
+/* True once both ends have settled, within ten seconds. */
 static bool
 both_settle(struct end *a, struct end *b)
 {
@@ -61,7 +61,8 @@ both_settle(struct end *a, struct end *b)
 
 /* ---- agreement ----------------------------------------------------------- */
 
-/* Of two, one of which is not AUTO; AUTO makes no puts over TCP. */
+/* The expected verb of two settings, of which one is not AUTO. AUTO uses no
+ * puts over TCP. */
 static int
 verb_agreed(int first, int second)
 {
@@ -163,7 +164,7 @@ add_port(const char *folder, const char *port, const char *layer)
     assert_int_equal(system(path), 0);
 }
 
-/* Of a made-up machine: one port of InfiniBand, one of RoCE on each device. */
+/* An invented machine: one InfiniBand and one RoCE port on each device. */
 static void
 infiniband_is_told_from_the_rest(void **state)
 {
@@ -220,7 +221,7 @@ put_until_key(struct end *a, struct end *b, const unsigned char *source,
         end_put(a, 1, source, bytes, 0, WARM, ++*value), ULYX_SUCCESS);
     assert_true(ends_wait(a, b, &b->words[WARM], *value, 30));
     assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
-    assert_int_equal(a->net->peers[1].placed, placed + 1); /* it went by put */
+    assert_int_equal(a->net->peers[1].placed, placed + 1); /* sent by PUT */
 }
 
 /* ---- order --------------------------------------------------------------- */
@@ -234,7 +235,7 @@ struct watch {
     int64_t torn;
 };
 
-/* Piece i of pass n holds bytes n and has word i. */
+/* All bytes of piece i in pass n have the value n; its word is i. */
 static void *
 watch_thread(void *argument)
 {
@@ -259,7 +260,7 @@ watch_thread(void *argument)
     return NULL;
 }
 
-/* A pass begins when the last one has been looked at. */
+/* A pass begins when the last one has been checked. */
 static int64_t
 torn_puts(bool unflushed, int64_t passes)
 {
@@ -291,7 +292,7 @@ torn_puts(bool unflushed, int64_t passes)
     pthread_join(thread, NULL);
     assert_int_equal(link_to(a, 1)->verb, ULI_UCX_BY_PUT);
     assert_int_equal(a->net->peers[1].placed,
-        placed + (uint64_t)passes * PIECES); /* all went by put */
+        placed + (uint64_t)passes * PIECES); /* all sent by PUT */
     ends_part(a, b);
     free(source);
     return watched.torn;
@@ -316,7 +317,7 @@ no_put_is_torn(void **state)
 
 /* ---- keys ---------------------------------------------------------------- */
 
-/* The window's number comes again, with other memory. */
+/* The window's number is used again, with other memory. */
 static void
 keys_end_with_their_windows(void **state)
 {
@@ -337,7 +338,7 @@ keys_end_with_their_windows(void **state)
         ULYX_SUCCESS);
     assert_status(b->ops->message(b->net, 0, "again", 5), ULYX_SUCCESS);
     assert_true(ends_wait_count(a, b, &a->messages[1], 1, 30));
-    assert_false(has_key(a, 1, ENDS_DATA)); /* its end came before */
+    assert_false(has_key(a, 1, ENDS_DATA)); /* the key's end arrived before */
     memset(source, 0x43, (size_t)bytes);
     put_until_key(a, b, source, bytes, &value);
     assert_memory_equal(end_data(b), source, (size_t)bytes);
