@@ -44,7 +44,7 @@ note_abort(int number)
 {
     if (!is_of_ucx()) {
         signal(number, SIG_DFL);
-        return; /* abort goes on */
+        return; /* abort continues */
     }
     atomic_fetch_add(counted, 1);
     _exit(0);
@@ -54,7 +54,7 @@ void
 aborts_watch(_Atomic int *count)
 {
     void *first[1];
-    (void)backtrace(first, 1); /* it loads a library when first called */
+    (void)backtrace(first, 1); /* the first call loads a library */
     counted = count;
     signal(SIGABRT, note_abort);
 }

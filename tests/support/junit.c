@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cases go into memory first, because the totals stand before them.
- * Standard error is turned into an unnamed file during a case; processes that
- * the case starts inherit it.
+ * The cases are kept in memory first, because the totals precede them in the
+ * file. Standard error is turned into an unnamed file during a case; processes
+ * that the case starts inherit it.
  */
 #include "support/junit.h"
 
@@ -70,7 +70,8 @@ put_escaped(FILE *out, const char *text, size_t length)
     }
 }
 
-/* What the case wrote to stderr, passed on; *length_p bytes to be freed. */
+/* The output of the case on stderr, also passed on: *length_p bytes, freed by
+ * the caller. */
 static char *
 take_stderr(struct junit *report, size_t *length_p)
 {

@@ -18,12 +18,13 @@ struct junit;
 
 /* NULL when path is NULL; the calls below then do nothing. */
 struct junit *junit_open(const char *path, const char *suite);
-/* Between begin and end, what goes to stderr is kept for the report; end
- * passes it on. */
+/* Between begin and end, output on stderr is kept for the report; end passes it
+ * on. */
 void junit_begin(struct junit *report);
 void junit_end(struct junit *report, const char *test, enum junit_result result,
     double seconds);
-/* Writes the file; false, having said why, if it cannot be written. */
+/* Writes the file. False, after printing the reason, if it cannot be
+ * written. */
 bool junit_close(struct junit *report);
 
 #endif

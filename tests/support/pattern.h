@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values that encode where an element comes from: (rank, tensor, batch, row,
- * head, element, salt) hashed into its bits, so that a misplaced element
- * shows. Floats are finite, of moderate size, with full mantissas.
+ * Values that encode the origin of an element: (rank, tensor, batch, row, head,
+ * element, salt) hashed into its bits, so that a misplaced element is detected.
+ * Floats are finite, of moderate size, with full mantissas.
  */
 #ifndef TESTS_SUPPORT_PATTERN_H
 #define TESTS_SUPPORT_PATTERN_H

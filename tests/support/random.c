@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * splitmix64: 64 bits of state, every seed is good.
+ * splitmix64: 64 bits of state, any seed.
  */
 #include "support/random.h"
 

@@ -20,7 +20,7 @@ int64_t test_random_in(struct test_random *random, int64_t low, int64_t high);
 /* Uniform in [0, 1), and normal with mean 0 and deviation 1. */
 double test_random_unit(struct test_random *random);
 double test_random_normal(struct test_random *random);
-/* Number of random draws a test makes: ULYX_TEST_DRAWS scales the default. */
+/* The number of random draws of a test: ULYX_TEST_DRAWS scales the default. */
 int64_t test_draws(int64_t fallback);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks as forked processes or as threads. A rank over the limit is asked for
- * its stack by a signal and then killed; threads cannot be killed one by one,
- * so a hung thread ends the program, after all have been named.
+ * Ranks as forked processes or as threads. A signal makes a rank over the limit
+ * print its stack; then the rank is killed. Threads cannot be killed one by
+ * one, so a hung thread ends the program, after all hung threads have been
+ * named.
  */
 #include "support/ranks.h"
 
@@ -25,7 +26,7 @@
 #define STACK_SIGNAL (SIGRTMIN + 5)
 #define STACK_DEPTH  40
 /* Time for a hung rank to print its stack, and for a victim to end by itself
- * once all others have. */
+ * once all others have ended. */
 #define STACK_WAIT_S  0.3
 #define VICTIM_WAIT_S 1.0
 
@@ -71,14 +72,14 @@ static void
 install_stack_printer(void)
 {
     void *frame[1];
-    backtrace(frame, 1); /* loads its library now, not in the handler */
+    backtrace(frame, 1); /* loads a library now, not in the handler */
     struct sigaction action = {.sa_handler = print_stack};
     action.sa_flags = SA_RESTART;
     sigaction(STACK_SIGNAL, &action, NULL);
 }
 
-/* cmocka turns fatal signals into jumps within the test's thread, which no
- * rank is: let them kill. */
+/* cmocka turns fatal signals into jumps within the test's thread, but no rank
+ * runs in that thread: such signals shall kill. */
 static void
 take_fatal_signals(struct sigaction *saved)
 {
@@ -180,12 +181,12 @@ struct processes {
     int nranks, victim;
     double limit_s;
     pid_t *pids;   /* shared */
-    int *statuses; /* as waitpid gave them */
+    int *statuses; /* from waitpid */
     bool *ended;
     int running;
 };
 
-/* exit, not _exit: leak checks and coverage counters are written there. */
+/* exit, not _exit: exit writes leak checks and coverage counters. */
 static void
 child_main(int gate, int rank, const struct processes *group, rank_fn body,
     void *context, pid_t parent)
@@ -204,8 +205,8 @@ child_main(int gate, int rank, const struct processes *group, rank_fn body,
     exit(body(rank, group->nranks, context) ? 1 : 0);
 }
 
-/* Bodies start together, when the last process exists: the gate is a pipe
- * whose write ends are then all closed. */
+/* Bodies start together, once the last process exists: the gate is a pipe whose
+ * write ends are then all closed. */
 static void
 start_processes(struct processes *group, rank_fn body, void *context)
 {
@@ -267,8 +268,8 @@ wait_until(struct processes *group, uli_deadline_t deadline)
     }
 }
 
-/* Names the hung ranks, lets them print their stacks, kills them. Returns how
- * many there were, the victim not counted. */
+/* Names the hung ranks, makes them print their stacks, and kills them. Returns
+ * how many there were, without the victim. */
 static int
 kill_hung(struct processes *group)
 {

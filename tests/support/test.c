@@ -101,7 +101,8 @@ test_selected(const char *filter, const char *suite, const char *test)
 
 /* ---- command line -------------------------------------------------------- */
 
-/* The value of `--name=value` or of `--name value`; NULL if it is another. */
+/* The value of `--name=value` or of `--name value`; NULL if the argument has
+ * another name. */
 static const char *
 value_of(const char *name, char **argv, int *i)
 {

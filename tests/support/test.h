@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One cmocka program a file. Every test ends with
+ * One cmocka program per file. Every test ends with
  *     ULI_TEST_MAIN("Suite", tests)
  * where tests is a static const array of struct CMUnitTest. The program takes
  * --list, --filter PATTERN, --junit FILE, and GoogleTest's --gtest_list_tests,
@@ -27,8 +27,8 @@ int test_main(int argc, char **argv, const char *suite,
             argc, argv, suite, tests, sizeof(tests) / sizeof((tests)[0]));     \
     }
 
-/* Skips the running test and says why: "SKIPPED: <text>". A program whose
- * selected tests were all skipped ends with 77. */
+/* Skips the running test and prints the reason: "SKIPPED: <text>". A program
+ * whose selected tests were all skipped ends with 77. */
 void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Fails the test unless the call gives the status, printing both by name and
@@ -38,7 +38,8 @@ void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void test_assert_status(int32_t status, int32_t expected, const char *call,
     const char *file, int line);
 
-/* Is the text part of this thread's last error? Prints both when not. */
+/* Whether the text is a part of this thread's last error. If not, prints
+ * both. */
 bool says(const char *text);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A net a rank; an address is the net's number. What is sent lies in the
- * receiver's inbox until its time has come, and is delivered by the receiver's
- * progress. Data of large puts is read at delivery, so that who overwrites it
- * too early is found out. One lock for all: this is for tests.
+ * One net per rank; an address is the net's number. A put or message lies in
+ * the receiver's inbox until it is due, and the receiver's progress delivers
+ * it. Data of large puts is read at delivery, so that a sender that overwrites
+ * it too early is detected. One lock for all nets: this is for tests.
  */
 #include "support/thread_net.h"
 
@@ -38,7 +38,7 @@ struct uli_net {
     int *peers;           /* [nranks] number, -1 */
     bool *touched, *lost; /* [nranks] */
     int *open_puts;       /* [nranks] not delivered */
-    int64_t *last_due_ns; /* [nranks] of messages to it */
+    int64_t *last_due_ns; /* [nranks] of messages to the peer */
     struct uli_list inbox;
     bool cut, frozen, woken;
     atomic_flag busy;
@@ -245,7 +245,7 @@ static ulyx_status_t
 net_message(
     struct uli_net *net, int32_t peer, const void *message, size_t bytes)
 {
-    atomic_fetch_add(&message_count, 1); /* before it can be answered */
+    atomic_fetch_add(&message_count, 1); /* before an answer is possible */
     pthread_mutex_lock(&lock);
     struct uli_net *target = target_of(net, peer);
     if (target)
@@ -305,7 +305,7 @@ take_due(struct uli_net *net)
     return item;
 }
 
-/* A peer that I have been in touch with and that is no more; -1: none. */
+/* A lost peer with which this net has exchanged data; -1: none. */
 static int32_t
 take_lost(struct uli_net *net)
 {
@@ -399,7 +399,7 @@ net_settled(struct uli_net *net, int32_t peer)
     return settled;
 }
 
-/* Deliveries look for their window when they come. */
+/* A delivery looks up its window when it is due. */
 static bool
 net_landed(struct uli_net *net, int32_t peer, bool dead)
 {
@@ -416,7 +416,8 @@ thread_net_hold_landing(bool hold)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Under lock: items of mine that are still in an inbox; with drop they go. */
+/* Items of this net that are still in an inbox; drop: removes them. Under
+ * lock. */
 static int
 on_their_way(const struct uli_net *net, bool drop)
 {
@@ -509,7 +510,7 @@ const struct uli_tr_ops thread_net_transport = {
     .net = &ops,
 };
 
-/* ---- in place of the library's choice ------------------------------------ */
+/* ---- replaces the library's choice --------------------------------------- */
 
 const struct uli_tr_ops *
 __wrap_uli_tr_select(const struct uli_settings *settings,
