@@ -31,7 +31,7 @@
 #include "topology/choose/choose.h"
 #include "topology/node.h"
 
-/* ---- one rank alone: nothing here speaks to other ranks ---- */
+/* ---- one rank alone: no exchange with other ranks ---- */
 
 /* Whether ranks of this process map each other's memory by its address. */
 static bool

@@ -111,7 +111,7 @@ struct ulyx_comm {
 
     struct uli_team *team;     /* ranks of this process; see team.h */
     struct uli_net *net;       /* NULL unless peers are remote; see remote.h */
-    struct uli_remote *remote; /* private to remote*.c and nodes.c */
+    struct uli_remote *remote; /* see remote_internal.h */
     struct uli_gpu *gpu;       /* NULL for host memory */
     struct uli_comm_batch *batch; /* NULL until a plan needs it; see batch.h */
 
@@ -146,7 +146,7 @@ struct ulyx_comm {
 
     pthread_mutex_t lock;        /* windows (attach, detach), arenas */
     struct uli_list arenas;      /* under lock, private to arena.c */
-    struct uli_list attachments; /* under lock, private to windows.c */
+    struct uli_list attachments; /* under lock, private to mem.c */
     int32_t nattached;           /* under lock, by the caller */
     _Atomic int32_t nplans;      /* plans alive: destroy is refused */
     _Atomic int32_t nops; /* operations in flight (counted by requests) */
@@ -163,7 +163,7 @@ struct ulyx_comm {
     int32_t meeting_awaits; /* (owner) a rank; -1: none, or reported already */
     int64_t meeting_still_ns; /* (owner) when to report it */
     bool served; /* registered with the service by uli_comm_serve */
-    struct uli_list registry; /* private to service.c */
+    struct uli_list registry; /* private to service/ */
 };
 
 /* ---- life (comm.c) ------------------------------------------------------- */
@@ -339,7 +339,7 @@ struct uli_gather {
     enum uli_call call;
     ulyx_status_t status; /* this rank's outcome so far */
     const void *mine;
-    int64_t bytes, max_bytes; /* of mine; of any rank's */
+    int64_t bytes, max_bytes; /* of this rank; of any rank */
     /* [nranks] each, or NULL: rank p's bytes at all_p + p * max_bytes (all_p is
      * not NULL where max_bytes > 0), their number, the outcome of rank p. */
     void *all_p;
@@ -412,7 +412,7 @@ ulyx_status_t uli_windows_deliver_control(
  * caller that are still attached (to a failed communicator) are released, or
  * quarantined for the ranks that may still store into them. Takes the
  * communicator from the registry first. At any stage of creation. Own segments
- * that arenas grew by are retired with comm->team (team.h): a peer of this
+ * that arenas grew by are retired to comm->team (team.h): a peer of this
  * process may still touch them. */
 void uli_windows_close(ulyx_comm_t *comm);
 

@@ -179,7 +179,7 @@ static const struct uli_bootstrap_ops group_ops = {
     .close = close_group,
 };
 
-/* members[0 .. nranks) <- the ranks of my color by (key, rank). */
+/* members[0 .. nranks) <- the ranks of this rank's color by (key, rank). */
 static void
 collect_group(struct group *group, const struct choice *choices)
 {

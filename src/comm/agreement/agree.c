@@ -54,7 +54,7 @@ enum {
 enum { LOOK_NS = 125 * 1000 * 1000, ASKED_NODES = 16 };
 
 /* Whether a rank has left before the round. A remote rank's message names its
- * last round, because its post may arrive on another way than its leaving. */
+ * last round, because its post may arrive by another path than its leaving. */
 static bool
 has_left_before(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
 {

@@ -118,7 +118,7 @@ uint64_t uli_vote_leave(uint64_t vote);
  * says so (odd_rank). */
 enum uli_topic {
     ULI_TOPIC_REFUSED,    /* arguments that are wrong */
-    ULI_TOPIC_SHRINK,     /* who is a survivor; values do not matter */
+    ULI_TOPIC_SHRINK,     /* the set of survivors; values do not matter */
     ULI_TOPIC_SHRINK_END, /* the largest of the values */
     ULI_TOPIC_AND,        /* in the order of ulyx_agree_t */
     ULI_TOPIC_MIN,

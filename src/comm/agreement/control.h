@@ -39,8 +39,8 @@ struct uli_agree_post {
 struct uli_control {
     struct uli_recorder recorder; /* first: where other processes find it */
     _Alignas(ULI_LINE) _Atomic uint32_t doorbell; /* futex word */
-    _Atomic uint32_t sleeping;                    /* how many threads of it may
-                                                   * be in the futex */
+    _Atomic uint32_t sleeping;                    /* counts threads in the
+                                                   * futex */
     /* First failure posted here by a peer: status in the high half, the rank
      * that is its cause (or -1) in the low half; from 0 by compare and swap. */
     _Alignas(ULI_LINE) _Atomic uint64_t poison;

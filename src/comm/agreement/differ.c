@@ -39,8 +39,7 @@ struct uli_suspicion {
     int64_t asked_ns, next_ns;
     int32_t count; /* steps; the last one may not be known yet */
     struct step path[ULI_DIFFER_MOST];
-    int32_t after; /* this rank has begun the call, others may not have; -1:
-                    * none */
+    int32_t after; /* a rank that has begun the call; -1: none */
     /* The circle that was found (its length first), and when. */
     int32_t found;
     int64_t found_ns;

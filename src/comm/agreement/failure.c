@@ -421,8 +421,7 @@ uli_comm_abort(ulyx_comm_t *comm)
         memcpy(comm->failure_text, comm->abort_text, sizeof(comm->abort_text));
     uli_abort_record(comm);
     /* Also where the communicator had failed for another reason: peers may
-     * still wait.
-     */
+     * still wait. */
     poison_peers(comm, ULYX_ERR_ABORTED, comm->rank);
     if (first) {
         settle_failure(comm, ULYX_ERR_ABORTED, comm->rank);

@@ -94,7 +94,7 @@ uli_rounds_has(
            atomic_load_explicit(&post->round, memory_order_acquire) == round;
 }
 
-/* ---- who is late --------------------------------------------------------- */
+/* ---- late ranks ---------------------------------------------------------- */
 
 struct round {
     ulyx_comm_t *comm;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shrink: the survivors of a communicator decide who they are, form a new
- * communicator of these, and decide whether all of them have it. Both decisions
- * survive deaths (survivors.h), so all members have the new communicator or
- * none has. Where a member was lost meanwhile, the others begin again, until
- * the deadline. One deadline holds for all attempts: each creation may take
- * half of the time left.
+ * Shrink: the survivors of a communicator decide which ranks survive, form a
+ * new communicator of these, and decide whether all of them have it. Both
+ * decisions survive deaths (survivors.h), so all members have the new
+ * communicator or none has. Where a member was lost meanwhile, the others begin
+ * again, until the deadline. One deadline holds for all attempts: each creation
+ * may take half of the time left.
  *
  * Between the decisions, members gather on the shrink rounds. A round's number
  * holds the instance of the decision before it and counts the posts since, so

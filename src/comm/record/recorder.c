@@ -101,7 +101,7 @@ uli_recorder_awaited(const struct uli_recorder *recorder)
     return atomic_load(&call->awaited);
 }
 
-/* ---- what a call waits for ----------------------------------------------- */
+/* ---- awaited peers ------------------------------------------------------- */
 
 const char *
 uli_recorder_stage_name(int32_t stage)
@@ -167,7 +167,7 @@ uli_recorder_doubts(const struct uli_recorder *recorder, int32_t rank)
     return false;
 }
 
-/* ---- what was begun ------------------------------------------------------ */
+/* ---- calls begun --------------------------------------------------------- */
 
 void
 uli_recorder_count(

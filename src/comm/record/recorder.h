@@ -165,7 +165,7 @@ enum uli_begun { ULI_BEGUN_NO, ULI_BEGUN_YES, ULI_BEGUN_UNKNOWN };
 enum uli_begun uli_recorder_begun(
     const struct uli_recorder *recorder, const struct uli_call_key *key);
 
-/* ---- reading, also what another process owns ----------------------------- */
+/* ---- reading, also a recorder of another process ------------------------- */
 
 /* A copy of a call's entry. */
 struct uli_recorder_call {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the files of remote peers:
+ * Shared by the files of remote peers:
  *     remote.c          opening, addresses, connections, replicas, closing,
  *                       puts, progress, the net's thread
  *     remote_message.c  messages: what travels, sending, carrying out
@@ -27,7 +27,7 @@ enum uli_message_kind {
     ULI_MESSAGE_GUARD = 1, /* makes a connection to watch, and its answer */
     ULI_MESSAGE_POSTS,     /* agreement posts of some ranks (nodes.c) */
     ULI_MESSAGE_ASK,       /* asks which ranks of a node are in the round */
-    ULI_MESSAGE_HERE,      /* answers; also for whom the other ranks wait */
+    ULI_MESSAGE_HERE,      /* answers; also for which ranks the others wait */
     ULI_MESSAGE_SHRINK,    /* the sender's post of the shrink rounds */
     ULI_MESSAGE_COME,      /* the sender has come to a decision */
     ULI_MESSAGE_BALLOT,    /* asks the votes of a node (survivors.h) */

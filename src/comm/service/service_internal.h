@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the files of the service:
+ * Shared by the files of the service:
  *     service.c         life, registry, fork
  *     service_thread.c  the thread: accepts, waits
  *     service_request.c one request, carried out

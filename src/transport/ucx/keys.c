@@ -3,8 +3,8 @@
  * Windows of this rank, registered when they are attached, and the remote keys
  * of peers' windows. The first large put that needs a key requests it, and goes
  * by AM meanwhile; so keys go only to ranks that use them. Keys and their ends
- * are numbered like messages: a message that a window's number is used again
- * arrives after the end of the old key.
+ * are numbered like messages: the first message that uses a window's number
+ * again arrives after the end of the old key.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -318,7 +318,7 @@ is_open(const struct uli_ucx_peer *peer)
     return peer->ep && !peer->broken && !peer->lost && !peer->said_bye;
 }
 
-/* Sends BYE when the peer's puts have ended; true while an answer is
+/* Sends BYE when the puts to the peer have ended; true while an answer is
  * missing. */
 static bool
 take_leave(struct uli_net *net, struct uli_ucx_peer *peer)

@@ -277,8 +277,7 @@ struct uli_net {
     int64_t verb_bytes;          /* longer puts go by the link's verb */
     enum uli_ucx_verb verb;      /* of the settings */
     bool may_put;                /* the context has remote memory access */
-    uint64_t next_tag;           /* counts from a random start that nobody can
-                                  * guess */
+    uint64_t next_tag;           /* counts from a secret random start */
     int outcomes[ULI_UCX_VERBS]; /* of probes */
     bool unflushed;              /* set by a test: sends headers without a
                                   * flush */

@@ -347,8 +347,7 @@ uli_ucx_receive_tagged(
         recv_give(net, incoming);
         uli_ucx_lose(
             net, peer, net->ucx->status_string(UCS_PTR_RAW_STATUS(request)));
-    } else if (net->tagged == incoming) { /* the receive has not ended
-                                           * already */
+    } else if (net->tagged == incoming) { /* not ended already */
         incoming->request = request;
     }
 }
