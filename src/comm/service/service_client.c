@@ -74,7 +74,7 @@ connect_to(int fd, const struct uli_identity *peer, struct uli_stand *stand,
             return uli_error_errno("rank %d: connecting to its service %.31s",
                 peer->rank, peer->service);
         ULI_TRY(wait_check(stand, deadline));
-        uli_clock_sleep_ns(1000000);
+        uli_clock_sleep_ns(ULI_SERVICE_RETRY_NS);
     }
     return check_user(fd, peer);
 }
@@ -317,12 +317,15 @@ uli_service_recall(const struct uli_identity *peer, int32_t rank,
             rank, window, 0);
     struct uli_service_answer answer;
     ulyx_status_t status;
-    do {
+    for (;;) {
         bool gone;
         status = service_client_query(
             peer, &request, NULL, NULL, deadline, &gone, &answer);
         if (gone)
             return true;
-    } while (status == ULYX_IN_PROGRESS && !uli_deadline_over(deadline));
+        if (status != ULYX_IN_PROGRESS || uli_deadline_over(deadline))
+            break;
+        uli_clock_sleep_ns(ULI_SERVICE_RETRY_NS);
+    }
     return status == ULYX_SUCCESS && answer.outcome != ULI_SERVICE_FAILED;
 }

@@ -141,6 +141,9 @@ void uli_service_watch_sweep(void);
 
 /* ---- service_client.c ---------------------------------------------------- */
 
+/* The pause before a request that brought no answer is repeated. */
+#define ULI_SERVICE_RETRY_NS INT64_C(1000000)
+
 /* A connection to a peer's service, whose user was checked; -1 with *gone_p =
  * true when no such service exists (its process has ended or let go of it),
  * else -1 with a status: TIMEOUT without a text when the peer's queue stays

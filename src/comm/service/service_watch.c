@@ -187,6 +187,23 @@ is_watched(ulyx_comm_t *comm, int32_t rank)
     return watch;
 }
 
+/* As open_watch, again as long as the service closes connections before it has
+ * answered: it makes room for others. TIMEOUT when it still does at the end. */
+static ulyx_status_t
+open_watch_at_last(ulyx_comm_t *comm, int32_t rank, uli_deadline_t deadline,
+    int *fd_p, bool *gone_p)
+{
+    for (;;) {
+        ulyx_status_t status = open_watch(comm, rank, deadline, fd_p, gone_p);
+        if (status != ULYX_IN_PROGRESS || *gone_p)
+            return status;
+        ULI_TRY(uli_comm_check(comm));
+        if (uli_deadline_over(deadline))
+            return ULYX_ERR_TIMEOUT;
+        uli_clock_sleep_ns(ULI_SERVICE_RETRY_NS);
+    }
+}
+
 static ulyx_status_t
 watch_rank(ulyx_comm_t *comm, int32_t rank)
 {
@@ -196,9 +213,7 @@ watch_rank(ulyx_comm_t *comm, int32_t rank)
     uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
     if (is_watched(comm, rank))
         return ULYX_SUCCESS;
-    do
-        status = open_watch(comm, rank, deadline, &fd, &gone);
-    while (status == ULYX_IN_PROGRESS && !gone);
+    status = open_watch_at_last(comm, rank, deadline, &fd, &gone);
     if (gone && atomic_load(&comm->control->left[rank]))
         return ULYX_SUCCESS;
     if (gone)

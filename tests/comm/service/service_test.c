@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -421,19 +422,36 @@ unheard_deliveries_are_undone(void **state)
     uli_segment_destroy(&segment);
 }
 
+static socklen_t
+abstract_address(const char *name, struct sockaddr_un *address_p)
+{
+    *address_p = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(address_p->sun_path + 1, name, strlen(name));
+    return (
+        socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+}
+
+/* A socket that listens by this name, as a service's does. */
+static int
+service_named(const char *name, int backlog)
+{
+    struct sockaddr_un address;
+    socklen_t length = abstract_address(name, &address);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
+    assert_int_equal(listen(fd, backlog), 0);
+    return fd;
+}
+
 /* A socket by this name that nobody accepts from, its queue full. fds_p: the
  * socket, and what fills the queue. */
 static int
 queue_fill(const char *name, int fds_p[8])
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct sockaddr_un address;
+    socklen_t length = abstract_address(name, &address);
     int count = 1;
-    memcpy(address.sun_path + 1, name, strlen(name));
-    socklen_t length =
-        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
-    fds_p[0] = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    assert_int_equal(bind(fds_p[0], (struct sockaddr *)&address, length), 0);
-    assert_int_equal(listen(fds_p[0], 0), 0);
+    fds_p[0] = service_named(name, 0);
     bool full = false;
     while (!full && count < 8) {
         int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
@@ -484,6 +502,55 @@ failure_ends_the_wait_for_a_full_queue(void **state)
     ulyx_comm_destroy(comm);
 }
 
+struct closer {
+    int fd;
+    _Atomic int accepted;
+    _Atomic bool over;
+};
+
+static void *
+close_all(void *argument)
+{
+    struct closer *closer = argument;
+    while (!atomic_load(&closer->over)) {
+        struct pollfd entry = {closer->fd, POLLIN, 0};
+        if (poll(&entry, 1, 20) != 1)
+            continue;
+        close(accept(closer->fd, NULL, NULL));
+        atomic_fetch_add(&closer->accepted, 1);
+    }
+    return NULL;
+}
+
+/* A service that closes every connection is asked again until the deadline, at
+ * a pace, and named. */
+static void
+service_that_always_closes_times_out(void **state)
+{
+    static const char name[] = "ulyx-test-closer";
+    ulyx_comm_t *comms[2];
+    struct closer closer = {.over = false};
+    pthread_t thread;
+    (void)state;
+    assert_status(ulyx_comm_create_local(2, NULL, comms), ULYX_SUCCESS);
+    closer.fd = service_named(name, 16);
+    pthread_create(&thread, NULL, close_all, &closer);
+    struct uli_peer *peer = &comms[0]->peers[1];
+    memcpy(peer->identity.service, name, sizeof(name));
+    memset(peer->identity.process, 0x77, sizeof(peer->identity.process));
+    peer->same_process = false;
+    comms[0]->timeout_s = 0.3;
+    assert_status(uli_service_watch(comms[0]), ULYX_ERR_TIMEOUT);
+    assert_non_null(strstr(ulyx_last_error(), "rank 1"));
+    assert_in_range(atomic_load(&closer.accepted), 2, 400);
+    atomic_store(&closer.over, true);
+    pthread_join(thread, NULL);
+    close(closer.fd);
+    peer->same_process = true;
+    for (int r = 0; r < 2; r++)
+        ulyx_comm_destroy(comms[r]);
+}
+
 #define CASE(name)                                                             \
     cmocka_unit_test_setup_teardown(name, comms_hold, comms_release)
 
@@ -498,6 +565,7 @@ static const struct CMUnitTest tests[] = {
     CASE(other_users_are_not_believed),
     CASE(gone_is_known_at_once),
     CASE(failure_ends_the_wait_for_a_full_queue),
+    CASE(service_that_always_closes_times_out),
     CASE(deliveries_map_and_unmap),
     CASE(control_segment_is_never_replaced),
     CASE(unheard_deliveries_are_undone),
