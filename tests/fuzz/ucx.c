@@ -101,6 +101,7 @@ net_make(void)
 static void
 net_free(struct uli_net *net)
 {
+    uli_ucx_recv_close(net); /* receives that this UCX has never ended */
     for (int32_t p = 0; p < RANKS; p++) {
         uli_ucx_forget(&net->peers[p]);
         free(net->peers[p].address);
