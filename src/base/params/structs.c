@@ -15,18 +15,21 @@ enum { ABSURD_BYTES = 1 << 16, ELEMENT_UNIT = 8 };
 
 /* Programs built against the first release leave bytes behind the last field
  * undefined, so there must be none. */
-#define ULI_STRUCT_DEFAULTS(name, type, last, init)                            \
+#define ULI_STRUCT_DEFAULTS(name, type, first_last, last, init)                \
     static const type default_##name = init;                                   \
-    _Static_assert(ULI_LEAST(type, last) % 8 == 0, "padding at the end");
+    _Static_assert(ULI_LEAST(type, first_last) % 8 == 0 &&                     \
+                       ULI_LEAST(type, last) == sizeof(type),                  \
+        "padding at the end of " #type ", or " #last                           \
+        " is not its last field");
 ULI_STRUCT_MAP(ULI_STRUCT_DEFAULTS)
 _Static_assert(sizeof(ulyx_tensor_t) <= ULI_ELEMENT_BYTES &&
                    sizeof(ulyx_part_t) <= ULI_ELEMENT_BYTES,
     "an element is larger than its room");
 
 const struct uli_struct uli_structs[ULI_STRUCTS] = {
-#define ULI_STRUCT_ROW(name, type, last, init)                                 \
+#define ULI_STRUCT_ROW(name, type, first_last, last, init)                     \
     [ULI_STRUCT_##name] = {                                                    \
-        #type, sizeof(type), ULI_LEAST(type, last), &default_##name},
+        #type, sizeof(type), ULI_LEAST(type, first_last), &default_##name},
     ULI_STRUCT_MAP(ULI_STRUCT_ROW)};
 
 /* ---- sizes --------------------------------------------------------------- */

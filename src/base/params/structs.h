@@ -9,10 +9,11 @@
  * struct is newer, and is accepted if all bytes beyond ours are zero. Structs
  * that the library fills in are cut, or padded with zeros, by the same rule.
  *
- * A field added to a public struct changes nothing here. The field comes last,
- * and its value in the INIT macro means "as before". Structs end without
- * padding (fields come in whole words of 8 bytes): older programs leave padding
- * undefined, and a later version would read a new field from it.
+ * A field added to a public struct changes one word here: the name of its last
+ * field. The field comes last, and its value in the INIT macro means "as
+ * before". Structs end without padding (fields come in whole words of 8 bytes):
+ * older programs leave padding undefined, and a later version would read a new
+ * field from it.
  */
 #ifndef ULI_BASE_PARAMS_STRUCTS_H
 #define ULI_BASE_PARAMS_STRUCTS_H
@@ -29,39 +30,42 @@
 #define ULI_LEAST(type, last)                                                  \
     (offsetof(type, last) + sizeof(((type *)NULL)->last))
 
-/* X(name, type, last field of the first release, one as the INIT macro makes
- * it). */
+/* X(name, type, last field of the first release, last field now, one as the
+ * INIT macro makes it). */
 #define ULI_STRUCT_MAP(X)                                                      \
-    X(DOCS, ulyx_docs_t, length, ULYX_DOCS_INIT)                               \
-    X(SEGMENT, ulyx_segment_t, offset, {0})                                    \
-    X(COMM_PARAMS, ulyx_comm_params_t, name, ULYX_COMM_PARAMS_INIT)            \
-    X(LAUNCH, ulyx_launch_t, launcher, ULYX_LAUNCH_INIT)                       \
-    X(MEM_PARAMS, ulyx_mem_params_t, flags, ULYX_MEM_PARAMS_INIT)              \
-    X(PART, ulyx_part_t, splits, ULYX_PART_INIT)                               \
-    X(TENSOR, ulyx_tensor_t, partial_strides, ULYX_TENSOR_INIT)                \
-    X(PLAN_PARAMS, ulyx_plan_params_t, timeout_s, ULYX_PLAN_PARAMS_INIT)       \
-    X(TRAFFIC, ulyx_traffic_t, wire_counted, ULYX_TRAFFIC_INIT)                \
-    X(PIECE, ulyx_attention_piece_t, flag_value, {0})                          \
-    X(ATTENTION_TENSOR, ulyx_attention_tensor_t, piece_size,                   \
+    X(DOCS, ulyx_docs_t, length, length, ULYX_DOCS_INIT)                       \
+    X(SEGMENT, ulyx_segment_t, offset, offset, {0})                            \
+    X(COMM_PARAMS, ulyx_comm_params_t, name, flags, ULYX_COMM_PARAMS_INIT)     \
+    X(LAUNCH, ulyx_launch_t, launcher, launcher, ULYX_LAUNCH_INIT)             \
+    X(MEM_PARAMS, ulyx_mem_params_t, flags, flags, ULYX_MEM_PARAMS_INIT)       \
+    X(PART, ulyx_part_t, splits, row_capacity, ULYX_PART_INIT)                 \
+    X(TENSOR, ulyx_tensor_t, partial_strides, partial_strides,                 \
+        ULYX_TENSOR_INIT)                                                      \
+    X(PLAN_PARAMS, ulyx_plan_params_t, timeout_s, timeout_s,                   \
+        ULYX_PLAN_PARAMS_INIT)                                                 \
+    X(TRAFFIC, ulyx_traffic_t, wire_counted, wire_counted, ULYX_TRAFFIC_INIT)  \
+    X(PIECE, ulyx_attention_piece_t, flag_value, flag_value, {0})              \
+    X(ATTENTION_TENSOR, ulyx_attention_tensor_t, piece_size, piece_size,       \
         ULYX_ATTENTION_TENSOR_INIT)                                            \
-    X(ATTENTION, ulyx_attention_t, max_rows, ULYX_ATTENTION_INIT)              \
-    X(ATTENTION_EXEC, ulyx_attention_exec_t, cause, ULYX_ATTENTION_EXEC_INIT)  \
-    X(ATTENTION_FORWARD, ulyx_attention_forward_t, max_logit,                  \
+    X(ATTENTION, ulyx_attention_t, max_rows, max_rows, ULYX_ATTENTION_INIT)    \
+    X(ATTENTION_EXEC, ulyx_attention_exec_t, cause, cause,                     \
+        ULYX_ATTENTION_EXEC_INIT)                                              \
+    X(ATTENTION_FORWARD, ulyx_attention_forward_t, max_logit, max_logit,       \
         ULYX_ATTENTION_FORWARD_INIT)                                           \
-    X(ATTENTION_BACKWARD, ulyx_attention_backward_t, flags,                    \
+    X(ATTENTION_BACKWARD, ulyx_attention_backward_t, flags, flags,             \
         ULYX_ATTENTION_BACKWARD_INIT)                                          \
     X(DIST_ATTENTION_PARAMS, ulyx_dist_attention_params_t, timeout_s,          \
-        ULYX_DIST_ATTENTION_PARAMS_INIT)                                       \
+        timeout_s, ULYX_DIST_ATTENTION_PARAMS_INIT)                            \
     X(DIST_ATTENTION_FORWARD, ulyx_dist_attention_forward_t, timeout_s,        \
-        ULYX_DIST_ATTENTION_FORWARD_INIT)                                      \
+        out_strides, ULYX_DIST_ATTENTION_FORWARD_INIT)                         \
     X(DIST_ATTENTION_BACKWARD, ulyx_dist_attention_backward_t, timeout_s,      \
-        ULYX_DIST_ATTENTION_BACKWARD_INIT)                                     \
-    X(SAVED_TENSOR, ulyx_saved_tensor_t, bytes, {0})                           \
+        dv_strides, ULYX_DIST_ATTENTION_BACKWARD_INIT)                         \
+    X(SAVED_TENSOR, ulyx_saved_tensor_t, bytes, bytes, {0})                    \
     X(DIST_ATTENTION_TIMES, ulyx_dist_attention_times_t, received_bytes,       \
-        ULYX_DIST_ATTENTION_TIMES_INIT)
+        received_bytes, ULYX_DIST_ATTENTION_TIMES_INIT)
 
 enum uli_struct_id {
-#define ULI_STRUCT_ID(name, type, last, init) ULI_STRUCT_##name,
+#define ULI_STRUCT_ID(name, type, first_last, last, init) ULI_STRUCT_##name,
     ULI_STRUCT_MAP(ULI_STRUCT_ID)
 #undef ULI_STRUCT_ID
         ULI_STRUCTS
