@@ -440,7 +440,10 @@ settings_print_rows(void)
         [ULI_SETTING_BOOL] = "yes or no",
         [ULI_SETTING_INT] = "whole number",
         [ULI_SETTING_BYTES] = "bytes",
-        [ULI_SETTING_SECONDS] = "seconds"};
+        [ULI_SETTING_SECONDS] = "seconds",
+        [ULI_SETTING_PORTS] = "ports"};
+    _Static_assert(
+        sizeof(types) / sizeof(types[0]) == ULI_SETTING_TYPES, "a word a type");
     size_t count;
     const struct uli_setting_row *rows = uli_settings_rows(&count);
 

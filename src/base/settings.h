@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All settings, in one table. A row is name, field, type, default, help.
- * Sources, later wins: default, /etc/ulyx.conf, ~/.config/ulyx.conf (lines
- * NAME=VALUE, # comments), environment. Read when a communicator is created
- * and kept in it; nothing reads the environment afterwards.
+ * All settings, in one table. A row is name, field, type, default, least, most,
+ * help. Sources, later wins: default, /etc/ulyx.conf, ~/.config/ulyx.conf
+ * (lines NAME=VALUE, # comments), environment. Read when a communicator is
+ * created and kept in it; nothing reads the environment afterwards.
  */
 #ifndef ULI_BASE_SETTINGS_H
 #define ULI_BASE_SETTINGS_H
@@ -23,8 +23,9 @@ enum uli_setting_type {
     ULI_SETTING_INT,     /* int64_t within [min, max] */
     ULI_SETTING_BYTES,   /* int64_t, suffix K M G = binary */
     ULI_SETTING_SECONDS, /* double within [min, max] */
-    ULI_SETTING_PORTS    /* struct uli_port_range: "29600-29699", one port, or
+    ULI_SETTING_PORTS,   /* struct uli_port_range: "29600-29699", one port, or
                           * nothing for any */
+    ULI_SETTING_TYPES
 };
 
 #define ULI_SETTING_TEXT 512

@@ -79,6 +79,10 @@ class Manual(unittest.TestCase):
         for name in names:
             self.assertIn(f"\\fB{name}\\fR", text)
 
+    def test_every_word_has_its_text(self):
+        for path in own_pages():
+            self.assertNotIn("(null)", read(path), path)
+
     def test_every_function_has_a_page(self):
         names = read(SOURCE, "src", "ulyx.exports").split()
         self.assertGreater(len(names), 40)
