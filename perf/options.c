@@ -15,7 +15,7 @@
 #include "base/schedules.h"
 
 /* ELSEWHERE: of nccl-tests, and not to be had here but for 0, off. */
-enum kind { FLAG, COUNT, LONG, BYTES, REAL, TEXT, ELSEWHERE };
+enum kind { FLAG, COUNT, LONG, BYTES, REAL, TEXT, ELSEWHERE, KINDS };
 
 struct option {
     const char *brief, *name;
@@ -180,7 +180,7 @@ usage_print(FILE *out)
 static void
 options_print_table(void)
 {
-    static const char *const values[] = {[COUNT] = "N",
+    static const char *const values[KINDS] = {[COUNT] = "N",
         [LONG] = "N",
         [BYTES] = "SIZE",
         [REAL] = "X",

@@ -242,7 +242,8 @@ enum perf_copy {
     PERF_COPY_STREAMED,
     PERF_COPY_LANES,
     PERF_COPY_LANES_ONCE,
-    PERF_COPY_LANES_PLAIN
+    PERF_COPY_LANES_PLAIN,
+    PERF_COPIES
 };
 bool perf_run_memcpy(
     struct perf_rank *ranks, int count_ranks, int count, int copy);

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <ulyx/ulyx.h>
 
-enum kind { FLAG, WHOLE, REAL, CHOICE };
+enum kind { FLAG, WHOLE, REAL, CHOICE, KINDS };
 
 struct option {
     const char *name;
@@ -105,7 +105,7 @@ usage_print(void)
 static void
 options_print_table(void)
 {
-    static const char *const values[] = {[WHOLE] = "N", [REAL] = "X"};
+    static const char *const values[KINDS] = {[WHOLE] = "N", [REAL] = "X"};
 
     printf("name\ttrain_bytes\ttrains a small transformer, the sequence "
            "sharded over ranks\n"

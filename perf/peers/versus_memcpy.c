@@ -38,7 +38,7 @@ static void
 bytes_copy(unsigned char *dst, const unsigned char *src, int64_t bytes,
     enum perf_copy copy)
 {
-    static const struct uli_copy_way ways[] = {
+    static const struct uli_copy_way ways[PERF_COPIES] = {
         [PERF_COPY_STREAMED] = {ULI_HINT_NONE, 1, 0, true},
         [PERF_COPY_LANES] = {ULI_HINT_L2, 4, 16, true},
         [PERF_COPY_LANES_ONCE] = {ULI_HINT_ONCE, 4, 16, true},

@@ -38,7 +38,8 @@ const struct perf_ratio perf_ratios[PERF_COLUMNS] = {
 const char *
 perf_direction_name(ulyx_direction_t direction)
 {
-    static const char *const names[] = {"s2h", "h2s", "s2h_adj", "h2s_adj"};
+    static const char *const names[ULYX_DIRECTIONS] = {
+        "s2h", "h2s", "s2h_adj", "h2s_adj"};
 
     return names[direction];
 }

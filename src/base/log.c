@@ -56,7 +56,7 @@ static const struct {
     {"ALL", ULI_LOG_ALL},
 };
 
-static const char *const level_names[] = {
+static const char *const level_names[ULI_LOG_LEVELS] = {
     "NONE", "VERSION", "WARN", "INFO", "TRACE"};
 
 /* Where lines go instead, one of two so that a thread reads one whole while the

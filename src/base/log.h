@@ -25,6 +25,7 @@ enum uli_log_level {
     ULI_LOG_WARN,
     ULI_LOG_INFO,
     ULI_LOG_TRACE,
+    ULI_LOG_LEVELS
 };
 
 enum uli_log_subsys {

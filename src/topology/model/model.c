@@ -17,7 +17,7 @@ const char *uli_model_class_name(enum uli_model_class class)
 const char *
 uli_model_source_name(enum uli_model_source source)
 {
-    static const char *const names[] = {
+    static const char *const names[ULI_SOURCES] = {
         "assumed", "topology", "tuning file", "measured"};
     return names[source];
 }

@@ -59,7 +59,8 @@ enum uli_model_source {
     ULI_SOURCE_ASSUMED,  /* typical of the hardware class, measured nowhere */
     ULI_SOURCE_TOPOLOGY, /* the machine's description says so */
     ULI_SOURCE_FILE,     /* a tuning file, which does not say how it knows */
-    ULI_SOURCE_MEASURED  /* a tuning file, measured */
+    ULI_SOURCE_MEASURED, /* a tuning file, measured */
+    ULI_SOURCES
 };
 
 enum { ULI_MODEL_POINTS = 8 };

@@ -42,7 +42,7 @@ enum {
 static const int64_t limit_ns = 500000000; /* the most time of a probe */
 static const int64_t rest_ns = 1000000000; /* after a probe without a result */
 
-static const char *const names[] = {
+static const char *const names[ULI_UCX_VERBS + 1] = {
     [ULI_UCX_BY_AM] = "active messages",
     [ULI_UCX_BY_PUT] = "puts",
     [ULI_UCX_BY_TAG] = "tagged messages",

@@ -56,7 +56,8 @@ static ulyx_status_t
 channel_gpu_differs(const struct uli_channel_gpu *channel,
     const struct uli_gpu_noted_cause *cause)
 {
-    static const char *const names[] = {"count", "dtype", "root"};
+    static const char *const names[ULI_COLLECTIVE_WORDS - ULI_COLLECTIVE_COUNT] = {
+        "count", "dtype", "root"};
     const struct uli_collective_report *report = channel->report;
     const uint64_t *ours = report->ours, *theirs = report->theirs;
     const char *name = call_name(ours[ULI_COLLECTIVE_CALL] >> 32);
