@@ -31,6 +31,11 @@ DEVICE = re.compile(r"/cuda/|collectives/device/")
 TWO_UNDERSCORES = re.compile(r"(?<!\w)[A-Za-z]\w*__\w*")
 
 
+# A section's heading that a formatter has cut in two, for it was too long.
+CUT_HEADING = re.compile(
+    r"^[ \t]*/\* -{4}(?!.*\*/).*\n\s*(\*?\s*-{4,} )?\*/$", re.M)
+KEEPS_CUT_HEADINGS = ("src/attention/kernels/", "src/attention/cuda/")
+
 # A pointer is a condition by itself; as a value it is compared.
 NULL_IN_CONDITION = re.compile(
     r"(\b(if|while) \(|&& |\|\| )[^;,?{]*[!=]= NULL\b|"
@@ -100,6 +105,13 @@ def check_tags(root):
                             f"{seen[tag]} too"
 
 
+def check_headings(path, text):
+    if not path.startswith(KEEPS_CUT_HEADINGS):
+        for match in CUT_HEADING.finditer(text):
+            yield text.count("\n", 0, match.start()) + 1, \
+                "a section's heading in two lines: shorten its dashes"
+
+
 def check_functions(lines):
     """A function's braces stand alone in the first column."""
     begin = 0
@@ -153,6 +165,7 @@ def check_file(root, path):
     if code:
         yield from check_code(path, lines)
         yield from check_names(path, text)
+        yield from check_headings(path, text)
 
 
 def files_of(root):

@@ -393,8 +393,7 @@ newer_structs_must_be_zero_beyond(void **state)
     assert_status(ulyx_comm_destroy(comm), ULYX_SUCCESS);
 }
 
-/* ---- a queued creation ----------------------------------------------------
- */
+/* ---- a queued creation --------------------------------------------------- */
 
 /* What the struct points to is copied, so the caller may use it again. */
 static void

@@ -15,8 +15,7 @@
 #include "attention/setup.h"
 #include "support/random.h"
 
-/* ---- pieces that arrive ----------------------------------------------------
- */
+/* ---- pieces that arrive -------------------------------------------------- */
 
 static void *
 set_flag(void *flag)
@@ -54,8 +53,7 @@ pieces_wait_and_time_out(void **state)
     bench_free(&b);
 }
 
-/* ---- precision -------------------------------------------------------------
- */
+/* ---- precision ----------------------------------------------------------- */
 
 /* As a float, the double 1.5 begins with 0. */
 static void
@@ -81,8 +79,7 @@ sinks_beside_doubles_are_doubles(void **state)
     bench_free(&b);
 }
 
-/* ---- sums that go on --------------------------------------------------------
- */
+/* ---- sums that go on ----------------------------------------------------- */
 
 static void
 accumulate_goes_on_bit_for_bit(void **state)
@@ -142,8 +139,7 @@ backward_repeats_bit_for_bit(void **state)
     bench_free(&b);
 }
 
-/* ---- sizes ------------------------------------------------------------------
- */
+/* ---- sizes --------------------------------------------------------------- */
 
 static void
 empty_problems_succeed(void **state)
@@ -234,8 +230,7 @@ strides_beyond_32_bits(void **state)
     bench_free(&b);
 }
 
-/* ---- what must not influence a row
- * -------------------------------------------- */
+/* ---- what must not influence a row --------------------------------------- */
 
 static const char *const kernels[] = {
     "avx512-bf16", "avx512", "avx2", "portable", "reference"};
@@ -310,8 +305,7 @@ rows_without_keys_ignore_values(void **state)
     }
 }
 
-/* ---- conversions
- * ------------------------------------------------------------- */
+/* ---- conversions --------------------------------------------------------- */
 
 /* The nearest half to a float by search among its neighbours. */
 static bool

@@ -17,8 +17,7 @@
 static const char *const kernels[] = {
     "avx512-bf16", "avx512", "avx2", "portable", "reference"};
 
-/* ---- 64 bits ---------------------------------------------------------------
- */
+/* ---- 64 bits ------------------------------------------------------------- */
 
 static void
 empty_sizes_do_not_hide_others(void **state)
@@ -123,8 +122,7 @@ workspace_is_exact(void **state)
     bench_free(&b);
 }
 
-/* ---- arrays ----------------------------------------------------------------
- */
+/* ---- arrays -------------------------------------------------------------- */
 
 static void
 arrays_of_numbers_are_checked(void **state)
@@ -242,8 +240,7 @@ arrays_may_lie_between_rows(void **state)
     bench_free(&b);
 }
 
-/* ---- numbers ---------------------------------------------------------------
- */
+/* ---- numbers ------------------------------------------------------------- */
 
 /* A NaN in the only keys that a row sees, or in the row itself, is not taken
  * for a row that sees nothing. */

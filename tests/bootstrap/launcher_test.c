@@ -231,8 +231,7 @@ master_is_kept(void **state)
     assert_string_equal(launch.master_port, "29500");
 }
 
-/* ---- within the node, and launchers within launchers ----------------------
- */
+/* ---- within the node, and launchers within launchers --------------------- */
 
 static void
 local_ranks_are_read(void **state)

@@ -350,8 +350,7 @@ slow_peer_holds_up_nobody(void **state)
     meeting_close(root);
 }
 
-/* ---- the other side: what a rank says of a root that is none --------------
- */
+/* ---- the other side: what a rank says of a root that is none ------------- */
 
 struct impostor {
     int listener;

@@ -22,8 +22,7 @@ uli_mover_choose(const ulyx_plan_t *plan, const char *algo)
     return uli_movers[i];
 }
 
-/* ---- retired list
- * -------------------------------------------------------------- */
+/* ---- retired states ------------------------------------------------------ */
 
 void
 uli_retired_add(ulyx_comm_t *comm, struct uli_mover_state *state)

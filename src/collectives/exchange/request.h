@@ -69,8 +69,7 @@ void uli_request_leave(struct ulyx_request *request);
 ulyx_status_t uli_request_drive_until(ulyx_comm_t *comm,
     bool (*ready)(void *context), void *context, uli_deadline_t deadline);
 
-/* ---- the library's progress thread (request_thread.c)
- * ------------------------- */
+/* ---- the library's progress thread (request_thread.c) -------------------- */
 
 /* Counted; the first hold starts the thread, the last release joins it. It may
  * run near what any of its users is near (topology/bind.h). */

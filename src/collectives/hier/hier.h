@@ -164,8 +164,7 @@ struct uli_hier_rail {
     int64_t take_run, take_in_run;
 };
 
-/* ---- the mailbox of a node, in the block of its first rank -----------------
- */
+/* ---- the mailbox of a node, in the block of its first rank --------------- */
 
 enum { ULI_HIER_GONE = 1 }; /* status of a rank that has destroyed its plan */
 /* Those of a node go in one put that is copied at once, so it is small. */

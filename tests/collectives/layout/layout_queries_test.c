@@ -253,8 +253,7 @@ queries_of_14_2_on_4(void **state)
     uli_layout_destroy(NULL);
 }
 
-/* ---- a visitor that has enough --------------------------------------------
- */
+/* ---- a visitor that has enough ------------------------------------------- */
 
 static bool
 take_some(void *context, const struct uli_move *move)
