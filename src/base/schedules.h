@@ -6,8 +6,9 @@
  *
  * Each row has a model, `uli_model_of_<name>` (schedule_model.h),
  * which says what the schedule costs, and an execution, `uli_schedule_<name>`
- * (exchange_schedule.h). Nothing else in the library asks which
- * schedule it is, so a new one is a row here and those two files.
+ * (exchange_schedule.h). Nothing else in the library asks which schedule it is,
+ * so a new one is a row here and those two files (docs/howto/schedule.md has
+ * the rest).
  *
  * It lies in the lowest layer because the settings list the names.
  */
