@@ -4,19 +4,19 @@
  * come to fewer collective calls. In an exchange, attach or detach it says for
  * whom it stands still; where the schedule of an exchange does not tell, it
  * waits for those that have not begun the same call of the same plan. Of calls
- * that say neither (shrink, agree) nothing is concluded. Of a rank that
- * has left no dump is known what the others have noted.
+ * that say neither (shrink, agree) nothing is concluded. Of a rank
+ * without a dump only what the others have noted is known.
  */
 #include "info_ranks.h"
 
 #include <string.h>
 #include "comm/comm.h"
 
-/* An exchange that moves tells nobody; one that does not has told by then. */
+/* An exchange that stands still has named a rank by then. */
 #define STILL_NS INT64_C(1000000000)
 
-/* Ended by a failure of the communicator, and not by its own. Ranks that
- * disagree have mostly not failed it. */
+/* Ended by a failure of the communicator, and not by its own. A MISMATCH mostly
+ * leaves the communicator alive. */
 static bool
 call_has_failed(
     const struct info_rank *rank, const struct uli_recorder_call *call)
@@ -108,8 +108,8 @@ info_rank_waits_for(const struct info_rank *rank, const struct info_rank *other)
            !rank_has_begun(other, call);
 }
 
-/* One whom a rank waits for: the first that waits for nobody, who holds all
- * up, else the first. -1: none. */
+/* Of the ranks that rank `at` waits for: the first of them that itself waits
+ * for nobody; otherwise the first. -1: none. */
 static int
 rank_choose_next(const struct info_rank *ranks, int count, int at)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading dumps. They come from anywhere: a file that is cut off, of another
- * program, or made to harm is refused as a whole, with the place; nothing of it
- * is used. Sizes are bounded before memory is taken: the file, communicators of
- * a file, calls and peers of a rank. Texts go to terminals, so what does not
- * print becomes '?'.
+ * Reading dumps. They come from anywhere: a file that is truncated, written by
+ * another program, or malicious is refused as a whole, with the place; nothing
+ * of it is used. Sizes are bounded before memory is taken: the file,
+ * communicators of a file, calls and peers of a rank. Texts go to terminals, so
+ * what does not print becomes '?'.
  */
 #include "info_report.h"
 
@@ -39,7 +39,7 @@ reader_note(struct reader *reader, const char *format, ...)
         vsnprintf(reader->why, INFO_REPORT_WHY, format, arguments);
     va_end(arguments);
 }
-/* A macro, so that compilers see that what follows has its value. */
+/* A macro, so that the compiler sees that the result is false. */
 #define reader_refuse(...) (reader_note(__VA_ARGS__), false)
 
 /* ---- members ------------------------------------------------------------- */

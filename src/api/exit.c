@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A process that returns from main or calls exit takes leave of its peers as
- * by destroy: else its end, which comes when its work is done, would be a lost
- * rank to those that are still at theirs.
+ * by destroy: otherwise ranks that are still working would take its end for a
+ * lost rank.
  *
  * Only what peers see is done. Plans, windows and communicators stay, for other
- * threads may run until the process is gone, and destructors of the program may
- * follow that destroy them. The handler runs before the destructors of shared
+ * threads may run until the process is gone, and the program's destructors may
+ * run later and destroy them. The handler runs before the destructors of shared
  * libraries, UCX's among them, as it is registered after those were set up.
  *
  * A communicator with a thread in a call is left alone: what the call has begun
- * is not finished, so its peers lose a rank. So is every one where a log
- * callback exits, which any part of the library may have called.
+ * is not finished, so its peers lose a rank. If a log callback calls exit, all
+ * communicators are left alone, because any part of the library may have called
+ * it.
  */
 #include "api/exit.h"
 

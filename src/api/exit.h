@@ -6,7 +6,8 @@
 #ifndef ULI_API_EXIT_H
 #define ULI_API_EXIT_H
 
-/* From here on, once a process. Before a communicator is made. */
+/* Registers the exit handler, once a process. To be called before a
+ * communicator is made. */
 void uli_exit_watch(void);
 
 #endif

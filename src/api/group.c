@@ -185,7 +185,8 @@ worker_of(struct uli_list *workers, const void *key)
     return worker;
 }
 
-/* Sorts the queue into workers; what finds no memory fails by itself. */
+/* Sorts the queue into workers; a call for which there is no memory fails
+ * alone. */
 static void
 deal_calls(struct uli_list *workers, struct uli_list *failed)
 {
@@ -311,7 +312,8 @@ wait_for_ops(ulyx_status_t *first_p, char *text_p)
     }
 }
 
-/* The calling thread drives the operations, or else the first worker. */
+/* The calling thread drives the operations; if there are none, it runs the
+ * first worker's calls. */
 static ulyx_status_t
 run_all(char *text_p)
 {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all public calls check.
+ * What public calls check beside the fields of plans
+ * (collectives/plan/plan_fields.c) and of distributed attention
+ * (attention/dist_attention/dist_fields.c).
  */
 #include "api/params.h"
 

@@ -39,7 +39,7 @@ struct handle {
     size_t bytes;
     struct handle *next_free, *next; /* next: of all there ever were */
     _Atomic(const void *) owner;     /* an object, or NULL */
-    bool ended;                      /* what it was when it was closed */
+    bool ended; /* was ENDED, not LIVES, when it was closed */
     _Alignas(16) unsigned char object[];
 };
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Objects that the caller holds by a pointer, and may name after he has
- * destroyed them, or while another of his threads does. In front of each lies a
- * word that says whether it lives, and how many calls are in it. Memory of a
- * destroyed object is kept for the next of its kind and never given back, so
- * that the word can be looked at whenever; what it costs is two atomic
- * additions a call. A pointer whose memory serves a new object of the same kind
- * names that one: this is no proof, it finds mistakes.
+ * Objects that the caller holds by a pointer. He may pass that pointer after he
+ * has destroyed the object, or while another of his threads destroys it. In
+ * front of each object lies a word that says whether it lives, and how many
+ * calls are in it. Memory of a destroyed object is kept for the next of its
+ * kind and never given back, so that the word can be looked at whenever; what
+ * it costs is two atomic additions a call. If the memory already serves a new
+ * object of the kind, a stale pointer is taken for that one. So the check finds
+ * mistakes; it proves nothing.
  *
  * Any thread may call any of these; enter, leave and lives also a signal
  * handler.
@@ -26,8 +27,8 @@ enum uli_handle_kind {
     ULI_HANDLE_KINDS
 };
 
-/* Zeros of so many bytes, the same for all of a kind, that live; NULL: no
- * memory. */
+/* A new live object of `bytes` zero bytes; `bytes` is the same for all of a
+ * kind. NULL: no memory. */
 void *uli_handle_new(enum uli_handle_kind kind, size_t bytes);
 /* Says that the object belongs to owner, which has a handle too, and ends with
  * it. */

@@ -47,7 +47,7 @@ struct uli_late {
     } runs[ULI_LATE_RUNS];
 };
 
-/* Nobody yet, by the rank's own deadline. */
+/* Names nobody yet; the deadline is the rank's own. */
 static inline struct uli_late
 uli_late_none(enum uli_late_phase phase)
 {
@@ -56,7 +56,7 @@ uli_late_none(enum uli_late_phase phase)
 /* One more rank, higher than all before. Beyond ULI_LATE_RUNS runs it is
  * counted only. */
 void uli_late_add(struct uli_late *late, int32_t rank);
-/* One rank, by the rank's own deadline. */
+/* Names one rank; the deadline is the rank's own. */
 struct uli_late uli_late_one(enum uli_late_phase phase, int32_t rank);
 bool uli_late_lists(const struct uli_late *late, int32_t rank);
 

@@ -32,15 +32,17 @@ struct uli_device_rect {
     int64_t dst_pitch, dst_slice, src_pitch, src_slice;
 };
 
-/* Is it one copy of the driver's? Rows do not run into one another, pitches
- * are below its limit, slices are whole numbers of rows. (rect.c) */
+/* Can one strided copy of the driver do it? It can where rows do not overlap,
+ * pitches are below its limit, and slices are whole numbers of pitches.
+ * (rect.c) */
 bool uli_device_rect_fits(const struct uli_device_rect *rect);
 
 struct uli_device_ops {
     const char *name;
     int32_t memory_kind;
-    /* Makes the kind usable; again is free. returns ERR_UNSUPPORTED with the
-     * reason: no driver, too old a driver, no device. */
+    /* Makes the kind usable; calling it again costs nothing. returns
+     * ERR_UNSUPPORTED with the reason: no driver, too old a driver, no device.
+     */
     ulyx_status_t (*open)(void);
     ulyx_status_t (*count)(int32_t *count_p);
     /* The calling thread's current device, 0 if it has none. */
@@ -50,7 +52,7 @@ struct uli_device_ops {
     /* Where it is on the machine's PCI: "0000:1b:00.0". */
     ulyx_status_t (*bus_id)(int32_t device, char text_p[32]);
     /* Lets work of `device` reach the plain allocations of `peer`, a device of
-     * this process; again is free, and it stays so until the process ends.
+     * this process, until the process ends; calling it again costs nothing.
      * returns ERR_UNSUPPORTED naming both where the machine cannot. */
     ulyx_status_t (*peer_enable)(int32_t device, int32_t peer);
     /* Which memory is this? Of any pointer, host pointers included. */

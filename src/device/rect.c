@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the driver's strided copies can express: rows at one pitch, which must
- * not be shorter than a row, and slices that are whole numbers of pitches and
- * not less than their rows. The limit is CU_DEVICE_ATTRIBUTE_MAX_PITCH, the
- * same on all devices that there are.
+ * What the driver's strided copies can express: rows at one pitch of at least a
+ * row's width; slices of a whole number of pitches, at least as many as a slice
+ * has rows. The limit is CU_DEVICE_ATTRIBUTE_MAX_PITCH, the same on all devices
+ * that there are.
  */
 #include "device/device.h"
 

@@ -8,9 +8,7 @@
  *   cudaMalloc  the caller's: a legacy IPC handle of the whole allocation
  *   mapped      a virtual-memory allocation of others (PyTorch's expandable
  *               segments): its own handle, retained and exported, where it was
- *               made to be exported
- *
- *               or, failing that, as a fabric handle
+ *               made to be exported, or, failing that, as a fabric handle
  *
  * What has none of these is reported as ERR_UNSUPPORTED with the reason.
  *
@@ -19,8 +17,8 @@
  * by side again.
  *
  * A share names one whole allocation by base and buffer id. The driver gives
- * an id to one allocation of a process and never again, so who caches imports
- * by both is not deceived by memory that was freed and made anew at the same
+ * an id to one allocation of a process and never again, so a cache of imports
+ * keyed by both is not fooled by memory freed and allocated again at the same
  * address.
  */
 #ifndef ULI_DEVICE_SHARE_H
@@ -62,14 +60,14 @@ struct uli_share_memory {
  * has no virtual memory management), those of the driver; nothing is left. */
 ulyx_status_t uli_share_alloc(
     int32_t device, int64_t bytes, struct uli_share_memory *memory_p);
-/* The caller knows that no work of the device touches it. On error it is as
- * freed as the driver allowed. */
+/* The caller knows that no work of the device touches it. On error,
+ * whatever the driver let go is freed. */
 ulyx_status_t uli_share_free(const struct uli_share_memory *memory);
 
 /* The allocation that address lies in. Errors: UNSUPPORTED with the reason
  * (host memory, managed memory, memory made not to be exported). */
 ulyx_status_t uli_share_export(const void *address, struct uli_share *share_p);
-/* Closes the descriptor; again is free. */
+/* Closes the descriptor; calling it again costs nothing. */
 void uli_share_close(struct uli_share *share);
 
 /* The allocations that [address, address + bytes) lies in, in order, each

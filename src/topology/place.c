@@ -8,7 +8,7 @@
 
 /* ---- NICs ---------------------------------------------------------------- */
 
-/* Switches between two nodes decide where the class is equal. */
+/* Steps in the tree from a to b; decides between NICs of equal link class. */
 static int32_t
 topology_hops(const struct uli_topology *t, int32_t a, int32_t b)
 {
@@ -88,7 +88,7 @@ find_homes(const struct uli_topology *t, int32_t *homes_p)
     return count;
 }
 
-/* Home number rank * homes / ranks, counted without a list. */
+/* The home of a rank: ranks are spread evenly over the homes, in order. */
 static int32_t
 home_of_rank(const struct uli_topology *t, const int32_t *homes, int32_t nhomes,
     int32_t rank, int32_t ranks)

@@ -70,8 +70,8 @@ hear_one(struct hearing *hearing, struct knocker *one)
     return false;
 }
 
-/* Takes a connection out of the queue, which more than the listener's readable
- * moment may have emptied. */
+/* Accepts one connection; the queue may be empty again although poll said
+ * readable. */
 static void
 let_in(struct hearing *hearing)
 {

@@ -13,13 +13,13 @@
 
 enum { ULI_KNOCK_BYTES_MAX = 32 };
 
-/* Whether the message is of one that is wanted, whose descriptor (which does
- * not block) is the callee's from then on. */
+/* Returns true if the sender is wanted; the descriptor, which is non-blocking,
+ * then belongs to the callee. */
 typedef bool (*uli_knock_fn)(void *context, int fd, const void *message);
 
-/* Hears messages of `bytes` bytes until `wanted` were taken. Others are closed,
- * also those that have not spoken by the end or within two seconds, or stand
- * longest where too many are silent.
+/* Hears messages of `bytes` bytes until `wanted` were taken. All other
+ * connections are closed: those refused, those silent for two seconds or at the
+ * end, and the oldest where there are too many silent ones.
  * returns 0; ETIMEDOUT; ECONNABORTED (stop_fd has become readable); errno. */
 int uli_knock_hear(int listener, int stop_fd, size_t bytes, int wanted,
     uli_knock_fn take, void *context, uli_deadline_t deadline);

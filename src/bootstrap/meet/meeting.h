@@ -54,12 +54,13 @@ struct uli_meeting {
     uint64_t record_bytes;   /* of the running gather, from record_rank */
     int32_t record_rank;     /* the first that came */
     struct uli_blob *table;  /* frame of the running gather, or NULL */
-    uli_deadline_t deadline; /* not before it does anybody's time run out */
+    uli_deadline_t deadline; /* no rank's deadline is earlier */
     ulyx_status_t failed;
     struct uli_blob *failure; /* its frame */
-    struct uli_blob *late;    /* what comes after all ranks is told */
+    struct uli_blob *late;    /* the answer to whoever connects when all ranks
+                               * have joined */
     struct uli_strays strays;
-    char hindrance[160]; /* why nobody more can come in, or "" */
+    char hindrance[160]; /* why no further rank can join, or "" */
 };
 
 void uli_meeting_free(struct uli_meeting *meeting);

@@ -89,7 +89,8 @@ next_timer(const struct uli_root *root)
                                          : uli_min(next, root->params.deadline);
 }
 
-/* Told ranks that do not close are closed. */
+/* Closes the connections of ranks that were told and have not closed in time.
+ */
 static void
 end_drained(struct uli_root *root)
 {
@@ -233,8 +234,8 @@ root_unref(struct uli_root *root)
         free(root);
 }
 
-/* The descriptors end with the thread, however long its handle is kept. Whom
- * the owner is just waking is waited for; no lock, which a child could inherit
+/* The descriptors end with the thread, however long its handle is kept. Waits
+ * for an owner that is in root_wake. No lock: a forked child could inherit it
  * locked. */
 static void
 close_loop(struct uli_root *root)

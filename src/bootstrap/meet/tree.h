@@ -4,9 +4,9 @@
  * it: by it the ranks learn each other's addresses, and whatever goes wrong in
  * the tree is told by the star's root, who knows who is missing and who died.
  *
- * Rank r stands for the ranks [r, end): the rest of its range is cut into at
- * most ULI_TREE_ARITY equal parts, whose first ranks are its children. So the
- * records of a subtree lie in one place of the table.
+ * Rank r is the root of the subtree [r, end). The ranks after r are cut into at
+ * most ULI_TREE_ARITY equal parts; the first rank of each part is a child of r.
+ * So the records of a subtree lie in one place of the table.
  *
  * A gather: records up, table down; 2 (P - 1) messages in all, at most
  * 2 (ULI_TREE_ARITY + 1) at a rank, in 2 ceil(log_8 P) steps. The star's root
@@ -28,9 +28,9 @@ struct uli_tree_place {
 void uli_tree_place(
     int32_t nranks, int32_t rank, struct uli_tree_place *place_p);
 
-/* Takes the star over, whose descriptor is fd: a bootstrap that gathers by a
- * tree where there are many ranks, not all of one node (a Unix socket), else
- * the star itself. ports: where its ranks listen. Without memory the star is
+/* Takes over the star, whose descriptor is fd. Gives a bootstrap that gathers
+ * by a tree; or the star itself, where ranks are few or all of one node (fd is
+ * a Unix socket). ports: where its ranks listen. Without memory the star is
  * closed. Errors: NO_MEMORY. */
 ulyx_status_t uli_bootstrap_open_tree(struct uli_bootstrap *star, int fd,
     struct uli_port_range ports, struct uli_bootstrap **bootstrap_p);

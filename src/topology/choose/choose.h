@@ -32,8 +32,8 @@ void uli_planner_obey(
     struct uli_planner *planner, const struct uli_settings *settings);
 
 /* The assumed parameters, overlaid with ULYX_TUNING's where that is set, and
- * what the settings say.  Does not look at this
- * machine: nodes may differ. Errors: as uli_tuning_read. */
+ * what the settings say. Does not look at this machine: nodes may differ.
+ * Errors: as uli_tuning_read. */
 ulyx_status_t uli_planner_load(
     const struct uli_settings *settings, struct uli_planner *planner_p);
 

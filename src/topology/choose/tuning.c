@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading a tuning file; see tuning.h. The file is read whole before anything
- * of it holds, so a broken one changes nothing.
+ * Reading a tuning file; see tuning.h. Nothing of the file takes effect until
+ * all of it has been read, so a broken one changes nothing.
  */
 #include "topology/choose/tuning.h"
 

@@ -37,7 +37,8 @@ struct uli_demand {
     int32_t nranks, nodes;
     int32_t ranks_per_node;     /* of the largest node */
     enum uli_model_class local; /* between ranks of a node */
-    bool one_machine;           /* nodes share machines: they are made up */
+    bool one_machine;           /* some nodes are on one machine (simulated
+                                 * nodes) */
     int32_t *node, *place;      /* [nranks] */
     int32_t *first, *members;   /* [nodes + 1], [nranks]: the ranks of node n
                                  * are members[first[n] .. first[n + 1]) */
@@ -59,7 +60,7 @@ struct uli_demand_shape {
 
 /* Ranks on nodes as node_of[nranks] says (0 .. nodes - 1, each with a rank);
  * all counts are 0, for the caller to fill in, and it is used for SEQ_TO_HEAD.
-  Errors: NO_MEMORY. */
+ * Errors: NO_MEMORY. */
 ulyx_status_t uli_demand_create_empty(int32_t nranks, int32_t nodes,
     const int32_t *node_of, struct uli_demand *demand_p);
 
@@ -78,8 +79,8 @@ uli_demand_node_ranks(const struct uli_demand *demand, int32_t node)
 }
 
 /* The factors of a direction: rank i sends rank j all of from_i times all of
- * to_j. A node sends what it shares once, for its partials are added first; and
- * to a node goes once what its ranks share. The arrays are the demand's. */
+ * to_j. What a node's ranks share leaves the node once (partials are added
+ * first) and arrives at a node once. The arrays are the demand's. */
 struct uli_factors {
     struct uli_holding from, to;
 };
