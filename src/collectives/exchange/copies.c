@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cache is a file of a few lines that others could have written: what it
- * says is checked, and otherwise measured anew. That it cannot be read or
- * written is no matter for the user: a home may be read-only, full, or shared
- * by hosts, of which each has a name of its own for its processor.
+ * The cache is a file of a few lines that others could have written: its
+ * content is checked, and ignored where it is wrong; then the copies are
+ * measured again. A cache that cannot be read or written is no error: a home
+ * may be read-only, full, or shared by hosts, and each host has a file name of
+ * its own, with its processor in it.
  */
 #include "collectives/exchange/copies.h"
 
@@ -50,7 +51,8 @@ file_load(const char *path, struct uli_copy_choice *choice_p)
                       "ULYX_CALIBRATE=\"%.300s\": %s", path, wrong);
 }
 
-/* False: the user has no cache directory. */
+/* The user's cache directory by the rules of XDG, always an absolute path.
+ * False: there is none. */
 static bool
 cache_path(const struct uli_settings *settings, char path_p[PATH_MAX])
 {
@@ -74,7 +76,7 @@ cache_load(const char *path, struct uli_copy_choice *choice_p)
     return good;
 }
 
-/* The file's folder and the one above it, which a new user lacks. */
+/* Makes the folder and its parent, which a new user lacks. */
 static void
 cache_folder_make(const char *path)
 {
@@ -101,7 +103,7 @@ cache_store(const char *path, const struct uli_copy_choice *choice)
 /* ---- once a process ------------------------------------------------------ */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool known; /* under lock, as the next two */
+static bool known; /* under lock, as are the next two */
 static struct uli_copy_choice known_choice;
 static char known_origin[ULI_COPIES_ORIGIN];
 
@@ -113,8 +115,8 @@ known_set(const struct uli_copy_choice *choice, const char *origin)
     known = true;
 }
 
-/* From the process, from the cache or, where measure says so, from the
- * machine. origin_p: where it is from, unless NULL. */
+/* The choice of the process, else of the cache, else, if `measure`, by
+ * measuring this machine. False: there is none. */
 static bool
 known_find(const struct uli_settings *settings, bool measure,
     struct uli_copy_choice *choice_p, char *origin_p)
@@ -164,7 +166,8 @@ uli_copies_choose(const struct uli_settings *settings,
 
 /* ---- once a node --------------------------------------------------------- */
 
-/* The first rank of this one's node, where its memory is mapped here. */
+/* The lowest rank of this rank's node whose memory is mapped here; this rank
+ * itself where no lower one is. */
 static int32_t
 first_of_node(const ulyx_comm_t *comm)
 {
@@ -175,7 +178,7 @@ first_of_node(const ulyx_comm_t *comm)
     return comm->rank;
 }
 
-/* Once: nobody has read it before. */
+/* Publishes the choice in the control block, once, before any rank reads it. */
 static void
 choice_show(ulyx_comm_t *comm, const struct uli_copy_choice *choice)
 {
@@ -216,8 +219,8 @@ uli_copies_offer(ulyx_comm_t *comm)
         ULI_TRY(uli_copies_choose(&comm->settings, &choice, origin));
         return choice_keep(comm, &choice);
     }
-    if (!known_find(&comm->settings, first, &choice, NULL))
-        return ULYX_SUCCESS; /* to be taken */
+    if (!known_find(first, &choice))
+        return ULYX_SUCCESS; /* the first rank of the node offers it */
     if (first)
         choice_show(comm, &choice);
     return choice_keep(comm, &choice);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One call of an exchange: post READY, move with whoever is ready, post DONE,
- * wait for everybody's DONE.
+ * One call of an exchange: post READY, move with every peer that is ready, post
+ * DONE, wait for the DONE of all peers.
  *
- * Cost at a rank with q peers: 2q doorbells, and 2 more a ring chunk. Peers
- * are visited in the order r + 1, r + 2, ..., so that at any time each is
- * visited by one; the own share comes when nothing else can move.
+ * Cost at a rank with q peers: 2q doorbells, and 2 more per ring chunk. Rank r
+ * visits its peers in the order r + 1, r + 2, ..., so that at any time one rank
+ * visits each; the own share is moved when nothing else can move.
  */
 #include "collectives/exchange/exchange_schedule.h"
 
@@ -92,9 +92,9 @@ write_record(struct uli_exchange *exchange, int32_t p, ulyx_status_t status)
 
 /* ---- opening ------------------------------------------------------------- */
 
-/* All peers have left call n - 2 and are done with me in call n - 1: eager
- * slots of n mod 2 are free. False only after a refusal, which does not wait
- * for its peers. */
+/* All peers have left call n - 2 and have posted DONE(n - 1), so the eager
+ * slots n mod 2 are free. False only after a refusal, which does not wait for
+ * its peers. */
 static bool
 may_post(const struct uli_exchange *exchange)
 {
@@ -126,7 +126,7 @@ open_call(struct uli_exchange *exchange)
             continue;
         }
         uli_ring_send(exchange, p);
-        /* A slot that is not whole must not be announced. */
+        /* An incomplete slot must not be announced. */
         if (!exchange_is_running(exchange))
             return true;
         uli_post_eager(exchange, p, pair->out.at);
@@ -164,7 +164,7 @@ pair_check(
     pair->peer_status = record->status;
     pair->peer_direction = record->direction;
     pair->peer_reads = record->can_read;
-    pair->peer_reason = record->reason; /* stays until call n + 2 */
+    pair->peer_reason = record->reason; /* valid until call n + 2 */
     if (record->status != ULYX_SUCCESS)
         pair->outcome = ULYX_ERR_PEER_REFUSED;
     else if (record->direction != exchange->direction ||
@@ -175,7 +175,7 @@ pair_check(
     pair->skip = pair->outcome != ULYX_SUCCESS;
 }
 
-/* A peer that will not come to call n. */
+/* A peer that has gone and takes no part in call n. */
 static bool
 look_gone(struct uli_exchange *exchange, int32_t p)
 {
@@ -190,7 +190,7 @@ look_gone(struct uli_exchange *exchange, int32_t p)
     return true;
 }
 
-/* Reads the record of call n once it is there. */
+/* Reads the record of call n once it has arrived. */
 static bool
 pair_poll(struct uli_exchange *exchange, int32_t p)
 {
@@ -270,8 +270,8 @@ progress_pair(struct uli_exchange *exchange, int32_t p)
         return false;
     if (!pair->seen && !(advanced = pair_poll(exchange, p)))
         return false;
-    if (!exchange_is_running(
-            exchange)) /* by what was seen: its addresses mean nothing */
+    /* the record has ended the call: its addresses must not be used */
+    if (!exchange_is_running(exchange))
         return true;
     if (!pair->skip)
         advanced |= move_pair(exchange, p);
@@ -390,7 +390,7 @@ exchange_reset(struct uli_exchange *exchange)
     }
 }
 
-/* now_ns: of a clock that the call has read anyway. */
+/* now_ns: the time, which the call has read already. */
 static void
 exchange_record(struct uli_exchange *exchange, int64_t now_ns)
 {

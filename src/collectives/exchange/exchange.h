@@ -1,55 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine of every exchange: for each pair of ranks, lists of boxes that
- * move one way and the other, the pair flags by which the two tell each other
- * how far they are, and the state machine of one call. Plans and alltoall fill
- * the lists; the engine does not know what they mean.
+ * The engine of every exchange: for each pair of ranks, the lists of boxes that
+ * move in each direction, the pair flags by which the two ranks announce their
+ * progress to each other, and the state machine of one call. Plans and alltoall
+ * fill the lists; the engine does not depend on what they mean.
  *
- * Flags of a pair, all written by one side and read by the other:
+ * Flags of a pair. One side ("I") writes them, the other side ("you") reads
+ * them:
  *   READY(n)     my tensors of call n may be touched; my record says where
- *   DONE(n)      I moved my last byte of call n with you and read your record
+ *   DONE(n)      I have moved my last byte of call n with you and read your
+ *                record
  *   EAGER(n)     both in one: my record is in eager slot n mod 2, and all
- *                bytes that I have for you, none if I refuse the call, follow
- *                the record there
+ *                bytes that I have for you follow the record there, none if
+ *                I refuse the call
  *   FILLED(k)    chunk k of the stream to you is in its place of your ring
- *   CONSUMED(k)  I have taken the first k chunks of yours out of my ring
- *   WAITS        my call stands still: I wait for that rank (exchange_waits.c)
+ *   CONSUMED(k)  I have taken the first k chunks of your stream out of my
+ *                ring
+ *   WAITS        my call stands still and waits for that rank
+ *                (exchange_waits.c)
  *
- * Each is stored with release after what it announces and loaded with acquire
- * before that is touched; streaming stores are fenced by the copy.
+ * A flag is stored with release after what it announces has been written, and
+ * loaded with acquire before that is touched; the copy fences its streaming
+ * stores.
  *
- * Why nothing is touched early. A rank posts READY(n) when its caller has
- * given it the tensors of call n, and ends call n only after DONE(n) or
- * EAGER(n) from every peer that it shares bytes with. Eager slot n mod 2, which
- * holds the record, is written again for n + 2, after DONE(n + 1) has come
- * from that peer, which it posts only when it has left call n.
+ * Why nothing is touched early. A rank posts READY(n) when its caller has given
+ * it the tensors of call n, and ends call n only after DONE(n) or EAGER(n) from
+ * every peer that it shares bytes with. Eager slot n mod 2, which holds the
+ * record, is written again for call n + 2. The writer does so only after
+ * DONE(n + 1) of the peer has arrived, and the peer posts DONE(n + 1) only
+ * after it has left call n.
  *
- * Strides belong to a call, and differ by right: each end walks its own tensor
- * by its own. Who touches a peer's tensor itself (STORE, LOAD, READ, loaded
- * sums) needs the peer's too: they stand behind the record of READY, in the
- * place of an eager slot's bytes, where they are not those of creation. What
- * is packed travels in an order that no call changes, so the records of eager
- * slots and of remote pairs have none.
+ * Strides belong to a call and may differ between ranks: each rank walks its
+ * own tensors by its own strides. A rank that touches a peer's tensor itself
+ * (STORE, LOAD, READ, loaded sums) needs the peer's strides too. Where they are
+ * not those of creation, they stand behind the record of READY, in the place of
+ * an eager slot's bytes. Packed bytes travel in an order that no call changes,
+ * so the records of eager slots and of remote pairs carry no strides.
  *
  * A remote pair (remote.h) has the same pair flags, but only STREAM moves its
- * bytes. What would be written at the peer is written into staging memory
- * here, a bounce buffer of the peer's pair flags, eager slots and ring, and
- * goes there by a put whose signal is the flag (exchange_post.c). A chunk or
- * eager slot of the bounce buffer is free when that of the peer is, for the
- * peer has read it. Rings, of either end, are of a call (exchange_rings.c).
+ * bytes. What would be written at the peer is written into a bounce buffer
+ * here, which has the form of the peer's pair flags, eager slots and ring. A
+ * put sends it to the peer, with the flag as its signal (exchange_post.c). A
+ * chunk or eager slot of the bounce buffer is free when the peer's is free, for
+ * the peer has read it then. The rings of both ends belong to a call
+ * (exchange_rings.c).
  *
- * Puts overtake one another, so a signal proves what came in its own put and
- * no more. Therefore READY and EAGER have a flag for each of the two eager
- * slots and FILLED one for each chunk: the flag for eager slot n mod 2 or chunk
- * k is n or k + 1 only when that one is here. DONE and CONSUMED announce
- * nothing but themselves; that they count is enough.
+ * Puts overtake one another, so a signal proves the arrival of its own put
+ * only. Therefore READY and EAGER have one flag per eager slot, two each, and
+ * FILLED has one per chunk: the flag of eager slot n mod 2 is n, or that of
+ * chunk k is k + 1, only when that slot or chunk has arrived. DONE and CONSUMED
+ * announce nothing but themselves, so one growing count is enough.
  *
- * A peer that has destroyed its plan or its communicator posts nothing more
- * and is not waited for: before it came to call n, it counts as one that
- * refuses it; in the middle of it, it has failed and fails everybody. Marks of
- * leaving are read before the pair flags, so that what it posted last is seen;
- * at a remote pair `closed` may overtake that, so it comes with the values at
- * which the other pair flags have stopped, and counts when they are there.
+ * A peer that has destroyed its plan or its communicator posts nothing more,
+ * and nobody waits for it. If it left before call n, it counts as a rank that
+ * refuses call n; if it left during call n, it has failed, and so does the call
+ * at every rank. `closed` is read before the pair flags, so that the last posts
+ * are not missed. At a remote pair `closed` may overtake those posts: it
+ * arrives with the final values of the other pair flags, and counts when they
+ * have those values.
  */
 #ifndef ULI_COLLECTIVES_EXCHANGE_EXCHANGE_H
 #define ULI_COLLECTIVES_EXCHANGE_EXCHANGE_H
@@ -65,66 +73,71 @@
 #include "ulyx/reshuffle.h"
 
 enum {
-    /* Bytes moved between two looks at deadline and failure. */
+    /* Bytes moved between two checks of deadline and failure. */
     ULI_SPAN_BYTES = 4 << 20,
     ULI_STREAM_ALIGN = 16, /* items begin at multiples of it in a stream */
 };
 
-/* Where a tensor lies: in a window of its owner, or at an address that means
- * something to its owner (and to process_vm_readv) only. */
+/* Where a tensor lies: in a window of its owner, or at an address that is valid
+ * only in its owner's process (and for process_vm_readv). */
 #define ULI_NO_WINDOW UINT32_MAX
 struct uli_address {
     uint32_t window;
     int64_t offset;
 };
 
-/* A ring of one call: where it lies in the windows of the receiver, or, of a
- * bounce buffer, how much of it there is at most. chunks = 0: none. */
+/* A ring of one call: where it lies in the windows of the receiver; for a
+ * bounce buffer, its greatest size only. chunks = 0: none. */
 struct uli_ring_offer {
     uint32_t window;
     int32_t chunks;
     int64_t offset, chunk_bytes;
 };
 
-/* What a rank says about its call n to one peer, in eager slot n mod 2. */
+/* What a rank sends to one peer about its call n, in eager slot n mod 2. "I" is
+ * the sender, "you" the receiver. */
 struct uli_record {
     int32_t status;    /* SUCCESS, or why the rank refuses the call */
-    int32_t direction; /* of a plan's call; of an alltoall its kind */
+    int32_t direction; /* of a plan's call; of an alltoall, its kind */
     uint64_t hash;     /* of the document tables */
     int32_t can_read;  /* I can read your ordinary memory, and will */
-    int32_t strided;   /* READY: struct uli_call_strides' `at` follows */
+    int32_t strided;   /* READY: `at` of struct uli_call_strides follows */
     int64_t send_bytes, receive_bytes; /* alltoall: me -> you, you -> me */
-    /* Of plans: your ring here; mine for you, at a remote pair. */
+    /* Plans: the ring here for your stream; at a remote pair, my bounce buffer
+     * for my stream to you. */
     struct uli_ring_offer ring, bounce;
     union {
         struct {
             struct uli_address src[ULI_TENSORS], dst[ULI_TENSORS];
         };
-        char reason[ULI_REFUSAL_BYTES]; /* of a refusal: the rank's text */
+        char reason[ULI_REFUSAL_BYTES]; /* of a refusal: its text */
     };
 };
 
-/* Begins an eager slot; its bytes follow, as many as the pair has. */
+/* The head of an eager slot; the bytes of the slot follow, as many as the
+ * pair's slots have. */
 struct uli_eager_slot {
     _Alignas(ULI_LINE) struct uli_record record;
 };
 
-/* Strides {batch, row, head} of a rank's tensors in a call, and the bytes of
- * each from its base to its end; by ulyx_side_t. */
+/* Strides in bytes of a rank's tensors in a call: at[ulyx_side_t][tensor]
+ * {batch, row, head}; bytes[ulyx_side_t][tensor] from a tensor's base to its
+ * end. */
 struct uli_call_strides {
-    bool given; /* else those of creation, and the rest means nothing */
+    bool given; /* else the strides of creation hold, and the rest is unset */
     int64_t at[2][ULI_TENSORS][3];
     int64_t bytes[2][ULI_TENSORS];
 };
 enum { ULI_STRIDES_BYTES = 2 * ULI_TENSORS * 3 * sizeof(int64_t) };
-/* Where a record's strides are. */
+/* Where the strides that follow a record are. */
 static inline void *
 uli_record_strides(const struct uli_record *record)
 {
     return (struct uli_eager_slot *)(uintptr_t)record + 1;
 }
 
-/* Flags by index: two for READY and EAGER, by call, one for each chunk. */
+/* Indices of the pair flags: READY and EAGER have two each, by n mod 2; FILLED
+ * has one per chunk. */
 enum uli_flag {
     ULI_READY,
     ULI_EAGER = ULI_READY + 2,
@@ -136,48 +149,49 @@ enum uli_flag {
     ULI_FLAGS = ULI_FILLED + ULI_MOST_CHUNKS
 };
 
-/* What one peer writes into my memory. */
+/* What one peer writes into this rank's memory. */
 struct uli_pair_flags {
     _Alignas(ULI_LINE) _Atomic uint64_t at[ULI_FLAGS];
-    /* It has posted its last, with `last`: how it has left, enum uli_left, or
-     * the poison (control.h) that its communicator tells, which may take longer
-     * to come. */
+    /* Nonzero: the peer has made its last post. How it has left (enum
+     * uli_left), or the poison (control.h) of its communicator, which may take
+     * longer to arrive by itself. Written together with `last`. */
     _Atomic uint64_t closed;
     uint64_t last[ULI_FLAGS];
-    /* With `last`: control->late of the peer, or the record of an abort. */
+    /* Written with `last`: control->late of the peer, or the record of an
+     * abort. */
     struct uli_late late;
 };
 
-/* How an item moves. NONE: the other side moves it. */
+/* How an item moves. NONE: the other rank moves it. */
 enum uli_verb {
     ULI_VERB_NONE,
     ULI_VERB_STORE,  /* source stores into the destination's window */
     ULI_VERB_LOAD,   /* destination loads from the source's window */
     ULI_VERB_STREAM, /* packed through a slot or ring of the destination */
-    ULI_VERB_READ,   /* destination reads ordinary memory where it can (its
-                      * record says so), else as STREAM */
+    ULI_VERB_READ,   /* destination reads ordinary memory if it can (its record
+                      * says so), else as STREAM */
 };
 
-/* One rectangle with one peer. Of a sum only the source's share counts: its
- * runs in loop order are what travels. */
+/* One rectangle of bytes exchanged with one peer. In an item of a sum only the
+ * source side of the box counts: its runs travel in loop order. */
 struct uli_item {
     struct uli_box box;
     int32_t tensor;
     int32_t verb;
-    int64_t sum; /* index of the sum it belongs to, or -1 */
+    int64_t sum; /* index of the sum that the item belongs to, or -1 */
 };
 
 struct uli_items {
     struct uli_item *at;
     int64_t count, capacity;
-    bool streams, reads; /* any STREAM, any READ among them */
+    bool streams, reads; /* are any STREAM, any READ among them */
 };
 
 /* A source of a sum. */
 struct uli_sum_source {
     int32_t rank;
     bool stream;  /* else loaded: own memory or a window */
-    int64_t item; /* of its stream: index in the pair's inbound items */
+    int64_t item; /* index of its stream's item in the pair's inbound items */
 };
 
 struct uli_sum_item {
@@ -187,7 +201,7 @@ struct uli_sum_item {
     struct uli_sum_source *sources;
 };
 
-/* Zeros and the own share. */
+/* A box to fill with zeros, or the own share. */
 struct uli_local {
     struct uli_box box;
     int32_t tensor;
@@ -197,10 +211,10 @@ struct uli_local {
 /* Everything that one direction moves at this rank. */
 struct uli_pair_work {
     struct uli_items in, out; /* from and to the peer, in plan order */
-    bool slot;                /* all of it goes through the eager slots */
+    bool slot;                /* all bytes go through the eager slots */
     bool loaded;              /* the peer is a loaded source of sums */
-    bool stale;               /* boxes are of other strides than the call's */
-    int64_t last_sum;         /* last sum that the peer is a source of, or -1 */
+    bool stale;               /* the boxes have other strides than the call */
+    int64_t last_sum;         /* last sum with the peer as a source, or -1 */
 };
 struct uli_work {
     struct uli_pair_work *pairs; /* [nranks] */
@@ -208,42 +222,42 @@ struct uli_work {
     int64_t nsums;
     struct uli_local *locals;
     int64_t nlocals;
-    int64_t copied_bytes; /* stored at peers and at itself, in all */
+    int64_t copied_bytes; /* stored at peers and at this rank, in all */
     bool remote_shares;   /* remote peers get shares of sums */
     bool stale_sums;      /* as `stale` of pairs */
-    bool streams;         /* anything goes through a ring here */
-    bool staged_sums;     /* some sums are not of loads only */
+    bool streams;         /* any bytes go through a ring here */
+    bool staged_sums;     /* some sums have sources that are not loaded */
 };
 
-/* How a call's memory for rings is cut (exchange_rings.c). */
+/* How the memory for the rings of a call is divided (exchange_rings.c). */
 enum {
     ULI_LOCAL_CHUNKS = 2,
     ULI_SUM_SCRATCHES = 3,
-    ULI_SMALL_CHUNK_BYTES = 4096 /* of what is not leased, at most */
+    ULI_SMALL_CHUNK_BYTES = 4096 /* most bytes of a chunk that is not leased */
 };
 struct uli_ring_sizes {
     int64_t schedule_bytes;  /* staging of the schedule */
-    int64_t chunk_bytes;     /* of rings of peers of this node */
-    int64_t net_chunk_bytes; /* of those of remote peers, and of their bounce */
-    int32_t net_chunks;      /* buffers */
-    int64_t sum_bytes;       /* of a scratch of sums; 0: there are none */
+    int64_t chunk_bytes;     /* of rings between peers of this node */
+    int64_t net_chunk_bytes; /* of rings of remote peers, and of their */
+    int32_t net_chunks;      /* bounce buffers */
+    int64_t sum_bytes;       /* of one scratch of sums; 0: there are none */
 };
-/* What a plan has of rings, whatever the call. */
+/* The part of a plan's rings that is alike in all its calls. */
 struct uli_ring_plan {
-    bool shared; /* READY says where rings lie; else they are pairs' for good */
-    int32_t local, net, bounces; /* how many */
+    bool shared; /* READY says where rings lie; else fixed per pair */
+    int32_t local, net, bounces; /* number of rings, bounce buffers */
     struct uli_ring_sizes full, small;
-    int64_t full_bytes;         /* to be leased; 0: `small` is as large */
-    struct uli_arena_block own; /* of `small`; address NULL: nothing streams */
+    int64_t full_bytes;         /* bytes to lease; 0: `small` is as large */
+    struct uli_arena_block own; /* of size `small`; address NULL: no streams */
 };
 
 /* Position in the stream of items that go through a slot or ring. */
 struct uli_stream {
     int64_t item; /* index, == count at the end */
-    int64_t left; /* bytes of the item that have not passed */
+    int64_t left; /* bytes of the item that have not passed yet */
     int64_t at;   /* byte within the chunk */
     char *chunk;  /* being filled or emptied; NULL = none */
-    int64_t run;  /* next run of the item's box, and byte within it */
+    int64_t run;  /* next run of the item's box, and byte in it */
     int64_t in_run;
 };
 
@@ -258,37 +272,39 @@ struct uli_pair {
     bool remote;
     bool can_read;                /* this rank can read the peer's memory */
     struct uli_pair_flags *mine;  /* here, written by the peer */
-    struct uli_pair_flags *yours; /* at the peer, or the bounce buffer of it */
-    char *eager_in, *eager_out;   /* two each */
-    int64_t slot_in_bytes, slot_out_bytes; /* behind their records */
-    int32_t ring, bounce; /* of plans: number among those of the kind, or -1 */
-    /* Remote: where the pair flags and eager slots that the bounce buffer
-     * stands for lie at the peer. */
+    struct uli_pair_flags *yours; /* at the peer, or their bounce buffer */
+    char *eager_in, *eager_out;   /* two slots each */
+    int64_t slot_in_bytes, slot_out_bytes; /* bytes after a slot's record */
+    int32_t ring, bounce; /* plans: index among the rings, bounce buffers of a
+                           * kind, or -1 */
+    /* Remote pairs: where the peer's pair flags and eager slots lie, to which
+     * the bounce buffer is put. */
     struct uli_address flags_at, eager_at;
     int64_t slot_at_bytes;                /* of the eager slots at eager_at */
-    const int64_t *src_bytes, *dst_bytes; /* [tensors] extents at the peer, of
-                                           * the operation in flight */
+    const int64_t *src_bytes, *dst_bytes; /* [tensors] bytes of the peer's
+                                           * tensors, in the operation in
+                                           * flight */
     const struct uli_tr_ops *reader;
-    uint64_t produced, consumed; /* by this rank */
+    uint64_t produced, consumed; /* chunks, by this rank */
 
-    /* of the call in flight; of the exchange's life where rings are not
-     * shared */
+    /* of the call in flight; of the whole life of the exchange where rings are
+     * not shared */
     char *ring_in, *ring_out;
-    int32_t chunks_in, chunks_out; /* of the rings */
+    int32_t chunks_in, chunks_out; /* of each ring */
     int64_t chunk_in_bytes, chunk_out_bytes;
-    struct uli_address ring_at; /* remote: that of ring_out at the peer */
+    struct uli_address ring_at; /* remote: where ring_out lies at the peer */
 
     /* of the call in flight */
     bool seen;   /* the peer's record was read */
-    bool gone;   /* the peer has destroyed its plan: it posts nothing */
+    bool gone;   /* the peer has destroyed its plan and posts nothing */
     bool skip;   /* nothing moves with this peer */
-    bool posted; /* DONE(n) */
-    bool ended;  /* posted, and the peer's DONE(n) is here */
+    bool posted; /* this rank has posted DONE(n) */
+    bool ended;  /* posted, and the peer's DONE(n) has arrived */
     bool named;  /* scratch of uli_exchange_awaited */
     bool peer_reads;
     ulyx_status_t outcome; /* why skip */
     ulyx_status_t peer_status;
-    const char *peer_reason; /* of a refusal, in its record; or NULL */
+    const char *peer_reason; /* the text in a refusal's record, or NULL */
     int32_t peer_direction;
     struct uli_stream in, out;
     struct uli_cursor stores, loads;
@@ -303,90 +319,94 @@ struct uli_exchange {
     ulyx_comm_t *comm;
     int32_t rank, nranks, ntensors;
     enum uli_call call_kind;
-    const char *what;     /* its name: "reshuffle" */
-    uint64_t plan_number; /* of the collective call that made it */
+    const char *what;     /* the name of the call: "reshuffle" */
+    uint64_t plan_number; /* of the collective call that made the exchange */
     uint64_t fingerprint; /* of what its ranks have agreed on; 0: none */
     struct uli_pair *pairs;
     const struct uli_schedule_ops *schedule;
     void *schedule_state; /* of a schedule that carries moves, or NULL */
-    /* Remote peers that streams without shares of sums go to at one time; 0 =
-     * any number. */
+    /* Most remote peers that streams without shares of sums are sent to at one
+     * time; 0: no limit. */
     int64_t peer_limit;
     struct uli_ring_plan rings;
     _Atomic int64_t
-        *pending;      /* puts under way out of the bounce buffers, or NULL */
-    _Atomic bool busy; /* the ticket */
-    uint64_t call;     /* n of the call in flight or the last */
-    /* Fills what the record to peer p has beyond the common fields. */
+        *pending;      /* puts in flight from the bounce buffers, or NULL */
+    _Atomic bool busy; /* a call holds the exchange */
+    uint64_t call;     /* n of the call in flight, or of the last */
+    /* Fills the fields of the record to peer p beyond the common ones. */
     void (*record)(
         struct uli_exchange *exchange, int32_t p, struct uli_record *record_p);
-    /* Looks at a peer's record that is OK and of the same direction; false =
-     * ranks disagree. May set verbs, and end the operation, in failure. */
+    /* Checks a peer's record that is OK and has the direction of this call;
+     * false: the ranks disagree. May set verbs, and may end the operation with
+     * a failure. */
     bool (*accept)(struct uli_exchange *exchange, int32_t p,
         const struct uli_record *record);
-    /* Makes work->stale_sums true to the call; false: records of their sources
-     * are not here yet. */
+    /* Rebuilds the sums for the strides of this call where work->stale_sums;
+     * false: records of their sources are missing yet. */
     bool (*refresh_sums)(struct uli_exchange *exchange);
-    /* Reports why nothing moved with rank p: sets the last error. */
+    /* The error of a call in which nothing moved with rank p; sets the last
+     * error. */
     ulyx_status_t (*report)(struct uli_exchange *exchange, int32_t p);
 
     /* of the call in flight */
     const struct uli_work *work;
     int32_t direction; /* as in a record */
     uint64_t hash;
-    bool opened; /* READY and slots posted */
+    bool opened; /* READY and slots are posted */
     char *src[ULI_TENSORS], *dst[ULI_TENSORS];
     struct uli_address src_at[ULI_TENSORS], dst_at[ULI_TENSORS];
     struct uli_ring_set *ring_set; /* leased, or NULL */
     const struct uli_ring_sizes *ring_sizes;
-    char *ring_memory; /* and where it lies in a window of this rank */
+    char *ring_memory; /* its place in a window of this rank follows */
     uint32_t ring_window;
     int64_t ring_offset;
-    _Atomic int64_t *ring_pending; /* puts under way out of it */
+    _Atomic int64_t *ring_pending; /* puts in flight from that memory */
     int64_t sending;               /* streams counted against peer_limit */
-    int64_t wire_bytes;            /* of tensors, put to other nodes */
-    int64_t unchecked_bytes;   /* moved since the last look at the deadline */
+    int64_t wire_bytes;            /* bytes of tensors put to other nodes */
+    int64_t unchecked_bytes;   /* moved since the last check of the deadline */
     int64_t still_ns, tell_ns; /* exchange_waits.c: how long, until when */
-    int64_t stall_ns;          /* when it says that it stands still */
-    int32_t told;              /* the rank told by WAITS; -1: none */
-    uint64_t tells;            /* of the exchange: WAITS so far */
+    int64_t stall_ns;          /* when the call logs that it stands still */
+    int32_t told;              /* the rank announced by WAITS; -1: none */
+    uint64_t tells;            /* number of WAITS posted by the exchange */
     int64_t sum, sum_run, sum_in_run;
     int64_t local, local_run, local_in_run;
     bool stream_always, stream_never; /* ULYX_STREAM_STORES */
 
-    /* Scratch for sums: of the call in flight, in its memory for rings; */
+    /* Scratch of sums. Of the call in flight, in its memory for rings: */
     char *acc, *group_acc, *packed;
     int64_t acc_elements;
-    /* for the life of a plan that has any. */
+    /* and for the life of a plan that has sums: */
     int64_t *sum_offsets;   /* [nranks] */
     const void **sum_bases; /* [nranks] */
 };
 
 /* ---- one call (exchange.c) ----------------------------------------------- */
 
-/* Takes the ticket: ERR_BUSY when a call is in flight. */
+/* Takes the exchange for a call. ERR_BUSY: a call is in flight. */
 ulyx_status_t uli_exchange_take(struct uli_exchange *exchange);
-/* With the ticket: starts call n + 1. src, dst, *_at, work, direction and
- * hash are set. Nothing can fail; the operation may already have ended. */
+/* Holding the exchange: starts call n + 1. src, dst, *_at, work, direction and
+ * hash are set. Cannot fail; on return the operation may have ended already. */
 void uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline);
-/* Why peer p refused the call, in its words where its record has come.
+/* Why peer p refused the call, in the text of p's record where that has
+ * arrived.
  * returns text_p. */
 const char *uli_exchange_reason(const struct uli_exchange *exchange, int32_t p,
     char text_p[ULI_REFUSAL_TEXT_BYTES]);
 
-/* With the ticket: tells all peers that this rank refuses call n + 1, gives
- * the ticket back. The caller's error text is kept.
+/* Holding the exchange: announces to all peers that this rank refuses call
+ * n + 1, then gives the exchange back. The caller's error text is kept.
  * returns status; or the communicator's failure. */
 ulyx_status_t uli_exchange_refuse(struct uli_exchange *exchange,
     ulyx_status_t status, uli_deadline_t deadline);
 
-/* Once, over zeros; pairs, ntensors and the hooks are the caller's. */
+/* Once, over a zeroed exchange; the caller sets pairs, ntensors and the
+ * hooks. */
 void uli_exchange_init(
     struct uli_exchange *exchange, ulyx_comm_t *comm, enum uli_call kind);
 
 /* ---- posts (exchange_post.c) --------------------------------------------- */
 
-/* Bytes of an eager slot with slot_bytes behind its record. */
+/* Bytes of an eager slot with slot_bytes after its record. */
 static inline int64_t
 uli_eager_slot_bytes(int64_t slot_bytes)
 {
@@ -398,8 +418,8 @@ uli_eager_bytes(int64_t slot_bytes)
 {
     return 2 * uli_eager_slot_bytes(slot_bytes);
 }
-/* A rank's block of pair flags and, behind them, eager slots, for nranks peers:
- * its size, and where those of one peer lie in it. */
+/* A rank's block of pair flags and, after them, eager slots, for nranks peers:
+ * its size, and the byte offsets of one peer's flags and eager slots in it. */
 struct uli_flags_block {
     int64_t bytes, flags, eager;
 };
@@ -411,7 +431,8 @@ uli_flags_block_of(int64_t nranks, int64_t slot_bytes, int32_t peer)
     return (struct uli_flags_block){
         nranks * (flags + eager), peer * flags, nranks * flags + peer * eager};
 }
-/* Eager slot n mod 2 of the two from the peer; of those to it. */
+/* Eager slot n mod 2 of the two that the peer writes; of the two to the
+ * peer. */
 static inline struct uli_eager_slot *
 uli_eager_in(const struct uli_pair *pair, uint64_t call)
 {
@@ -434,7 +455,7 @@ uli_flag(const struct uli_pair_flags *pair_flags, int flag)
 {
     return atomic_load_explicit(&pair_flags->at[flag], memory_order_acquire);
 }
-/* Has the peer posted EAGER(n); DONE(n) or that; READY(n) or that? */
+/* Has the peer posted EAGER(n); DONE(n) or EAGER(n); READY(n) or EAGER(n)? */
 static inline bool
 uli_flags_eager(const struct uli_pair_flags *pair_flags, uint64_t call)
 {
@@ -452,16 +473,17 @@ uli_flags_ready(const struct uli_pair_flags *pair_flags, uint64_t call)
     return uli_flag(pair_flags, ULI_READY + (int)(call & 1)) >= call ||
            uli_flags_eager(pair_flags, call);
 }
-/* Closed, and all that was posted before has come. */
+/* Closed, and all earlier posts of the peer have arrived. */
 bool uli_flags_final(const struct uli_pair_flags *pair_flags);
 
-/* Each tells peer p, after what it announces has been written. A put that
- * fails has failed the communicator, which the next check sees. */
+/* Each posts one flag to peer p, after what the flag announces has been
+ * written. A put that fails has failed the communicator; the next check finds
+ * the failure. */
 void uli_post_ready(struct uli_exchange *exchange, int32_t p);
 void uli_post_done(struct uli_exchange *exchange, int32_t p);
-/* The record and `bytes` of the slot. */
+/* The record and the first `bytes` of the slot. */
 void uli_post_eager(struct uli_exchange *exchange, int32_t p, int64_t bytes);
-/* `bytes` of the chunk that was filled are the next of the stream. */
+/* The next chunk of the stream has been filled with `bytes`. */
 void uli_post_filled(struct uli_exchange *exchange, int32_t p, int64_t bytes);
 void uli_post_consumed(struct uli_exchange *exchange, int32_t p);
 void uli_post_waits(struct uli_exchange *exchange, int32_t p, uint64_t value);
@@ -469,70 +491,75 @@ void uli_post_closed(struct uli_exchange *exchange, int32_t p);
 
 /* ---- rings of a call (exchange_rings.c) ---------------------------------- */
 
-/* Bytes of memory that is cut so. */
+/* Bytes of memory for all rings of these sizes. */
 int64_t uli_rings_bytes(
     const struct uli_ring_plan *plan, const struct uli_ring_sizes *sizes);
-/* A call begins: leases memory, or takes the plan's own; `work` is set. */
+/* At the start of a call, with `work` set: leases memory, or takes the plan's
+ * own. */
 void uli_rings_begin(struct uli_exchange *exchange);
-/* It has ended in order: nobody writes into its rings any more. */
+/* At the end of a call that has ended in order: nobody writes into its rings
+ * any more. */
 void uli_rings_end(struct uli_exchange *exchange);
-/* What the record to peer p says of rings. */
+/* Sets the fields of the record to peer p that describe rings. */
 void uli_rings_offer(
     struct uli_exchange *exchange, int32_t p, struct uli_record *record);
-/* Takes what the peer's record says of rings. Errors: INTERNAL (it makes no
- * sense), which has failed the communicator. */
+/* Takes the rings that the peer's record describes. Errors: INTERNAL, the rings
+ * are not valid; this has failed the communicator. */
 ulyx_status_t uli_rings_accept(
     struct uli_exchange *exchange, int32_t p, const struct uli_record *record);
 
-/* ---- moving, each false when it has to wait or is finished --------------- */
+/* ---- moving; each returns false when it has to wait or is finished ------- */
 
-/* True while the call may go on: looks at failure and deadline now and then,
- * and ends the operation when one of them says so. */
+/* True while the call may go on. Checks failure and deadline every
+ * ULI_SPAN_BYTES, and ends the operation where one of them has come. */
 bool uli_exchange_check(struct uli_exchange *exchange, int64_t bytes_moved);
 bool uli_exchange_expired(struct uli_exchange *exchange);
-/* Fails the communicator by TIMEOUT, naming the peers awaited. */
+/* Fails the communicator with TIMEOUT, naming the ranks that the call waits
+ * for. */
 ulyx_status_t uli_exchange_time_out(struct uli_exchange *exchange);
 
-/* A call begins, at the time that is returned; after each look at all pairs:
- * has anything moved? */
+/* At the start of a call; returns the time. uli_exchange_waits: after each pass
+ * over all pairs; moved: anything has moved. */
 int64_t uli_exchange_waits_start(
     struct uli_exchange *exchange, uli_deadline_t deadline);
 void uli_exchange_waits(struct uli_exchange *exchange, bool moved);
-/* What is missing of the call, for the flight recorder. */
+/* Notes in the flight recorder what the call still waits for. */
 void uli_exchange_note(struct uli_exchange *exchange);
-/* Whom the call waits for, but for ranks that have told that they only wait
- * themselves. */
+/* The ranks that the call waits for, without those that have announced that
+ * they only wait for others. */
 struct uli_late uli_exchange_awaited(struct uli_exchange *exchange);
 
-/* Has the peer destroyed its communicator; or that, or its plan? To be read
- * before its pair flags. */
+/* Has the peer destroyed its communicator (left); its communicator or its plan
+ * (gone)? To be read before its pair flags. */
 bool uli_exchange_left(const struct uli_exchange *exchange, int32_t p);
 bool uli_exchange_gone(const struct uli_exchange *exchange, int32_t p);
-/* Did p leave a call because its deadline was over? Whoever waits for p then
- * fails by what p has waited for, which *late_p says. To be asked once p has
- * closed or left. late_p may be NULL. */
+/* Did p leave a call because p's deadline was over? Every rank that waits for p
+ * then fails by what p has waited for: *late_p, which may be NULL. Only once p
+ * has closed or left. */
 bool uli_exchange_timed_out(
     const struct uli_exchange *exchange, int32_t p, struct uli_late *late_p);
-/* Ends the operation by the cause that a peer which has gone has told; false:
- * it has told none. */
+/* Ends the operation by the cause that a peer announced before it left; false:
+ * none was announced. */
 bool uli_exchange_fail_told(struct uli_exchange *exchange);
-/* Ends the operation because a peer has left the call in its middle; true. */
+/* Ends the operation because a peer has left during the call.
+ * returns true. */
 bool uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p);
-/* Had the caller of rank p nothing given back when this rank read the last of
- * its tensors? False: p has failed meanwhile, what was read may be anything,
- * and the operation has ended by the cause. */
+/* Were the tensors of rank p still valid when this rank read the last of them?
+ * False: p has failed meanwhile, so the bytes read may be wrong, and the
+ * operation has ended by that cause. */
 bool uli_exchange_sources_kept(struct uli_exchange *exchange, int32_t p);
-/* The error where it had destroyed its plan before the call. */
+/* The error of a call before which p had destroyed its plan. */
 ulyx_status_t uli_exchange_report_gone(
     const struct uli_exchange *exchange, int32_t p);
 
-/* The next part of at most `room` bytes of a box at (run, in_run): whole
- * runs if one fits, else a part of one. *box_p is the box itself or `part`;
- * the position moves on; returns the part's bytes, 0 at the end. */
+/* The next part of a box from (run, in_run), of at most `room` bytes: whole
+ * runs if one fits, else a part of one run. *box_p is the box itself or `part`.
+ * Advances (run, in_run).
+ * returns the bytes of the part; 0 at the end. */
 int64_t uli_box_cut(const struct uli_box *box, int64_t *run_p,
     int64_t *in_run_p, int64_t room, struct uli_box *part,
     const struct uli_box **box_p, struct uli_box_span *span_p);
-/* The same, never more than the rest of one run, always in *part. */
+/* As above, but at most the rest of one run, always in *part. */
 int64_t uli_box_cut_run(const struct uli_box *box, int64_t *run_p,
     int64_t *in_run_p, int64_t room, struct uli_box *part);
 
@@ -542,7 +569,7 @@ bool uli_direct_local(struct uli_exchange *exchange);
 bool uli_direct_stored(const struct uli_exchange *exchange, int32_t p);
 bool uli_direct_loaded(const struct uli_exchange *exchange, int32_t p);
 
-/* process_vm_readv, from uli_direct_load. */
+/* By process_vm_readv; called by uli_direct_load. */
 bool uli_direct_read(struct uli_exchange *exchange, int32_t p,
     const struct uli_item *item, struct uli_cursor *cursor);
 
@@ -551,16 +578,16 @@ bool uli_ring_send(struct uli_exchange *exchange, int32_t p);
 bool uli_ring_receive(struct uli_exchange *exchange, int32_t p);
 bool uli_ring_sent(const struct uli_exchange *exchange, int32_t p);
 bool uli_ring_received(const struct uli_exchange *exchange, int32_t p);
-/* The next bytes of the item that the inbound stream is at; NULL when they
- * have not arrived. take: they were used. */
+/* The next bytes of the item at which the inbound stream stands; NULL: they
+ * have not arrived. uli_ring_take: `bytes` of them were used. */
 const char *uli_ring_peek(
     struct uli_exchange *exchange, int32_t p, int64_t *bytes_p);
 void uli_ring_take(struct uli_exchange *exchange, int32_t p, int64_t bytes);
 
 bool uli_sums_progress(struct uli_exchange *exchange);
 
-/* How a box of the call in flight is copied; packed: into memory that is read
- * again at once, where nothing streams. */
+/* How a box of the call in flight is copied. packing: into memory that is read
+ * again at once, so without streaming stores. */
 struct uli_copy_way uli_exchange_way(
     const struct uli_exchange *exchange, const struct uli_box *box);
 struct uli_copy_way uli_exchange_packing(

@@ -26,7 +26,6 @@ uli_exchange_time_out(struct uli_exchange *exchange)
     return exchange_fail_late(exchange, &late);
 }
 
-/* Ends the operation when the communicator has failed or time is over. */
 bool
 uli_exchange_expired(struct uli_exchange *exchange)
 {
@@ -60,9 +59,9 @@ pair_closed(const struct uli_exchange *exchange, int32_t p)
         &exchange->pairs[p].mine->closed, memory_order_acquire);
 }
 
-/* The message of a remote peer that it has left may overtake its puts, and
- * they the message; it closes all its exchanges before. Of a dead one all has
- * come that will. */
+/* A remote peer's message that it has left may overtake its puts, or be
+ * overtaken by them; the peer closes all its exchanges before it sends the
+ * message. Of a dead peer nothing more can arrive. */
 bool
 uli_exchange_left(const struct uli_exchange *exchange, int32_t p)
 {
@@ -75,7 +74,8 @@ uli_exchange_left(const struct uli_exchange *exchange, int32_t p)
            uli_flags_final(pair->mine);
 }
 
-/* One that has closed because its communicator has failed tells everybody. */
+/* A peer that has closed because its communicator failed fails this
+ * communicator. */
 bool
 uli_exchange_gone(const struct uli_exchange *exchange, int32_t p)
 {
@@ -89,7 +89,7 @@ uli_exchange_gone(const struct uli_exchange *exchange, int32_t p)
     return uli_flags_final(mine) || uli_exchange_left(exchange, p);
 }
 
-/* "has left: ..." where it is more than its plan that has gone; else `plan`. */
+/* "has left: ..." where the peer has left its communicator; else `plan`. */
 static const char *
 pair_how_left(const struct uli_exchange *exchange, int32_t p, const char *plan)
 {
@@ -100,8 +100,8 @@ pair_how_left(const struct uli_exchange *exchange, int32_t p, const char *plan)
     return left != ULI_STAYS ? uli_left_text((enum uli_left)left) : plan;
 }
 
-/* Of a rank of this node in its control block, of a remote one in the pair
- * flags of its last post. */
+/* A rank of this node notes whom it waited for in its control block, a remote
+ * rank in the pair flags of its last post. */
 bool
 uli_exchange_timed_out(
     const struct uli_exchange *exchange, int32_t p, struct uli_late *late_p)
@@ -117,10 +117,10 @@ uli_exchange_timed_out(
            uli_late_take(theirs, exchange->nranks, late_p ? late_p : &late);
 }
 
-/* Rank p's deadline was over before this rank's, in this call or that of
- * another plan: what p has found is the cause here too. Whose deadline it was
- * goes along from rank to rank. One that waited for this rank only does not
- * know whom this one waits for. */
+/* Rank p's deadline was over before this rank's, in this call or in a call of
+ * another plan: what p waited for is the cause here too. The rank whose
+ * deadline it was (origin) is passed on from rank to rank. A rank that waited
+ * only for this rank does not know for whom this rank waits. */
 static ulyx_status_t
 fail_as(struct uli_exchange *exchange, int32_t p, struct uli_late late)
 {
@@ -132,8 +132,8 @@ fail_as(struct uli_exchange *exchange, int32_t p, struct uli_late late)
     return exchange_fail_late(exchange, &late);
 }
 
-/* Whoever leaves a communicator that has failed tells the cause before, so it
- * is here once its leaving was seen. */
+/* A rank that leaves a failed communicator posts the cause first, so once it is
+ * known to have left, the cause has arrived. */
 bool
 uli_exchange_fail_told(struct uli_exchange *exchange)
 {
@@ -143,9 +143,9 @@ uli_exchange_fail_told(struct uli_exchange *exchange)
     return status != ULYX_SUCCESS;
 }
 
-/* The peer has left call n without its DONE(n), because its own deadline was
- * over or it has failed otherwise. One that still has its communicator is not
- * lost: it may take part in a shrink. */
+/* The peer has left call n without DONE(n), because its deadline was over or it
+ * failed otherwise. A peer that still has its communicator is not lost: it may
+ * take part in a shrink. */
 bool
 uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p)
 {
@@ -166,7 +166,6 @@ uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p)
     return true;
 }
 
-/* Does this rank read tensors of rank p in this call? */
 static bool
 pair_reads(const struct uli_exchange *exchange, int32_t p)
 {
@@ -176,11 +175,11 @@ pair_reads(const struct uli_exchange *exchange, int32_t p)
            (work->in.count > 0 || work->last_sum >= 0);
 }
 
-/* A rank that has failed does not wait for those that still read its tensors,
- * and its caller may write over them. So a reader looks for the failure after
- * its last load and before it says DONE, without which rank p cannot have ended
- * its call well. The fence keeps the loads before the look; its counterpart is
- * where a communicator fails (failure.c). */
+/* A rank that has failed does not wait for readers of its tensors, and its
+ * caller may write over them. So a reader checks for that failure after its
+ * last load and before it posts DONE, for without this DONE rank p cannot have
+ * ended its call in order. The fence orders the loads before the check; its
+ * counterpart is where a communicator fails (failure.c). */
 bool
 uli_exchange_sources_kept(struct uli_exchange *exchange, int32_t p)
 {

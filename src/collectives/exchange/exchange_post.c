@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a rank tells a peer something: a store into the peer's pair flags and its
- * doorbell, or, to another node, one put that carries what the flag announces
- * and the flag as its signal.
+ * How a rank posts to a peer: a store into the peer's pair flags and its
+ * doorbell; or, to another node, one put that carries the announced bytes and
+ * has the flag as its signal.
  */
 #include "collectives/exchange/exchange.h"
 
@@ -10,8 +10,8 @@
 #include "comm/agreement/abort_record.h"
 #include "comm/remote/remote.h"
 
-/* What goes before a flag into the memory of a remote peer; pending: the puts
- * that refer to where it lies here. */
+/* Bytes that go before a flag into the memory of a remote peer. pending: counts
+ * the puts that still read from `data`. */
 struct parcel {
     const void *data;
     int64_t bytes;
@@ -29,7 +29,7 @@ post_at(struct uli_exchange *exchange, int32_t p, _Atomic uint64_t *flag,
         uli_doorbell_ring(exchange->comm->peers[p].control);
         return;
     }
-    /* Whoever has left needs nothing more, and cannot be reached. */
+    /* A rank that has left needs nothing more, and cannot be reached. */
     if (atomic_load(&exchange->comm->control->left[p]))
         return;
     struct uli_net_put put = {.signal_window = pair->flags_at.window,
@@ -53,7 +53,7 @@ pair_post(struct uli_exchange *exchange, int32_t p, int flag, uint64_t value,
     post_at(exchange, p, &exchange->pairs[p].yours->at[flag], value, parcel);
 }
 
-/* The eager slot of this call, as a parcel of its record and bytes of its slot.
+/* The eager slot of this call as a parcel: its record and `bytes` of its slot.
  */
 static struct parcel
 pair_eager_slot(struct uli_exchange *exchange, int32_t p, int64_t bytes)
@@ -114,8 +114,8 @@ uli_post_waits(struct uli_exchange *exchange, int32_t p, uint64_t value)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Of an abort the record that goes with the poison, else whom this rank has
- * waited for. */
+/* What this rank leaves to its peers: the record of an abort, which goes with
+ * the poison; else the ranks that this rank has waited for. */
 static struct uli_late
 closing_late(ulyx_comm_t *comm, uint64_t poison)
 {

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where the rings of a call lie: in a ring set that the call leases from the
- * communicator (ring_pool.h, with the argument why that is safe), or in the
- * small ones that the plan has of its own. Either is one block, cut alike:
+ * communicator (ring_pool.h, which argues why that is safe), or in the small
+ * rings of its plan. Each is one block, divided alike:
  *
- *   staging of the schedule       as it likes
+ *   staging of the schedule       schedule_bytes
  *   rings of peers of this node   [local][2 chunks]
  *   rings of remote peers         [net][net_chunks]
- *   bounce buffers of their rings [bounce][net_chunks]
+ *   bounce buffers of their rings [bounces][net_chunks]
  *   scratch of sums               [3]
  *
- * The receiver decides: its READY(n) says where the peer's ring lies, of how
- * many chunks and bytes, and the sender obeys. Of a remote pair the sender has
- * a bounce buffer, which may be of the other kind, and says so in its own
- * READY(n); both take the smaller of chunks and of bytes. FILLED and CONSUMED
- * count on over calls. That chunk k is in place k mod chunks, whatever the
- * number of chunks, cannot mislead: the flag of a place is above k only once
- * chunk k is there, for all chunks of earlier calls have lower numbers.
+ * The receiver decides: its READY(n) says where the ring for the peer lies and
+ * how many chunks of how many bytes it has, and the sender uses that. At a
+ * remote pair the sender has a bounce buffer, which may have other sizes; the
+ * sender's own READY(n) gives them, and both ends take the smaller number of
+ * chunks and the smaller chunk. FILLED and CONSUMED go on counting over calls.
+ * Chunk k is in place k mod chunks, and the number of chunks may change between
+ * calls. This cannot mislead: all chunks of earlier calls have lower numbers,
+ * so the flag of a place is above k only once chunk k is there.
  */
 #include "collectives/exchange/exchange.h"
 
@@ -121,7 +122,7 @@ ring_in_at(const struct uli_exchange *exchange, const struct uli_pair *pair)
                : sizes->schedule_bytes + pair->ring * local_ring_bytes(sizes);
 }
 
-/* Of this call's memory, as this end has it. */
+/* The pair's ring and bounce buffer of this end, in this call's memory. */
 static void
 pair_use_own(const struct uli_exchange *exchange, struct uli_pair *pair)
 {
@@ -177,7 +178,8 @@ take_smaller(
     *chunk_bytes = uli_min(*chunk_bytes, offer->chunk_bytes);
 }
 
-/* The ring at the peer; false: there is none, or not within its windows. */
+/* The ring at the peer; false: there is none, or it is not within the peer's
+ * windows. */
 static bool
 pair_take_ring(const struct uli_exchange *exchange, int32_t p,
     struct uli_pair *pair, const struct uli_ring_offer *ring)
@@ -198,7 +200,7 @@ pair_take_ring(const struct uli_exchange *exchange, int32_t p,
     return pair->ring_out != NULL;
 }
 
-/* Each offer is copied before it is looked at, for the peer could change it. */
+/* Copies each offer before checking it, because the peer could change it. */
 ulyx_status_t
 uli_rings_accept(
     struct uli_exchange *exchange, int32_t p, const struct uli_record *record)

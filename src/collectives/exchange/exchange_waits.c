@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whom a call waits for, and who is the cause of it. A rank whose call has
- * stood still for a while tells its peers one rank that it waits for (the flag
- * WAITS), and takes that back when something moves. So a rank whose deadline is
- * over does not name peers that only wait themselves, but follows their pair
- * flags to those that say nothing: they are late.
+ * For which ranks a call waits, and which rank is the cause. A rank whose call
+ * has stood still for a while announces to its peers one rank that it waits for
+ * (the flag WAITS), and takes that back when something moves. A rank whose
+ * deadline is over therefore does not name peers that only wait themselves. It
+ * follows their flags to the ranks that announce nothing: those are late.
  *
- * Each WAITS is a number that grows, above 32 bits of the rank + 1 (0: nobody),
- * for of two puts to one flag the greater value stays. With a schedule
- * whose own pair flags say whose turn it is peers are told nothing. The flight
- * recorder is told in any case, and what else is known of the peers that are
- * missing.
+ * A value of WAITS is a growing number, above 32 bits that hold the awaited
+ * rank + 1 (0: none); it grows because of two puts to one flag the greater
+ * value stays. Under a schedule whose own pair flags show for whom ranks wait,
+ * nothing is announced to peers. The flight recorder gets the awaited rank in
+ * any case, and what is known about the missing peers.
  */
 #include "collectives/exchange/exchange_schedule.h"
 
@@ -18,11 +18,12 @@
 #include "comm/record/stall.h"
 #include "comm/remote/remote.h"
 
-/* A call stands still when nothing has moved for a quarter of its time, at
- * most this: long against the 50 ms that a sleeping rank takes to look. */
+/* A call stands still when nothing has moved for a quarter of its time, at most
+ * STILL_NS: long compared with the 50 ms between two checks of a sleeping
+ * rank. */
 #define STILL_NS  INT64_C(500000000)
 #define PER_CALL  4
-#define PER_STILL 4 /* looks while it goes on to stand still */
+#define PER_STILL 4 /* checks per still_ns while it goes on standing still */
 
 static bool
 is_missing(void *context, int32_t p)
@@ -33,7 +34,7 @@ is_missing(void *context, int32_t p)
            exchange->schedule->missing(exchange, p);
 }
 
-/* By its pair flags; -1: nobody. */
+/* The rank that p's flag names; -1: none. */
 static int32_t
 told_by(const struct uli_exchange *exchange, int32_t p)
 {
@@ -44,9 +45,9 @@ told_by(const struct uli_exchange *exchange, int32_t p)
     return told <= (uint32_t)exchange->nranks ? (int32_t)told - 1 : -1;
 }
 
-/* Whom rank p has said that it waits for, in this exchange or, of a rank of
- * this node, in another call; -1: nobody. A schedule that tells nothing knows
- * whose turn it is. */
+/* The rank that p has announced to wait for, in this exchange or, if p is on
+ * this node, in another call; -1: none. Also -1 under a schedule that announces
+ * nothing. */
 static int32_t
 waits_for(void *context, int32_t p)
 {
@@ -73,7 +74,7 @@ exchange_view(struct uli_exchange *exchange)
         is_missing, waits_for, mark_of};
 }
 
-/* ---- telling ------------------------------------------------------------- */
+/* ---- announcing ---------------------------------------------------------- */
 
 static void
 exchange_announce_awaited(struct uli_exchange *exchange, int32_t rank)
@@ -91,7 +92,7 @@ exchange_announce_awaited(struct uli_exchange *exchange, int32_t rank)
             uli_post_waits(exchange, p, value);
 }
 
-/* What the pair flags say of a peer that is missing. */
+/* The stage of a missing peer, by its pair flags. */
 static int32_t
 peer_stage(const struct uli_exchange *exchange, int32_t p)
 {
@@ -121,14 +122,15 @@ uli_exchange_note(struct uli_exchange *exchange)
 
 /* ---- ranks in other calls ------------------------------------------------ */
 
-/* Has it not begun the call, as far as is known here? */
+/* The peer has not begun the call, as far as is known here. */
 static bool
 peer_is_away(void *context, int32_t p)
 {
     return is_missing(context, p) && peer_stage(context, p) != ULI_STAGE_MOVES;
 }
 
-/* Only in a wait of this call the rank begins no other. */
+/* Only while the caller waits for this call does the rank begin no other
+ * one. */
 static void
 exchange_look(struct uli_exchange *exchange)
 {
@@ -150,7 +152,7 @@ exchange_look(struct uli_exchange *exchange)
     uli_differ_look(comm);
 }
 
-/* The first that is late; else the first that does not end. */
+/* The first rank that is late; else the first that has not ended the call. */
 static int32_t
 exchange_choose_awaited(struct uli_exchange *exchange)
 {
@@ -178,7 +180,7 @@ uli_exchange_waits_start(struct uli_exchange *exchange, uli_deadline_t deadline)
     return now;
 }
 
-/* Once a call: it has told for some time whom it waits for. */
+/* Once per call, after it has announced for some time whom it waits for. */
 static void
 exchange_warn(struct uli_exchange *exchange, int64_t now)
 {

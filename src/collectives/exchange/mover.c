@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The choice of a mover, and the states of plans that are gone.
+ * The choice of a mover, and the states of plans that have ended.
  */
 #include "collectives/exchange/mover.h"
 
@@ -22,7 +22,7 @@ uli_mover_choose(const ulyx_plan_t *plan, const char *algo)
     return uli_movers[i];
 }
 
-/* ---- retired states ------------------------------------------------------ */
+/* ---- retired states ----------------------------------------------------- */
 
 void
 uli_retired_add(ulyx_comm_t *comm, struct uli_mover_state *state)

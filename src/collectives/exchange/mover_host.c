@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The mover of host memory: a plan of the exchange engine, between ranks of one
- * machine and by puts to other nodes.
+ * machine and, by puts, between nodes.
  *
- * The end is local. A rank marks the plan closed at each peer; its own arena
- * blocks can serve again when all peers have marked it closed here, for until
- * then they may still post.
+ * A plan ends without communication that waits. A rank marks the plan closed at
+ * each peer; the rank's own arena blocks can be used again when all peers have
+ * marked the plan closed here, for until then peers may still post.
  */
 #include "collectives/exchange/mover_host.h"
 
@@ -38,7 +38,8 @@ host_check(const ulyx_plan_t *plan, const struct uli_plan_params *params)
     return ULYX_SUCCESS;
 }
 
-/* What the schedule carries is not measured as the pairs'. */
+/* Creates the schedule before measuring, because what the schedule carries is
+ * not measured as bytes of pairs. */
 static ulyx_status_t
 schedule_prepare(ulyx_plan_t *plan)
 {
@@ -119,7 +120,7 @@ host_complete(ulyx_plan_t *plan)
             ULI_TRY(uli_plan_connect(plan, p));
     ULI_TRY(exchange->schedule->connect(plan));
     if (uli_layout_rows_change(plan->layout))
-        tables_rebuild(plan); /* what was made is for the most rows */
+        tables_rebuild(plan); /* the tables so far are for the most rows */
     else
         uli_plan_build(plan);
     return uli_plan_settle_rings(plan);
@@ -228,7 +229,8 @@ static ulyx_status_t
 host_leave(ulyx_plan_t *plan)
 {
     struct uli_host_state *host = uli_host_of(plan);
-    /* Nobody waits for calls of it any more, whoever has not heard yet. */
+    /* No rank waits for calls of this plan any more, even one that has not yet
+     * read that the plan is closed. */
     uli_recorder_count(
         &plan->comm->control->recorder, plan->exchange.plan_number, INT64_MAX);
     for (int32_t p = 0; p < host->nranks; p++) {
@@ -250,7 +252,7 @@ host_left(const struct uli_mover_state *state)
     for (int32_t p = 0; p < host->nranks; p++)
         if (host->shares[p] && !uli_plan_closed_by(&host->blocks, p))
             return false;
-    /* Last: it is the last look at memory of others. */
+    /* Last: these read memory of other ranks for the last time. */
     return uli_plan_blocks_idle(&host->blocks) &&
            host->schedule->idle(host->schedule_state);
 }
@@ -267,9 +269,9 @@ host_destroy(ulyx_comm_t *comm, struct uli_mover_state *state, bool gives_back)
     free(host);
 }
 
-/* ---- in words ------------------------------------------------------------ */
+/* ---- description --------------------------------------------------------- */
 
-/* How many peers each way of moving serves, in either direction. */
+/* How many peers each way of moving serves. */
 struct verbs {
     int32_t slot, stored, taken, loaded, read, ring, put, nothing;
     int64_t wire_bytes;
@@ -284,7 +286,8 @@ has_verb(const struct uli_items *items, int32_t verb)
     return false;
 }
 
-/* The peer acts where this rank has bytes to give or take but no verb. */
+/* Where this rank has bytes to give or take but no verb, the peer moves
+ * them. */
 static void
 count_peer(
     const ulyx_plan_t *plan, int direction, int32_t p, struct verbs *verbs)
@@ -369,7 +372,7 @@ host_describe(const ulyx_plan_t *plan, struct uli_text *text)
     uli_text_add(text, ")");
 }
 
-/* The way to the first remote peer; the others mostly have the same. */
+/* How puts reach the first remote peer; most others are reached alike. */
 static void
 add_network(struct uli_text *text, const ulyx_plan_t *plan)
 {

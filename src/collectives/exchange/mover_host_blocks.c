@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan's arena blocks: what peers write into, and what goes to remote peers
- * from here. Taken before the agreement, when nothing of the peers is known:
- * for whoever may need it.
+ * A plan's arena blocks: memory that peers write, and memory from which bytes
+ * are put to remote peers. They are taken before the agreement, when nothing is
+ * known about the peers' tensors, so for every peer that may need them.
  *
  *   pair flags      [nranks] uli_pair_flags, then two eager slots per rank
- *   rings           small ones of all kinds (exchange_rings.c), for calls that
- *                   lease none; what a call does lease is sized here too
+ *   rings           small ones of all kinds (exchange_rings.c), for calls
+ *                   that lease none; the sizes that a call leases are set here
+ *                   too
  *   bounce buffers  a line with the count of puts that read from here, then
  *                   per remote rank: uli_pair_flags, two eager slots
  */
@@ -18,11 +19,11 @@ enum {
     MIN_CHUNK_BYTES = 256,
     MIN_NET_CHUNKS = 2,
     SUM_BYTES = 256 << 10,
-    /* A stream of few bytes is cut too, so that packing, wire and unpacking
-     * overlap, but not below what a message costs. */
+    /* A short stream is divided too, so that packing, wire and unpacking
+     * overlap, but not into parts that cost less than a message does. */
     NET_PARTS = 4,
     MIN_NET_PART_BYTES = 64 << 10,
-    FLIGHTS = 64, /* bytes under way in all, in those to one rank */
+    FLIGHTS = 64, /* bytes in flight in all, over those to one rank */
 };
 
 static bool
@@ -58,20 +59,21 @@ parts_of(int64_t bytes, int64_t part)
     return bytes / part + (bytes % part != 0);
 }
 
-/* Chunks of one length, so that no short message trails: over TCP the kernel
- * keeps a short last segment back while others are under way, and the call
- * waits for it (perf/PERFORMANCE.md). That is also why ULYX_NET_CHUNK and its
- * headers make less than a packet of 64 KiB. */
+/* Chunks of equal length, so that no short message trails: over TCP the kernel
+ * holds a short last segment back while others are in flight, and the call
+ * waits for that segment (perf/PERFORMANCE.md). For the same reason
+ * ULYX_NET_CHUNK and its headers are less than a packet of 64 KiB. */
 static int64_t
 even_chunk(int64_t stream_bytes, int64_t most)
 {
-    /* Without a bound, as with documents, stream_bytes is INT64_MAX. */
+    /* Where no bound is known, as with documents, stream_bytes is INT64_MAX. */
     int64_t chunks = uli_max(parts_of(stream_bytes, most), 1);
     return uli_min(
         most, uli_round_up(parts_of(stream_bytes, chunks), ULI_LINE));
 }
 
-/* The most that one ring will see, by kind of peer, and how many there are. */
+/* The most bytes of one ring's stream, by kind of peer (local, net), and the
+ * number of bounce buffers. */
 struct demand {
     int64_t local, net, bounces;
 };
@@ -119,16 +121,17 @@ size_chunks(ulyx_plan_t *plan, const struct demand *demand, int64_t in_flight)
     full->net_chunk_bytes = whole_lines(even_chunk(demand->net, net));
     int64_t chunks = uli_min(ULI_MOST_CHUNKS,
         uli_max(flight / full->net_chunk_bytes, MIN_NET_CHUNKS));
-    /* No more than the longest stream has. */
+    /* No more chunks than the longest stream has. */
     if (demand->net / full->net_chunk_bytes + 1 < chunks)
         chunks =
             uli_max(demand->net / full->net_chunk_bytes + 1, MIN_NET_CHUNKS);
     full->net_chunks = (int32_t)chunks;
 }
 
-/* What eager slots carry at most, but for their records: what comes in, or, at
- * remote peers, goes out. With tables an update may give them anything. READY
- * of a peer of this node has its strides in a slot's place. */
+/* The most bytes of an eager slot after its record: of what comes in, or, at
+ * remote peers, of what goes out. With document tables an update may change all
+ * volumes. A READY from a peer of this node has the peer's strides in the
+ * slot's place. */
 static int64_t
 slot_bytes(const ulyx_plan_t *plan, bool in)
 {
@@ -149,8 +152,8 @@ slot_bytes(const ulyx_plan_t *plan, bool in)
 
 /* ---- before the agreement ------------------------------------------------ */
 
-/* Numbers of rings and bounce buffers of their kinds; a ring of full size is
- * leased by calls, and small ones are the plan's. */
+/* Numbers the rings and bounce buffers within their kinds. Rings of full size
+ * are leased by calls; the small ones belong to the plan. */
 static ulyx_status_t
 take_rings(ulyx_plan_t *plan)
 {
@@ -188,7 +191,7 @@ take_rings(ulyx_plan_t *plan)
     return ULYX_SUCCESS;
 }
 
-/* Places in the bounce buffers, in rank order. */
+/* Offsets in the bounce buffers, in rank order. */
 static ulyx_status_t
 take_bounces(ulyx_plan_t *plan)
 {
@@ -232,7 +235,7 @@ not_mapped(const ulyx_plan_t *plan, int32_t p)
         "plan create: the arena of rank %d is not mapped here", p);
 }
 
-/* Peer p's pair flags and eager slots for this rank, mapped. */
+/* Peer p's pair flags and eager slots for this rank, mapped here. */
 static ulyx_status_t
 connect_mapped(
     ulyx_plan_t *plan, int32_t p, const struct uli_flags_block *there)
@@ -258,7 +261,7 @@ address_behind(struct uli_address address, int64_t bytes)
     return address;
 }
 
-/* The bounce buffer of them, and where they are. */
+/* The bounce buffer of the peer's flags and slots, and where those lie. */
 static ulyx_status_t
 connect_remote(
     ulyx_plan_t *plan, int32_t p, const struct uli_flags_block *there)
@@ -297,7 +300,7 @@ uli_plan_connect(ulyx_plan_t *plan, int32_t p)
                                    : connect_mapped(plan, p, &there);
 }
 
-/* An update may bring about streams where there are none. */
+/* With document tables an update may make streams where there are none now. */
 ulyx_status_t
 uli_plan_settle_rings(ulyx_plan_t *plan)
 {

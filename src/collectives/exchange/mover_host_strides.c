@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strides of a call at the host's mover. The tables of a direction lie by
- * plan->laid: a rank's strides of its last call in that direction. When a call
- * has others, the boxes that depend on them are made again in their places:
+ * Strides of a call at the host's mover. The tables of a direction are made for
+ * plan->laid[direction][rank]: each rank's strides of its last call in that
+ * direction. When a call has other strides, the boxes that depend on them are
+ * rebuilt in place:
  *
  *   own           at the start: own share, what the schedule carries, and
  *                 pairs that use no strides of a peer (slots, other nodes)
  *   own, peer's   with the peer's record: all other pairs
- *   sums          when the records of all ranks that they load from are here
+ *   sums          when the records of all ranks from which they load have
+ *                 arrived
  *
- * Nothing of the kind happens in a call whose strides are those of the call
- * before; where nobody gives any, nothing is compared either.
+ * Nothing is rebuilt in a call with the strides of the call before; where no
+ * rank gives strides, nothing is compared either.
  *
- * What a record says is copied before it is looked at, for it lies in memory
- * that the peer may write.
+ * Strides in a record are copied before they are checked, because the record
+ * lies in memory that the peer may write.
  */
 #include <string.h>
 #include "base/status.h"
 #include "collectives/exchange/exchange_schedule.h"
 #include "collectives/exchange/mover_host.h"
 
-/* Does anything of the pair depend on the peer's strides? */
+/* Does any box of the pair depend on the peer's strides? */
 static bool
 pair_tells(const struct uli_exchange *exchange, int32_t p)
 {
@@ -28,7 +30,8 @@ pair_tells(const struct uli_exchange *exchange, int32_t p)
            !exchange->work->pairs[p].slot;
 }
 
-/* ---- the own ones -------------------------------------------------------- */
+/* ---- this rank's strides
+ * -------------------------------------------------- */
 
 static bool
 strides_same(const struct uli_call_strides *a, const struct uli_call_strides *b)
@@ -70,9 +73,10 @@ uli_host_tell_strides(
     memcpy(uli_record_strides(record), own->at, sizeof(own->at));
 }
 
-/* ---- a peer's ------------------------------------------------------------ */
+/* ---- a peer's strides
+ * ----------------------------------------------------- */
 
-/* Into plan->laid; true: they are others. */
+/* Copies the record's strides into plan->laid; true: they have changed. */
 static bool
 strides_take(ulyx_plan_t *plan, int32_t p, const struct uli_record *record)
 {

@@ -4,9 +4,9 @@
  *
  * The operations of a thread are a thread-local list, so that a wait for one
  * moves the others too: a thread that drives several ranks of a communicator
- * would otherwise wait for itself. While all operations of the thread belong
- * to one communicator handle it sleeps on that handle's doorbell; otherwise
- * in short slices, for a futex waits for one flag only.
+ * would otherwise wait for itself. While all operations of the thread belong to
+ * one communicator handle, the thread sleeps on that handle's doorbell;
+ * otherwise it sleeps in short slices, because a futex waits for one word only.
  */
 #include "collectives/exchange/request.h"
 
@@ -14,13 +14,14 @@
 #include <string.h>
 #include "comm/remote/remote.h"
 
-/* The slice of a wait that watches the doorbells of several handles. */
+/* Seconds of one sleep while the doorbells of several handles are polled. */
 #define SEVERAL_SLICE_S 100e-6
-/* The same of a wait for the library's thread, which moves others meanwhile. */
+/* Nanoseconds of one sleep while waiting for the library's thread; the waiting
+ * thread drives its other operations in between. */
 #define LIBRARY_SLICE_NS 1000000
 
 static _Thread_local struct uli_list thread_ops;
-/* Its address names the thread. */
+/* The address names the thread. */
 static _Thread_local char thread_mark;
 static _Thread_local bool thread_groups;
 
@@ -100,7 +101,7 @@ status_of(struct ulyx_request *request)
     return atomic_load_explicit(&request->status, memory_order_acquire);
 }
 
-/* All operations of the calling thread, once; true when one advanced. */
+/* Drives each operation of the calling thread once; true when one advanced. */
 static bool
 ops_drive(void)
 {
@@ -117,7 +118,7 @@ ops_drive(void)
     return advanced;
 }
 
-/* Takes the result of an operation that has ended. */
+/* Takes the result of an operation that has ended, and releases it. */
 static ulyx_status_t
 op_take_status(struct ulyx_request *request, ulyx_status_t status)
 {
@@ -167,7 +168,7 @@ struct driven {
 };
 
 /* Drives until nothing advances, so that the caller sleeps only when all
- * operations wait for others. */
+ * operations wait for other ranks. */
 static bool
 drive_ready(void *argument)
 {
@@ -234,8 +235,8 @@ uli_request_wait(struct ulyx_request *request)
     if (request->by_library_thread)
         return wait_for_library(request);
     while (!op_ended(request)) {
-        /* Deadline and failure end the operation in its own progress, which
-         * knows what it waits for; here they only end the sleep. */
+        /* On a deadline or failure the operation ends in its own progress,
+         * which knows what it waits for; here they only end the sleep. */
         uli_request_drive_until(
             request->comm, op_ended, request, request->deadline);
         if (!op_ended(request))

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The library's progress thread: one a process, alive while a plan asks for
- * it. Operations reach it through a lock-free stack, so that start takes no
- * lock; it keeps them in a list of its own and posts each one's semaphore at
- * its end. With nothing to do it sleeps on the semaphore `wake`; with
- * operations that all wait for peers it looks again every SLICE_NS. It does
- * not sleep on a doorbell: a communicator may go as soon as its last
- * operation has ended.
+ * The library's progress thread: one per process, alive while a plan needs it.
+ * Operations arrive through a lock-free stack, so that start takes no lock. The
+ * thread keeps them in a list of its own and posts an operation's semaphore
+ * when the operation has ended. Without operations it sleeps on the semaphore
+ * `wake`; with operations that all wait for peers it tries again every
+ * SLICE_NS. It does not sleep on a doorbell, because a communicator may be
+ * freed as soon as its last operation has ended.
  */
 #include "collectives/exchange/request.h"
 
@@ -17,10 +17,11 @@
 #define SLICE_NS 50000
 
 static struct {
-    pthread_mutex_t lock; /* holds, thread */
+    pthread_mutex_t lock; /* of holds, thread */
     int holds;
     pthread_t thread;
-    struct uli_binding binding; /* under lock: of all that hold it */
+    struct uli_binding binding; /* under lock: the bindings of all holders
+                                 * together */
     _Atomic bool stop;
     _Atomic(struct ulyx_request *) pending;
     struct uli_semaphore wake;
@@ -36,7 +37,7 @@ take_pending(struct uli_list *active)
     }
 }
 
-/* One pass over all; true when anything advanced. */
+/* One pass over all operations; true when anything advanced. */
 static bool
 drive_active(struct uli_list *active)
 {
@@ -51,7 +52,7 @@ drive_active(struct uli_list *active)
             continue;
         advanced = true;
         uli_list_remove(node);
-        /* the last touch: request is its owner's now */
+        /* last use: the request belongs to its owner from here */
         uli_semaphore_post(&request->finished);
     }
     return advanced;

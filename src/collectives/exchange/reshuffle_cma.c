@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Boxes out of a peer's ordinary memory, by the kernel (process_vm_readv):
- * one copy, no window. Costs a system call a batch of ranges and page-table
- * walks a range, so it is used where a probe has shown that the kernel permits
- * it, and for rows long enough to cost less CPU time than the two copies of
- * the ring: measured once a process, with the transport that reads, since on
- * some machines (nested guests) the kernel never wins.
+ * Copies boxes out of a peer's ordinary memory by the kernel
+ * (process_vm_readv): one copy, no window. It costs a system call per batch of
+ * ranges and page-table walks per range. So it is used only where a probe has
+ * shown that the kernel permits it, and for rows so long that it costs less CPU
+ * time than the two copies of the ring. The least such row is measured once per
+ * process, with the transport that reads; on some machines (nested guests) the
+ * kernel never wins.
  */
 #include "collectives/exchange/exchange.h"
 
@@ -23,7 +24,7 @@ enum { BATCH = 256 };
 
 /* ---- is it worth it? ----------------------------------------------------- */
 
-/* The rows are measured against what the ring does instead: two copies. */
+/* Rows are measured against the two copies of the ring. */
 enum {
     SAMPLE_BYTES = 256 << 10,
     SAMPLE_ROW_LEAST = 512,
@@ -39,9 +40,9 @@ cpu_ns(void)
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
-/* CPU time to bring SAMPLE_BYTES from `from`, contiguous, to rows in `to`
- * that lie apart: by the reader, or by way of `between` (reader NULL). The best
- * of some. */
+/* CPU time in ns to move SAMPLE_BYTES from `from`, contiguous, to rows in `to`
+ * that lie 2 * row apart: by the reader, or by way of `between` (reader NULL).
+ * The best of SAMPLES. */
 static int64_t
 cma_sample(char *to, char *from, char *between, int64_t row,
     const struct uli_tr_ops *reader)
@@ -70,7 +71,7 @@ cma_sample(char *to, char *from, char *between, int64_t row,
     return best;
 }
 
-/* Once a process: why ordinary memory goes through the rings. */
+/* Logs, once per process, why ordinary memory goes through the rings. */
 static void
 say_refused(const ulyx_comm_t *comm, const char *why)
 {
@@ -85,7 +86,7 @@ say_refused(const ulyx_comm_t *comm, const char *why)
         ULI_INFO(ULI_LOG_PLAN, comm->rank, "%s%s", what, why);
 }
 
-/* The least row from which on the reader wins, 0: it never does. */
+/* The least row in bytes from which on the reader wins; 0: it never does. */
 static int64_t
 cma_measure(const struct uli_tr_ops *reader)
 {
@@ -104,12 +105,14 @@ cma_measure(const struct uli_tr_ops *reader)
     return least_row;
 }
 
-/* Of the reader that was measured last; processes have one. */
+/* The result for the reader that was measured last; a process has one
+ * reader. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static const struct uli_tr_ops *measured; /* under lock, as is its row */
+static const struct uli_tr_ops *measured; /* under lock, as is measured_row */
 static int64_t measured_row;
 
-/* By this process's own memory; where that cannot be read, no peer's can. */
+/* Tries on this process's own memory; where that cannot be read, no peer's
+ * can. */
 static int64_t
 measure_if_permitted(const ulyx_comm_t *comm, const struct uli_tr_ops *reader)
 {
@@ -143,7 +146,7 @@ choose_reader(const ulyx_comm_t *comm, int32_t p)
         &comm->peers[p].identity, ULI_TR_READ, why, sizeof(why));
 }
 
-/* Of the first peer in another process that there is one for. */
+/* The reader of the first peer in another process that has one. */
 static const struct uli_tr_ops *
 first_reader(const ulyx_comm_t *comm)
 {
@@ -154,7 +157,7 @@ first_reader(const ulyx_comm_t *comm)
     return reader;
 }
 
-/* reader: NULL where nobody can be read. */
+/* reader: NULL where no peer can be read. */
 static int64_t
 min_row_by(const ulyx_comm_t *comm, const struct uli_tr_ops *reader)
 {
@@ -198,8 +201,9 @@ struct ranges {
     size_t count;
 };
 
-/* Adjacent ranges become one: the kernel pins pages a range, and where all
- * heads of a source go to one destination its side is contiguous. */
+/* Adjacent ranges become one, because the kernel pins pages per range. Where
+ * all heads of a source go to one destination, the source side is
+ * contiguous. */
 static void
 add_range(struct ranges *ranges, uintptr_t base, size_t bytes)
 {
@@ -212,7 +216,7 @@ add_range(struct ranges *ranges, uintptr_t base, size_t bytes)
     ranges->at[ranges->count++].iov_len = bytes;
 }
 
-/* Consecutive runs, until one side has no room; returns their bytes. */
+/* Takes consecutive runs until one side has no room; returns their bytes. */
 static int64_t
 iovec_fill(const struct uli_box *box, struct uli_cursor *cursor, uintptr_t dst,
     uintptr_t src, struct ranges *local, struct ranges *remote)
@@ -245,7 +249,7 @@ uli_direct_read(struct uli_exchange *exchange, int32_t p,
         ulyx_status_t status =
             pair->reader->read(exchange->comm->peers[p].identity.pid, local.at,
                 local.count, remote.at, remote.count);
-        /* A rank that has failed may be without that memory by now. */
+        /* A rank that has failed may have freed that memory by now. */
         if (status != ULYX_SUCCESS && !uli_exchange_sources_kept(exchange, p))
             return false;
         if (status != ULYX_SUCCESS) {

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Boxes between memory that this rank can address: stores into a peer's
- * window, loads from one, and the own share. One copy, no packing: each byte
- * is read once and written once.
+ * Copies boxes between memory that this rank can address: stores into a peer's
+ * window, loads from one, and the own share. One copy, no packing: each byte is
+ * read once and written once.
  */
 #include "base/size.h"
 #include "collectives/exchange/exchange.h"
 
 /* ---- parts of a box ------------------------------------------------------ */
 
-/* Offsets of run number `run`, counted in loop order. */
 static void
 run_offsets(
     const struct uli_box *box, int64_t run, int64_t *dst_p, int64_t *src_p)
@@ -147,7 +146,8 @@ uli_direct_loaded(const struct uli_exchange *exchange, int32_t p)
 
 /* ---- the own share ------------------------------------------------------- */
 
-/* One span, so that a peer who becomes ready does not wait for all of it. */
+/* Moves one span only, so that a peer that becomes ready does not wait for all
+ * of it. */
 bool
 uli_direct_local(struct uli_exchange *exchange)
 {

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Staging: items packed one after another into chunks in the destination's
- * arena, and unpacked there. Two chunks a pair and direction, so that one is
- * filled while the other is emptied; a byte is copied twice and the memory
- * does not grow with the exchange. Where they lie and how large they are is
- * settled for each call (exchange_rings.c). A remote pair has more chunks, for
- * between filling and emptying there is the wire; a pairwise exchange sends to
- * so many remote peers at a time, in its own order, and the next begins when
- * one has ended. Streams that carry shares of sums are not held back: a sum
- * waits for all its sharers, so two ranks that hold theirs back could wait for
- * each other. Copies wait for nobody, so a rank that is sent copies always
- * ends.
+ * Streams: items are packed one after another into chunks in the destination's
+ * arena, and unpacked there. There are two chunks per pair and direction, so
+ * that one is filled while the other is emptied; a byte is copied twice, and
+ * the memory does not grow with the exchange. The place and size of the chunks
+ * are settled in each call (exchange_rings.c). A remote pair has more chunks,
+ * because the wire lies between filling and emptying. A pairwise exchange sends
+ * to at most peer_limit remote peers at a time, in its own order, and the next
+ * stream begins when one has ended. Streams that carry shares of sums are
+ * exempt: a sum waits for all its sharers, so two ranks that held their shares
+ * back could wait for each other. Copies wait for no rank, so a rank that is
+ * sent only copies always ends.
  *
- * A slot is the same stream in one chunk: everything fits, it is there as
- * soon as EAGER(n) is, and it is written again only two calls later.
+ * An eager slot is the same stream in one chunk: all bytes fit, the chunk is
+ * there as soon as EAGER(n) is, and it is written again only two calls later.
  *
  * Both ends walk the same items in the same order with the same box, so a
  * stream has no headers. Items begin at multiples of 16 bytes, and chunks are
- * multiples of 64, so no element of a sum is cut.
+ * multiples of 64, so no element of a sum is divided.
  */
 #include "base/size.h"
 #include "collectives/exchange/exchange.h"
 
-/* Does the item go through the stream, in the direction whose reader can
- * (or cannot) read the source's memory? */
+/* Does the item go through the stream? reader: the destination of its direction
+ * can read the source's memory. */
 static bool
 item_streams(const struct uli_item *item, bool reader)
 {
@@ -31,7 +31,7 @@ item_streams(const struct uli_item *item, bool reader)
            (item->verb == ULI_VERB_READ && !reader);
 }
 
-/* Moves on to the next item of the stream. */
+/* Advances to the next item that goes through the stream. */
 static void
 find_item(const struct uli_items *items, struct uli_stream *stream, bool reader)
 {
@@ -52,8 +52,8 @@ next_item(const struct uli_items *items, struct uli_stream *stream, bool reader)
     find_item(items, stream, reader);
 }
 
-/* Streams start when it is known who can read: at once for slots, where only
- * STREAM exists, else with the peer's record. */
+/* Streams start when it is known which ranks can read: at once for slots, where
+ * only STREAM exists, else with the peer's record. */
 void
 uli_ring_begin(struct uli_exchange *exchange, int32_t p)
 {
@@ -86,7 +86,8 @@ ring_counted(const struct uli_exchange *exchange, int32_t p)
            !exchange->work->remote_shares && !exchange->work->pairs[p].slot;
 }
 
-/* Finds the first item; false while too many peers are being sent to. */
+/* Finds the first item; false while the number of peers sent to is at its
+ * limit. */
 static bool
 begin_sending(struct uli_exchange *exchange, int32_t p)
 {
@@ -103,7 +104,7 @@ begin_sending(struct uli_exchange *exchange, int32_t p)
     return true;
 }
 
-/* A chunk to fill; false while all are full. */
+/* Takes a chunk to fill; false while all are full. */
 static bool
 have_room(struct uli_exchange *exchange, int32_t p)
 {
@@ -197,7 +198,7 @@ have_chunk(struct uli_exchange *exchange, int32_t p)
     return true;
 }
 
-/* The chunk was emptied: the peer may fill it again. */
+/* The chunk is empty: the peer may fill it again. */
 static void
 give_chunk_back(struct uli_exchange *exchange, int32_t p)
 {
@@ -262,7 +263,8 @@ unpack_item(struct uli_exchange *exchange, int32_t p,
     return uli_exchange_check(exchange, done);
 }
 
-/* Copies, up to the next share of a sum: those are taken by the sums. */
+/* Unpacks copies up to the next share of a sum; shares are taken by the
+ * sums. */
 bool
 uli_ring_receive(struct uli_exchange *exchange, int32_t p)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums over sharers, by the owner of the destination, in the plan's order:
- * sum after sum, and within one source after source. While all sources can be
- * loaded it is one pass that stores nothing in between. Otherwise elements
- * are taken in steps as far as all staged sources have arrived, through an
- * accumulator a group of sources; the order of additions is the same, so the
- * bits are.
+ * Sums over sharers, by the owner of the destination, in the plan's order: sum
+ * after sum, and within a sum source after source. If all sources can be
+ * loaded, a sum is one pass that stores nothing in between. Otherwise its
+ * elements are taken in steps, as far as all staged sources have arrived,
+ * through one accumulator per group of sources. The order of additions is the
+ * same in both ways, so the bits are too.
  *
  * No deadlock: a sender packs its shares in the order of the sums and waits
- * for nothing but room, and copies that stand before a share in its stream
- * are taken without looking at sums.
+ * only for room in the ring, and copies that stand before a share in its stream
+ * are taken without regard to sums.
  */
 #include "base/dtype.h"
 #include "base/size.h"
@@ -17,7 +17,7 @@
 
 enum { LOAD_STEP_BYTES = 1 << 20 };
 
-/* A part of a sum: the rest of one run, or whole runs. */
+/* A part of a sum: a part of one run, or whole runs. */
 struct step {
     struct uli_sum sum;
     struct uli_box_span span;
@@ -26,8 +26,9 @@ struct step {
 
 enum gate { GATE_WAIT, GATE_GO, GATE_VOID };
 
-/* Have all sources arrived as far as a first step needs? VOID: one of them
- * takes no part in this call, so there is no result. */
+/* Have all sources arrived as far as the next step needs? Lowers *elements_p to
+ * what has arrived. VOID: a source takes no part in this call, so there is no
+ * result. */
 static enum gate
 look_at_sources(struct uli_exchange *exchange, const struct uli_sum_item *item,
     int64_t elem_bytes, int64_t *elements_p)

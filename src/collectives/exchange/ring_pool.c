@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See ring_pool.h. A set's fields are changed by the owner of the handle while
- * it holds the set's lease, so a call either does not get the set or sees it
- * whole.
+ * The pool of rings; see ring_pool.h. The owner of the handle changes a set's
+ * fields while it holds the set's lease, so a call either does not get the set
+ * or finds it whole.
  */
 #include "collectives/exchange/ring_pool.h"
 
@@ -11,14 +11,15 @@
 #include "base/log.h"
 #include "base/size.h"
 
-/* Sets are made in steps of a quarter of their size, at least this, so that
- * plans of slightly growing lengths do not replace one another's. */
+/* Sizes of sets are rounded up to a quarter of the power of two below, at least
+ * LEAST_STEP bytes, so that plans of slightly growing lengths do not replace
+ * one another's sets. */
 enum { LEAST_STEP = 4096, STEPS = 4 };
 
 struct uli_ring_pool {
     struct uli_ring_set sets[ULI_MOST_RING_SETS];
-    int32_t most;         /* of them, as the setting says */
-    struct uli_list uses; /* (owner) of plans that are there */
+    int32_t most;         /* number of places in use, by the setting */
+    struct uli_list uses; /* (owner's) of plans that have not left */
     _Atomic int64_t leases, misses;
 };
 
@@ -41,7 +42,7 @@ uli_ring_pool_open(ulyx_comm_t *comm)
     memset(pool, 0, sizeof(*pool));
     pool->most = (int32_t)comm->settings.ring_sets;
     for (int32_t i = 0; i < ULI_MOST_RING_SETS; i++)
-        atomic_init(&pool->sets[i].leased, 1); /* an empty place */
+        atomic_init(&pool->sets[i].leased, 1); /* empty: leased by nobody */
     uli_list_init(&pool->uses);
     comm->ring_pool = pool;
     comm->ring_pool_destroy = pool_destroy;
@@ -79,8 +80,9 @@ set_is_idle(const struct uli_ring_set *set)
                uli_ring_set_readers(set), memory_order_acquire) == 0;
 }
 
-/* The smallest that seems free and is above `least`, in (bytes, place) order,
- * so that large ones are left to those who need them. */
+/* The smallest set after `after` that seems free and has enough bytes, in the
+ * order of (bytes, place), so that large sets are left to plans that need them;
+ * -1: none. */
 static int32_t
 pool_find(const struct uli_ring_pool *pool, int64_t bytes, int32_t after)
 {
@@ -125,7 +127,8 @@ uli_ring_set_lease(ulyx_comm_t *comm, uint64_t user, int64_t bytes)
 
 /* ---- sets ---------------------------------------------------------------- */
 
-/* An empty place has a lease that nobody holds, and is the owner's to fill. */
+/* An empty place has a lease that nobody holds; the owner of the handle may
+ * fill it. */
 static ulyx_status_t
 set_make(ulyx_comm_t *comm, struct uli_ring_set *set, int64_t bytes)
 {
@@ -137,7 +140,7 @@ set_make(ulyx_comm_t *comm, struct uli_ring_set *set, int64_t bytes)
     return ULYX_SUCCESS;
 }
 
-/* Leaves an empty place; false while the set is used. */
+/* Leaves an empty place; false while the set is in use. */
 static bool
 set_drop(ulyx_comm_t *comm, struct uli_ring_set *set)
 {
@@ -154,7 +157,7 @@ set_drop(ulyx_comm_t *comm, struct uli_ring_set *set)
     return true;
 }
 
-/* So many bytes as sets are made of. */
+/* Rounds up to the sizes that sets have. */
 static int64_t
 step_up(int64_t bytes)
 {
@@ -177,7 +180,7 @@ pool_sort(struct uli_ring_pool *pool, struct uli_ring_set **sorted_p)
     }
 }
 
-/* ---- what plans want ----------------------------------------------------- */
+/* ---- what plans need ---------------------------------------------------- */
 
 static int64_t
 use_bytes(const struct uli_list *node)
@@ -185,8 +188,8 @@ use_bytes(const struct uli_list *node)
     return ULI_CONTAINER_OF(node, struct uli_ring_use, node)->bytes;
 }
 
-/* Makes what is missing, in the places of the smallest sets, unless those are
- * used at present. */
+/* Makes the missing sets, in the places of the smallest ones, unless those are
+ * in use now. */
 static ulyx_status_t
 pool_fit(ulyx_comm_t *comm, struct uli_ring_pool *pool)
 {
@@ -204,7 +207,8 @@ pool_fit(ulyx_comm_t *comm, struct uli_ring_pool *pool)
     return ULYX_SUCCESS;
 }
 
-/* Where there is no memory, calls find out. */
+/* As pool_fit; lack of memory is logged only, and calls then use small
+ * rings. */
 static ulyx_status_t
 pool_grow(ulyx_comm_t *comm, struct uli_ring_pool *pool)
 {
@@ -226,7 +230,7 @@ uli_ring_pool_join(ulyx_comm_t *comm, struct uli_ring_use *use, int64_t bytes)
     uli_list_init(&use->node);
     while (n != &pool->uses && use_bytes(n) >= bytes)
         n = n->next;
-    uli_list_append(n, &use->node); /* before it: by size, the largest first */
+    uli_list_append(n, &use->node); /* before n: by size, the largest first */
     return pool_grow(comm, pool);
 }
 
@@ -256,7 +260,7 @@ uli_ring_pool_trim(ulyx_comm_t *comm)
     (void)pool_grow(comm, pool);
 }
 
-/* ---- looking ------------------------------------------------------------- */
+/* ---- counts -------------------------------------------------------------- */
 
 struct uli_ring_pool_counts
 uli_ring_pool_counts(const ulyx_comm_t *comm)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Direct: the pairs of the engine move everything, every rank to every other.
- * Pairwise: the same, to so many ranks of other nodes at one time.
+ * Direct: the pairs of the engine move everything, from every rank to every
+ * other. Pairwise: as direct, to at most ULYX_NET_PEERS ranks of other nodes at
+ * one time.
  */
 #include "collectives/exchange/exchange_schedule.h"
 #include "collectives/plan/plan.h"
