@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All to all. A communicator has one channel for it, made at the first use
- * with one agreement: pair flags and rings for every pair. Here nothing is
- * declared in advance, so the record of each call says what each message lies
- * in, and verbs follow from the two records of a pair: a destination in a
- * window is stored into, a source in a window loaded from, long messages read
- * through the kernel where it permits, the rest goes by the ring. To other
- * nodes everything goes by the ring, of which rings has the same number of
- * chunks for each rank, and copies what goes out.
+ * All to all. A communicator has one channel for it, made by one agreement at
+ * the first use: pair flags and rings for every pair. Nothing about the
+ * messages is declared in advance, so the record of each call gives the place
+ * of each message, and the verbs follow from the two records of a pair. A
+ * destination in a window is stored into; a source in a window is loaded from;
+ * a long message is read through the kernel where that permits it; all others
+ * go by the ring. To other nodes everything goes by the ring; every ring has
+ * the same number of chunks, and copies go out of a bounce buffer.
  *
- * Cost: one copy a byte (two by the ring), four doorbells a pair.
+ * Cost: one copy per byte (two by the ring), four doorbells per pair.
  *
- * A call takes no agreement, but has its number among the collective calls. One
- * that has waited for a while looks whether a rank is in another call instead,
- * and then joins that call's agreement to tell: the same error on all ranks.
+ * A call takes no agreement, but has its number among the collective calls. A
+ * call that has waited for a while checks whether a rank is in another call
+ * instead, and then joins that call's agreement with its own name: all ranks
+ * get the same error.
  */
 #include "collectives/channel/alltoall.h"
 
@@ -24,10 +25,11 @@
 #include "collectives/channel/alltoall_channel.h"
 
 enum {
-    MIN_READ_BYTES = 4096, /* shorter messages are not worth a system call */
+    MIN_READ_BYTES = 4096, /* shorter messages do not pay a system call */
     KIND_EVEN = 100,
     KIND_UNEVEN = 101,
-    /* When a call that waits looks for ranks in others; each time later. */
+    /* How long a waiting call waits before it checks for ranks in other calls;
+     * doubled after each check. */
     FIRST_LOOK_NS = 500 * 1000,
     MOST_LOOK_NS = 50 * 1000 * 1000,
 };
@@ -112,7 +114,8 @@ fill_record(
         args->dst + uli_alltoall_dst_at(args, p), channel->receive[p]);
 }
 
-/* A contiguous message; the far side's base is the message itself. */
+/* A contiguous message. near: its offset in this rank's tensor; the peer's base
+ * is the message itself. */
 static void
 set_item(struct uli_items *items, int64_t bytes, int64_t near, bool out,
     int32_t verb)
@@ -247,8 +250,8 @@ has_ended(void *context)
            ULYX_IN_PROGRESS;
 }
 
-/* Ranks in another call refuse this one once they know; the error is the one
- * that they have. */
+/* Ranks in another call refuse this one once they know of it; the error is
+ * theirs. */
 static ulyx_status_t
 end_astray(struct uli_exchange *exchange, uint64_t number)
 {

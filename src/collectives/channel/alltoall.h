@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All to all of plain bytes, on the engine of the exchanges. Rules as
+ * All to all of plain bytes, by the engine of the exchanges. Rules as in
  * ulyx/collective.h.
  */
 #ifndef ULI_COLLECTIVES_CHANNEL_ALLTOALL_H
@@ -9,28 +9,30 @@
 #include <stdint.h>
 #include "comm/comm.h"
 
-/* Offsets and sizes of the messages, [nranks] each; even = true: all messages
- * have src_bytes[0] bytes, one after another, and the arrays one entry. */
+/* Sizes and offsets of the messages in bytes, [nranks] each. even: all messages
+ * have src_bytes[0] bytes and lie one after another, and the arrays have one
+ * entry. */
 struct uli_alltoall_args {
     const char *src;
     char *dst;
     bool even;
     const int64_t *src_bytes, *src_offsets, *dst_bytes, *dst_offsets;
-    void *stream; /* device memory */
+    void *stream; /* for device memory */
 };
 
-/* Of message p. */
+/* Bytes and offsets of the message to (src) or from (dst) rank p. */
 int64_t uli_alltoall_sends(const struct uli_alltoall_args *args, int32_t p);
 int64_t uli_alltoall_receives(const struct uli_alltoall_args *args, int32_t p);
 int64_t uli_alltoall_src_at(const struct uli_alltoall_args *args, int32_t p);
 int64_t uli_alltoall_dst_at(const struct uli_alltoall_args *args, int32_t p);
 
-/* No message overlaps another that is written, and the own one is of one size.
+/* Checks that no message overlaps one that is written, and that the message to
+ * itself has one size.
  */
 ulyx_status_t uli_alltoall_check(
     const ulyx_comm_t *comm, const struct uli_alltoall_args *args);
 
-/* alltoall of the host's uli_collective_ops (collective.h): blocking. */
+/* alltoall of the host's uli_collective_ops (collective.h); blocking. */
 ulyx_status_t uli_alltoall_host(ulyx_comm_t *comm,
     const struct uli_alltoall_args *args, ulyx_status_t outcome);
 

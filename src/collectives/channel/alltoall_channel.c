@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Making and ending the channel of an alltoall. Rings exist for all pairs,
- * with the same number of chunks for each, for nothing is known in advance of
- * what will go where; a bounce buffer stands for what lies at each remote peer.
+ * Making and ending the channel of an alltoall. Every pair has a ring with the
+ * same number of chunks, because nothing is known in advance about what will go
+ * where. A bounce buffer stands for the blocks of each remote peer.
  */
 #include "collectives/channel/alltoall_channel.h"
 
@@ -19,7 +19,7 @@ enum {
     CHUNK_BYTES = 256 << 10,
     LOCAL_CHUNKS = 2,
     NET_CHUNKS = 4,
-    /* All rings together, where the smallest chunks permit. */
+    /* All rings of a rank together, unless the smallest chunks take more. */
     MOST_RING_BYTES = 256 << 20,
     LEAST_CHUNK_BYTES = 4096,
 };
@@ -48,7 +48,8 @@ channel_destroy(ulyx_comm_t *comm)
     free_channel(channel);
 }
 
-/* A rank that has called something else tells the peers and goes on. */
+/* A rank that has called something else announces to the peers that it refuses,
+ * and goes on. */
 static void
 channel_skip(ulyx_comm_t *comm, uli_deadline_t deadline)
 {
@@ -93,7 +94,7 @@ channel_chunks(const ulyx_comm_t *comm)
     return comm->nnodes > 1 ? NET_CHUNKS : LOCAL_CHUNKS;
 }
 
-/* What stands for a remote peer's pair flags, eager slots and ring. */
+/* Bytes that stand for a remote peer's pair flags, eager slots and ring. */
 static int64_t
 bounce_bytes(const ulyx_comm_t *comm, int64_t chunk_bytes)
 {
@@ -137,11 +138,11 @@ not_mapped(ulyx_comm_t *comm, int32_t p)
         "alltoall: the arena of rank %d is not mapped here", p);
 }
 
-/* A rank's blocks: of flags and eager slots, and of rings. Where those for its
- * peer p lie in them. */
+/* The blocks of one rank, one of pair flags and eager slots, one of rings:
+ * their sizes, and the byte offsets of its peer p in them. */
 struct channel_block {
     struct uli_flags_block pairs;
-    int64_t ring_bytes, ring; /* of chunks of the block's rank */
+    int64_t ring_bytes, ring; /* with the chunks of the block's rank */
 };
 
 static struct channel_block
@@ -173,7 +174,7 @@ connect_mapped(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p,
     return ULYX_SUCCESS;
 }
 
-/* Chunks are of the smaller size of both ends. */
+/* Both ends use the smaller chunk of the two. */
 static ulyx_status_t
 connect_remote(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p,
     const struct channel_block *there)
@@ -223,7 +224,7 @@ channel_connect(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
                                    : connect_mapped(comm, channel, p, &there);
 }
 
-/* The round of the first use. Every rank's failure is everybody's. */
+/* The agreement of the first use. A failure of one rank is an error of all. */
 static ulyx_status_t
 channel_agree(ulyx_comm_t *comm, struct uli_channel *channel,
     ulyx_status_t outcome, const struct uli_channel_info *info,

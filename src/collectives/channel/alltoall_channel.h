@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The channel of a communicator's alltoall: pair flags, rings and the rest of
- * an exchange in which any message may go from any rank to any other.
+ * an exchange in which any rank may send to any other.
  */
 #ifndef ULI_COLLECTIVES_CHANNEL_ALLTOALL_CHANNEL_H
 #define ULI_COLLECTIVES_CHANNEL_ALLTOALL_CHANNEL_H
@@ -9,7 +9,7 @@
 #include "collectives/channel/alltoall.h"
 #include "collectives/exchange/exchange.h"
 
-/* What a rank tells the others about its channel. */
+/* What a rank publishes to the others about its channel. */
 struct uli_channel_info {
     struct uli_address pair_flags, rings;
     int64_t chunk_bytes;
@@ -19,18 +19,18 @@ struct uli_channel_info {
 struct uli_channel {
     struct uli_exchange exchange; /* first */
     struct uli_arena_block
-        pair_flags; /* [nranks] uli_pair_flags, two eager slots a rank */
+        pair_flags; /* [nranks] uli_pair_flags, then two eager slots per rank */
     struct uli_arena_block rings, bounces;
     struct uli_work work;
     struct uli_item *items;  /* [2 * nranks]: in, then out */
-    struct uli_local local;  /* the own message */
+    struct uli_local local;  /* the message to itself */
     int64_t *send, *receive; /* [nranks] bytes, of the call in flight */
-    int64_t *peer_send, *peer_receive; /* as the peers see them */
+    int64_t *peer_send, *peer_receive; /* [nranks], by the peers' records */
     const struct uli_alltoall_args *args;
     struct uli_channel_info *infos;
 };
 
-/* Of struct uli_exchange. */
+/* Hooks of struct uli_exchange. */
 struct uli_channel_hooks {
     void (*record)(
         struct uli_exchange *exchange, int32_t p, struct uli_record *record_p);
@@ -39,8 +39,8 @@ struct uli_channel_hooks {
     ulyx_status_t (*report)(struct uli_exchange *exchange, int32_t p);
 };
 
-/* With one agreement, at the first use: comm->alltoall. outcome as
- * uli_alltoall's: one that refuses is returned. */
+/* Makes comm->alltoall, by one agreement at the first use. outcome: as
+ * uli_alltoall's; a refusal is returned. */
 ulyx_status_t uli_channel_set_up(ulyx_comm_t *comm,
     const struct uli_channel_hooks *hooks, ulyx_status_t outcome,
     uli_deadline_t deadline);

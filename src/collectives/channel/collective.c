@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See collective.h.
+ * The choice of a data path; see collective.h.
  */
 #include "collectives/channel/collective.h"
 

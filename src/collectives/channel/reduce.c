@@ -3,11 +3,12 @@
  * Reductions: one agreement, so that a difference is the same error on all
  * ranks before a byte moves; then messages by alltoall.
  *
- * Sum over ranks, slice by slice: each rank receives its share of the slice
- * from all, adds them in rank order in fp32 (fp64 for F64), rounds once, and
- * sends the sum to all. Each rank sends and receives 2 (P - 1) / P of its
- * bytes; the order, and so the bits, depend on P alone. A slice is read whole
- * before it is written, so src may be dst. Scratch is one slice and a share.
+ * A sum over ranks goes slice by slice. Each rank receives its share of the
+ * slice from all ranks, adds the shares in rank order in fp32 (fp64 for F64),
+ * rounds once, and sends the sum to all. Each rank sends and receives 2 (P - 1)
+ * / P of its bytes. The order of additions, and so the bits, depend on P alone.
+ * A slice is read whole before it is written, so src may be dst. Scratch is one
+ * slice and one share.
  */
 #include "collectives/channel/reduce.h"
 
@@ -21,16 +22,17 @@
 
 enum { PIECE_BYTES = 1 << 18 };
 
-/* Sizes and offsets of the messages that go and come, [nranks] each. */
+/* Bytes and offsets of the messages sent (src) and received (dst), [nranks]
+ * each. */
 struct messages {
     int64_t *src_bytes, *src_offsets, *dst_bytes, *dst_offsets;
 };
 
-/* What one call allocates, in one block. */
+/* All memory of one call, in one block. */
 struct scratch {
     struct messages messages;
     const void **sources;    /* [nranks] */
-    int32_t *group;          /* [nranks] zeros: one node */
+    int32_t *group;          /* [nranks] zeros: one group */
     int64_t *offset;         /* [nranks] zeros */
     int64_t (*stride)[3];    /* [nranks] zeros */
     struct agreed *all;      /* [nranks] */
@@ -184,7 +186,7 @@ add_shares(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
     uli_sum_run(&sum, (struct uli_box_span){0, 1}, s->sum, s->sources);
 }
 
-/* Elements [at, at + n) of the tensors, cut into a share for each rank. */
+/* Sums elements [at, at + n) of the tensors; each rank adds a share of them. */
 static ulyx_status_t
 reduce_slice(ulyx_comm_t *comm, const struct uli_reduce_args *args,
     struct scratch *s, int64_t at, int64_t n)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reductions, on the alltoall of the communicator. Rules as
- * ulyx/collective.h.
+ * Reductions, by the communicator's alltoall. Rules as in ulyx/collective.h.
  */
 #ifndef ULI_COLLECTIVES_CHANNEL_REDUCE_H
 #define ULI_COLLECTIVES_CHANNEL_REDUCE_H
@@ -15,13 +14,13 @@ struct uli_reduce_args {
     enum uli_reduction kind;
     const char *src; /* ALLREDUCE, ALLGATHER */
     char *dst;
-    int64_t count; /* elements; bytes a rank; bytes */
+    int64_t count; /* elements; ALLGATHER: bytes per rank; BROADCAST: bytes */
     int32_t dtype; /* ALLREDUCE */
     int32_t root;  /* BROADCAST */
-    void *stream;  /* device memory */
+    void *stream;  /* for device memory */
 };
 
-/* reduce of the host's uli_collective_ops: blocking. */
+/* reduce of the host's uli_collective_ops; blocking. */
 ulyx_status_t uli_reduce_host(ulyx_comm_t *comm,
     const struct uli_reduce_args *args, ulyx_status_t outcome);
 

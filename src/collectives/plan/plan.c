@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Life of a plan.
+ * The life of a plan.
  *
  * Everything that can fail at one rank alone comes before the agreement:
- * layout, tables, arena blocks. A failure there is this rank's outcome, and
- * everybody's error. After the round nothing can fail at one rank, but
- * for a device's memory and NCCL's connections, which fail the communicator.
+ * layout, tables, arena blocks. A failure there is this rank's outcome, and an
+ * error of all ranks. After the agreement only a device's memory and NCCL's
+ * connections can fail at one rank; those failures fail the communicator.
  *
- * The end is local: the plan goes at once, the state of its mover when all
- * peers have left (mover.h).
+ * A plan ends without waiting for peers: the plan is freed at once, the state
+ * of its mover when all peers have left the plan (mover.h).
  */
 #include "collectives/plan/plan.h"
 
@@ -21,7 +21,7 @@
 
 /* ---- freeing ------------------------------------------------------------- */
 
-/* With the mover's state gone, or retired. */
+/* The mover's state has been freed or retired before. */
 static void
 free_plan(ulyx_plan_t *plan)
 {
@@ -36,7 +36,7 @@ free_plan(ulyx_plan_t *plan)
     uli_handle_free(plan);
 }
 
-/* A plan that was never agreed: no peer knows its blocks. */
+/* Frees a plan that was not agreed on: no peer knows its blocks. */
 static void
 drop_plan(ulyx_plan_t *plan)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one agreement round of a plan: every rank's outcome, a fingerprint of
- * everything that must be the same, and what differs by right (strides, memory
- * classes, where its arena blocks lie).
+ * The one agreement of a plan: every rank's outcome, a list of everything that
+ * must be equal, and what may differ (strides, memory classes, places of arena
+ * blocks).
  *
- * The fingerprint is a list of integers in a fixed order: the agreed fields of
- * plan_fields.c, then what was settled. All ranks compare all lists with rank
- * 0's in that order, so all report the same difference.
+ * The list is of integers in a fixed order: the agreed fields of plan_fields.c,
+ * then what this rank has settled. All ranks compare all lists with rank 0's in
+ * that order, so all report the same difference.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +17,9 @@
 #include "collectives/plan/plan_fields.h"
 #include "topology/model/schedule.h"
 
-enum { MAX_SETTLED = 16 + ULI_TERMS }; /* values of walk beside the fields */
+enum { MAX_SETTLED = 16 + ULI_TERMS }; /* values beside the fields */
 
-/* A record: head, values[nvalues]. */
+/* Begins a record; values[nvalues] follow. */
 struct head {
     struct uli_rank_info info;
     int64_t nvalues;
@@ -39,7 +39,7 @@ put_algo(struct uli_agreed *list, const ulyx_plan_t *plan)
         uli_algo_name(plan->algo));
 }
 
-/* The shape's fields by their table, then what this rank has settled. */
+/* Lists the shape's fields by their table, then what this rank has settled. */
 static void
 fields_walk(struct uli_agreed *list, const ulyx_plan_t *plan)
 {
@@ -52,7 +52,7 @@ fields_walk(struct uli_agreed *list, const ulyx_plan_t *plan)
     for (int i = 0; i < ULI_TERMS; i++)
         uli_agreed_put(list, plan->terms[i], "%s", uli_term_names[i]);
     put_algo(list, plan);
-    /* Without slots it is what a caller says who wants none. */
+    /* Callers that want no slots give various values. */
     uli_agreed_put(
         list, plan->slot_limit ? plan->slot_limit : -1, "slot_bytes");
     uli_agreed_put(list, (int64_t)uli_layout_table_hash(plan->layout),
@@ -61,7 +61,7 @@ fields_walk(struct uli_agreed *list, const ulyx_plan_t *plan)
 
 /* ---- the record ---------------------------------------------------------- */
 
-/* Equal on all ranks, whatever their plans look like. */
+/* Equal on all ranks, whatever their plans are. */
 static int64_t
 max_record_bytes(int32_t nranks)
 {
@@ -132,7 +132,7 @@ check_outcomes(ulyx_comm_t *comm, const ulyx_status_t *statuses)
     return ULYX_SUCCESS;
 }
 
-/* FNV-1a of all that is compared: what stands for the plan in the flight
+/* FNV-1a of all values that are compared: identifies the plan in the flight
  * recorder. Never 0. */
 static uint64_t
 plan_fingerprint(const unsigned char *record)

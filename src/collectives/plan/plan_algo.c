@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The algorithm of a plan: what is asked for, or what the communicator's
- * planner chooses for what the layout moves (choose.h). All that is
- * looked at is equal on all ranks but for the tuning files, whose outcome the
- * agreement compares.
+ * The algorithm of a plan: the one asked for, or the choice of the
+ * communicator's planner for what the layout moves (choose.h). Everything that
+ * the choice depends on is equal on all ranks but for the tuning files, and the
+ * agreement compares their outcome.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ uli_plan_choose_algo(
     const ulyx_comm_t *comm = plan->comm;
     struct uli_choice choice;
     name = uli_plan_asked_algo(comm, name);
-    if (uli_comm_batch_transport(name)) /* no schedule of the host */
+    if (uli_comm_batch_transport(name)) /* no schedule's */
         name = "";
     ULI_TRY(algo_choose(plan, name, bytes_in_flight, &choice));
     plan->algo = choice.algo;

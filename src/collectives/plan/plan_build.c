@@ -2,14 +2,15 @@
  *
  * From the layout's moves to tables of boxes.
  *
- * Two walks over the same moves. Measure, before the agreement, needs no
- * strides: it counts and allocates (with document tables: for the largest
- * that any update can give). Build, after it and after every update, fills
- * in; it only writes into what is there, so it cannot fail.
+ * There are two walks over the same moves. Measure, before the agreement, needs
+ * no strides: it counts and allocates (with document tables, for the largest
+ * that any update can give). Build, after the agreement and after every update,
+ * fills the tables in; it only writes into memory that is there, so it cannot
+ * fail.
  *
- * Both ends of a pair walk its moves in one order and take verbs and the order
- * of bytes in a stream from the same gathered strides, so they agree on them
- * without a flag, whatever strides a call has at either end.
+ * Both ends of a pair walk its moves in one order, and derive verbs and the
+ * order of bytes in a stream from the same gathered strides. So they agree on
+ * both without a flag, whatever strides a call has at either end.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +116,8 @@ measure_now(struct measure *m)
     }
 }
 
-/* Room for the largest tables; `volume` keeps what is moved at present. */
+/* Items and room of the largest tables; bytes stay those of the present
+ * ones. */
 static void
 room_for_updates(struct measure *m)
 {
@@ -143,7 +145,7 @@ room_for_updates(struct measure *m)
 
 /* ---- memory -------------------------------------------------------------- */
 
-/* A counted calloc; NULL of nothing is fine. */
+/* Allocates zeros and counts them in table_bytes; never NULL for count 0. */
 static bool
 plan_new_array(ulyx_plan_t *plan, void *array_p, int64_t count, size_t bytes)
 {

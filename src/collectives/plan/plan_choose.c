@@ -2,16 +2,16 @@
  *
  * Counts of a layout; see plan_choose.h.
  *
- *     token bytes     sum over sharded tensors of batch * heads * dim * size
- *     rows_r          bytes of the sequence side at r / token bytes
- *     reads           per tensor: heads that r alone of its node holds (own),
- *                     and those that others hold too (shared), times batch *
- *                     dim * size, times the tensor's rows / all rows (1 with
- *                     one part)
- *     partials        the same in the type of partials, and of accumulators
- *                     for what a node shares
- *     gives           heads of which r is the lowest holder of all; on a PACKED
- *                     side a share of the tensor by what r holds
+ *   token bytes     sum over sharded tensors of batch * heads * dim * size
+ *   rows_r          tokens: bytes of the sequence side at r / token bytes
+ *   reads           per tensor: heads that only r holds of its node (own),
+ *                   and heads that other ranks of the node hold too (shared),
+ *                   times batch * dim * size, times the tensor's rows / all
+ *                   rows (1 with one part)
+ *   partials        as reads, in the type of partials; in that of
+ *                   accumulators for what a node shares
+ *   gives           heads of which r is the lowest holder; on a PACKED side
+ *                   the part of the tensor that r holds
  */
 #include "collectives/plan/plan_choose.h"
 
@@ -28,7 +28,7 @@ is_sharded(const struct uli_shape *shape, int32_t t)
     return shape->parts[shape->tensors[t].part].kind == ULYX_PART_SHARDED;
 }
 
-/* All batches of one head of one token. */
+/* Bytes of one head of one token, of all batches. */
 static int64_t
 head_bytes(const struct uli_shape *shape, int32_t t)
 {
@@ -56,14 +56,15 @@ count_rows(const struct uli_layout *layout, struct uli_demand *x)
     return all;
 }
 
-/* One tensor. holders[h]: ranks that hold head h, of a node or of all. */
+/* The counts of one tensor. holders[h]: number of ranks that hold head h, in a
+ * node or in all. */
 struct counter {
     const struct uli_layout *layout;
     struct uli_demand *x;
     int32_t *holders;
     int32_t tensor, node;
-    int64_t head;                /* bytes of a head of a token */
-    double partial, accumulator; /* of an element, in its own size */
+    int64_t head;                /* bytes of one head of one token */
+    double partial, accumulator; /* bytes per byte of an element */
 };
 
 static void
@@ -75,7 +76,8 @@ add_holder(const struct counter *c, int32_t r)
         c->holders[h]++;
 }
 
-/* Bytes that rank r holds per token of a PACKED side; else all of its heads. */
+/* Bytes that rank r holds per token: its part of a PACKED side, else all of its
+ * heads. */
 static int64_t
 held_bytes(const struct counter *c, int32_t r, int64_t count)
 {
@@ -127,7 +129,8 @@ count_node(const struct counter *c, int64_t heads)
         }
 }
 
-/* Over all ranks, in rank order; also whether any head has two holders. */
+/* Over all ranks, in rank order; also sets x->sums where a head has two
+ * holders. */
 static void
 count_gives(const struct counter *c, int64_t heads)
 {
@@ -155,7 +158,8 @@ count_gives(const struct counter *c, int64_t heads)
     }
 }
 
-/* The tensor's sizes. Plans say how partials are, whether or not any is. */
+/* Sets the tensor's sizes. A plan has a type of partials whether or not it has
+ * partials. */
 static void
 take_tensor(struct counter *c, int64_t all_rows)
 {

@@ -96,7 +96,7 @@ static const struct uli_field plan_rows[] = {
     {PLAN(docs_q), ULI_ANY},
     {PLAN(docs_k), ULI_ANY},
     {PLAN(flags), 0, ULYX_PLAN_PROGRESS_THREAD | ULYX_PLAN_COPY_ENGINE},
-    {PLAN(directions), 0, -1}, /* as the tensors have them: plan.c */
+    {PLAN(directions), 0, -1}, /* checked against the tensors in plan.c */
     {PLAN(algo), ULI_ANY},
     {PLAN(slot_bytes), INT64_MIN, MAX_SLOT_BYTES},
     {PLAN(bytes_in_flight), ULI_AT_LEAST(0)},

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fields of ulyx_plan_params_t, ulyx_part_t and ulyx_tensor_t. To add one:
- * the header, a member of the struct below that holds it, a row here, its use.
+ * The fields of ulyx_plan_params_t, ulyx_part_t and ulyx_tensor_t. To add a
+ * field: the public header, a member of the struct below that holds it, a row
+ * here, its use.
  */
 #ifndef ULI_COLLECTIVES_PLAN_PLAN_FIELDS_H
 #define ULI_COLLECTIVES_PLAN_PLAN_FIELDS_H
@@ -10,8 +11,9 @@
 
 /* ulyx_part_t into struct uli_shape_part. */
 extern const struct uli_fields uli_part_fields;
-/* ulyx_plan_params_t into struct uli_shape: what all ranks agree on. Strides,
- * and elem_bytes of dtypes that have a size, are the reader's. */
+/* ulyx_plan_params_t into struct uli_shape: what all ranks agree on. The code
+ * that reads the parameters sets strides, and elem_bytes of dtypes that have a
+ * size. */
 extern const struct uli_fields uli_shape_fields;
 /* ulyx_plan_params_t into struct uli_plan_params: what each rank chooses, and
  * what the plan settles before it is compared. */

@@ -2,13 +2,17 @@
  *
  * Fills the tables of a plan's directions: boxes, sums and verbs.
  *
- * The verb of a copy: the other rank is remote: a ring; else
- * the destination is a window: its source stores; else
- * the source is a window: its destination loads; else, towards the sequence
- * side and with long rows, the destination reads through the kernel where it
- * can; else a ring. Of a sum: its owner loads sources that are windows, and
- * takes the others from rings. A pair whose bytes both ways fit a slot uses
- * the slots for all of them.
+ * The verb of a copy is the first that applies:
+ * - the other rank is remote: a ring;
+ * - the destination is a window: its source stores;
+ * - the source is a window: its destination loads;
+ * - towards the sequence side with long rows: the destination reads through the
+ *   kernel where it can;
+ * - else a ring.
+ *
+ * The owner of a sum loads sources that are windows, and takes the others from
+ * rings. A pair whose bytes fit a slot in both directions uses slots for all of
+ * them.
  */
 #include <string.h>
 #include "base/dtype.h"
@@ -21,7 +25,7 @@ struct fill {
     struct uli_work *work;
     ulyx_direction_t direction;
     enum uli_side from, to;
-    int32_t other; /* of a pair that is laid again */
+    int32_t other; /* the peer, where one pair is rebuilt */
 };
 
 static struct fill
@@ -34,7 +38,7 @@ fill_of(ulyx_plan_t *plan, int direction)
         .to = uli_plan_side(direction, false)};
 }
 
-/* Can a rank's memory be reached here, being a window? */
+/* Is a rank's source or destination declared to be a window? */
 static bool
 side_is_window(const struct fill *f, int32_t rank, bool source)
 {
@@ -43,7 +47,8 @@ side_is_window(const struct fill *f, int32_t rank, bool source)
            ULYX_POINTER_WINDOW;
 }
 
-/* Where a move's rectangle lies in the tensor of a rank, in loop order. */
+/* Where a move's rectangle lies in a rank's tensor, dimensions in loop
+ * order. */
 struct place_side {
     int64_t offset, stride[3];
 };
@@ -58,7 +63,7 @@ side_placed(const struct fill *f, const struct uli_move *move,
         {strides[order[0]], strides[order[1]], strides[order[2]]}};
 }
 
-/* And in a stream. */
+/* The same rectangle, dense in a stream. */
 static struct place_side
 side_packed(const int64_t extent[3], int64_t run_bytes)
 {
@@ -66,8 +71,8 @@ side_packed(const int64_t extent[3], int64_t run_bytes)
     return (struct place_side){0, {extent[1] * line, line, run_bytes}};
 }
 
-/* A move between tensors as they lie in this call. dst or src NULL: that end
- * is a stream. Loops are in the stream's order. */
+/* The box of a move between the tensors of this call. dst or src NULL: that end
+ * is a stream. The loops have the stream's order. */
 static void
 make_box(const struct fill *f, const struct uli_move *move,
     const struct uli_place *dst, const struct uli_place *src,
@@ -93,7 +98,8 @@ make_box(const struct fill *f, const struct uli_move *move,
     memcpy(box->src_stride, from.stride, sizeof(from.stride));
 }
 
-/* Bytes that are adjacent at both ends as creation had them, which both know.
+/* Bytes of a run that is adjacent at both ends by the strides of creation,
+ * which both ends have.
  */
 static int64_t
 usual_run(const struct fill *f, const struct uli_move *move)
@@ -112,8 +118,8 @@ usual_run(const struct fill *f, const struct uli_move *move)
     return box.run_bytes;
 }
 
-/* Which side of a pair moves a copy, and how; NONE at the other side. No
- * matter of a call's strides. */
+/* The verb of a copy at this rank; NONE where the other rank moves it. Does not
+ * depend on a call's strides. */
 static int32_t
 copy_verb(const struct fill *f, const struct uli_move *move, bool slot)
 {
@@ -131,8 +137,8 @@ copy_verb(const struct fill *f, const struct uli_move *move, bool slot)
     return ULI_VERB_STREAM;
 }
 
-/* Of a copy by this rank's verb. Who may read at the other end may as well
- * take a stream, and then in its order. */
+/* The box of a copy by this rank's verb. Under READ the source's end may have
+ * to send a stream instead, so its box has the stream's order. */
 static void
 copy_box(const struct fill *f, const struct uli_move *move, int32_t verb,
     struct uli_box *box)
@@ -169,7 +175,7 @@ add_local(struct fill *f, const struct uli_move *move)
     uli_box_normalize(&local->box);
 }
 
-/* Does the share of a rank in sums of another come by a stream? */
+/* Does the share of rank `source` in sums of rank `owner` come by a stream? */
 static bool
 share_streams(const struct fill *f, int32_t source, int32_t owner)
 {
@@ -178,7 +184,7 @@ share_streams(const struct fill *f, int32_t source, int32_t owner)
            uli_comm_is_remote(f->plan->comm, other);
 }
 
-/* The next source of a sum, which has index `index`. */
+/* Adds source s to the sum with this index. */
 static void
 add_source(struct fill *f, const struct uli_move *move, int32_t s,
     int64_t index, struct uli_sum_item *sum)
@@ -199,7 +205,7 @@ add_source(struct fill *f, const struct uli_move *move, int32_t s,
     sum->loads_only = false;
     struct uli_item *item = add_item(&pair->in, move->tensor, index);
     item->verb = ULI_VERB_STREAM;
-    make_box(f, move, NULL, NULL, &item->box); /* the sum has its place */
+    make_box(f, move, NULL, NULL, &item->box); /* no places: the sum has them */
 }
 
 static void
@@ -250,7 +256,7 @@ fill_in(void *context, const struct uli_move *move)
     return true;
 }
 
-/* This rank's share of another's sum. */
+/* This rank's share of another rank's sum. */
 static void
 add_share(
     struct fill *f, struct uli_pair_work *pair, const struct uli_move *move)
@@ -312,8 +318,8 @@ count_copied(const struct uli_work *work, int32_t nranks)
     return bytes;
 }
 
-/* What the items go by, and whether that takes rings here: not those that this
- * rank reads itself, and not slots. */
+/* Notes which verbs the items have, and whether they need rings at this rank:
+ * not items that this rank reads itself, and not slots. */
 static void
 note_streams(struct fill *f)
 {
@@ -394,10 +400,10 @@ uli_plan_build(ulyx_plan_t *plan)
     }
 }
 
-/* ---- once more, by other strides ----------------------------------------- */
+/* ---- rebuilding for other strides ---------------------------------------- */
 
-/* Walks a pair's moves again: items are as many as before, and shares of sums
- * as they were. */
+/* Walks a pair's moves again: the number of items and the shares of sums do not
+ * change. */
 static bool
 lay_in(void *context, const struct uli_move *move)
 {

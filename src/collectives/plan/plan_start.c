@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Start of a call: check what the caller gave, say where it lies. A refusal
- * is posted to the peers, who then do not wait for this rank.
+ * The start of a call: checks the caller's arguments and finds their places. A
+ * refusal is posted to the peers, which then do not wait for this rank.
  *
  * Reads the plan and the caller's pointers only; allocates nothing, takes no
  * lock.
@@ -11,7 +11,8 @@
 #include "collectives/exchange/exchange_schedule.h"
 #include "collectives/exchange/mover.h"
 
-/* Of the call: own bytes and strides, by its strides or else creation's. */
+/* This rank's bytes and strides in the call: the call's own, or else
+ * creation's. */
 static int64_t
 call_extent(const ulyx_plan_t *plan, enum uli_side side, bool source, int32_t t)
 {
@@ -28,7 +29,8 @@ call_strides(
                             : plan->info.strides[t][side];
 }
 
-/* One pointer: present, aligned, inside a window where the mover wants one. */
+/* Checks one pointer: present, aligned, inside a window where the mover needs
+ * one. */
 static ulyx_status_t
 check_pointer(ulyx_plan_t *plan, bool source, int32_t t, enum uli_side side,
     const void *pointer, struct uli_address *at_p)
@@ -92,8 +94,8 @@ grid_of(const ulyx_plan_t *plan, const struct argument *a)
     return grid;
 }
 
-/* Parts of one axis in one PACKED tensor: each has rows of its own there, which
- * no grid can say. */
+/* Two parts of one axis in one PACKED tensor: each has its own rows of the
+ * tensor, and a grid cannot express that. */
 static bool
 plan_joined(const ulyx_plan_t *plan, const struct argument *one,
     const struct argument *other)
@@ -109,7 +111,7 @@ plan_joined(const ulyx_plan_t *plan, const struct argument *one,
                call_strides(plan, other->side, other->source, other->t)[1];
 }
 
-/* Cheap when the hulls are apart, which is nearly always. */
+/* Cheap when the hulls are apart, as they nearly always are. */
 static bool
 plan_overlap(
     const ulyx_plan_t *plan, const struct argument *a, const struct argument *b)
@@ -189,7 +191,7 @@ uli_plan_check_call(ulyx_plan_t *plan, const struct uli_plan_call *call)
             plan, true, t, from, call->src[t], &exchange->src_at[t]));
         ULI_TRY(check_pointer(
             plan, false, t, to, call->dst[t], &exchange->dst_at[t]));
-        /* Sources are only read. */
+        /* sources are only read */
         exchange->src[t] = (char *)(uintptr_t)call->src[t];
         exchange->dst[t] = call->dst[t];
     }

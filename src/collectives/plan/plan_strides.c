@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tensors as sets of bytes: dense and given strides, extents, overlap.
+ * Tensors as sets of bytes: dense and given strides, extents, overlap. Indices
+ * of an element:
  *
- *   sequence side  (batch, local row, head)       of s_r rows, all heads
- *   head side      (batch, axis row, own head)    of h_r heads
- *   PACKED         (packed row)                   of n_r rows
+ *   sequence side  (batch, local row, head)       s_r rows, all heads
+ *   head side      (batch, axis row, own head)    h_r heads
+ *   PACKED         (packed row)                   n_r rows
  */
 #include <string.h>
 #include "base/dtype.h"
@@ -45,14 +46,14 @@ uli_plan_elem_bytes(
 /* ---- counts -------------------------------------------------------------- */
 
 struct counts {
-    int64_t first;     /* row */
-    int64_t at[3];     /* batch, rows, heads */
-    int64_t axis_rows; /* that the row stride leads through */
+    int64_t first;     /* row of the first element */
+    int64_t at[3];     /* of batch, rows, heads */
+    int64_t axis_rows; /* rows that the row stride passes over */
     int64_t dense_rows, dense_heads;
     bool packed;
 };
 
-/* most: over all updates; else at present. */
+/* most: the largest over all updates; else the present ones. */
 
 static struct counts
 rows_count(const struct uli_layout *layout, int32_t tensor, int32_t rank,
@@ -97,7 +98,7 @@ stride_overflow(const struct uli_strided *tensor)
         tensor->number, tensor->field);
 }
 
-/* False where they do not fit. */
+/* False: the bytes do not fit 64 bits. */
 static bool
 counts_dense(const struct counts *c, int64_t row_bytes,
     enum uli_stride_mark mark, int64_t dense_p[3])
@@ -115,8 +116,8 @@ counts_dense(const struct counts *c, int64_t row_bytes,
     return dense_p[1] < INT64_MAX && dense_p[0] < INT64_MAX;
 }
 
-/* A stride that leads nowhere, for there is no second index, is whatever the
- * caller's framework left in it: the dense one takes its place. */
+/* The stride of a dimension with one index is whatever the caller's framework
+ * left there: the dense stride takes its place. */
 static void
 strides_ignore(const struct uli_strided *tensor, int64_t strides[3])
 {
@@ -128,8 +129,9 @@ strides_ignore(const struct uli_strided *tensor, int64_t strides[3])
             strides[d] = tensor->dense[d];
 }
 
-/* Dimensions nest: each stride is at least what the smaller ones span. Else
- * elements overlap (INVALID_ARGUMENT), or the hull has no size (OVERFLOW). */
+/* Checks that dimensions nest: each stride is at least the span of the smaller
+ * ones. Else elements overlap (INVALID_ARGUMENT), or the bytes do not fit 64
+ * bits (OVERFLOW). */
 static ulyx_status_t
 strides_nest(const int64_t counts[3], const int64_t strides[3],
     int64_t run_bytes, int64_t first)
@@ -155,7 +157,7 @@ strides_nest(const int64_t counts[3], const int64_t strides[3],
                : ULYX_ERR_OVERFLOW;
 }
 
-/* A tensor of some of the heads of another one. */
+/* The tensor is some of the heads of a tensor with seq_heads heads. */
 static void
 counts_widen(struct counts *c, enum uli_side side, int64_t seq_heads)
 {
@@ -205,7 +207,7 @@ uli_strides_settle(const struct uli_strided *tensor, int64_t strides[3])
     return check_nested(tensor, strides);
 }
 
-/* *fits_p: the dense ones do. */
+/* *fits_p: the dense strides fit 64 bits. */
 static void
 strided_of(const struct counts *c, int64_t row_bytes, enum uli_stride_mark mark,
     struct uli_strided *strided_p, bool *fits_p)
@@ -226,7 +228,8 @@ side_row_bytes(
         uli_plan_elem_bytes(layout, tensor, side));
 }
 
-/* The field that has the most rows of a side, where it is not plainly rows. */
+/* For error texts: the field that gives the most rows of a side; "" where the
+ * field is rows itself. */
 static const char *
 most_rows_as(
     const struct uli_layout *layout, int32_t tensor, enum uli_side side)
@@ -242,7 +245,7 @@ most_rows_as(
     return part->row_capacity ? " (of row_capacity)" : "";
 }
 
-/* The strides' own memory must hold the most rows. */
+/* Fixes one side's strides; the tensor must have room for the most rows. */
 static ulyx_status_t
 fix_side(const struct uli_layout *layout, int32_t tensor, int32_t rank,
     enum uli_side side, int64_t seq_heads, uint8_t *mark, int64_t strides[3])
@@ -266,7 +269,7 @@ fix_side(const struct uli_layout *layout, int32_t tensor, int32_t rank,
     return uli_strides_settle(&strided, strides);
 }
 
-/* Dense at present: what a mark stands for. */
+/* Replaces strides that are not GIVEN by the dense ones of the present rows. */
 static void
 fill_side(const struct uli_layout *layout, int32_t tensor, int32_t rank,
     enum uli_side side, int64_t seq_heads, enum uli_stride_mark mark,
@@ -315,9 +318,9 @@ uli_plan_fill_strides(ulyx_plan_t *plan)
         sizeof(plan->info.strides));
 }
 
-/* ---- of a call ----------------------------------------------------------- */
+/* ---- strides of a call --------------------------------------------------- */
 
-/* By whatever order the plan has for dense ones. */
+/* The order that dense strides have in this plan. */
 static enum uli_stride_mark
 dense_mark(const ulyx_plan_t *plan, int32_t tensor, enum uli_side side)
 {
@@ -333,7 +336,7 @@ settle_call(ulyx_plan_t *plan, const char *name, int32_t tensor,
     const struct uli_layout *layout = plan->layout;
     struct counts c = rows_count(layout, tensor, plan->comm->rank, side, false);
     struct uli_strided strided;
-    bool fits; /* as creation has seen, for the most rows */
+    bool fits; /* true: creation has checked the most rows */
     counts_widen(&c, side, plan->seq_heads[tensor]);
     strided_of(&c, side_row_bytes(layout, tensor, side),
         dense_mark(plan, tensor, side), &strided, &fits);
@@ -459,7 +462,7 @@ uli_grid_extent(const struct uli_grid *grid)
     return bytes;
 }
 
-/* A grid with its dimensions by stride, largest first. */
+/* A grid with its dimensions by stride, largest first; in bytes. */
 struct runs {
     uintptr_t base;
     int64_t counts[3], strides[3], hull[4]; /* hull[d]: of dimensions >= d */
@@ -493,8 +496,8 @@ grid_order(const struct uli_grid *grid, uintptr_t base, struct runs *runs_p)
 static bool runs_meet(const struct runs *a, int ad, uintptr_t a_at,
     const struct runs *b, int bd, uintptr_t b_at, int *steps);
 
-/* Both outer dimensions have one stride (tensors interleaved in one
- * allocation): only the difference of the indices counts. */
+/* For two outer dimensions with one stride (tensors interleaved in one
+ * allocation) only the difference of the two indices counts. */
 static bool
 meet_in_step(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b,
     int bd, int64_t distance, int *steps)
@@ -514,14 +517,14 @@ meet_in_step(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b,
     return false;
 }
 
-/* Runs of a from dimension ad at `a`, against those of b. Opens the side
- * that spans more, of those with several runs, and of it only what lies within
- * the other's hull. */
+/* Do runs of a from dimension ad on, at address a_at, meet those of b? Opens
+ * the side that spans more, among those with several runs, and of that only the
+ * indices that lie within the other's hull. */
 static bool
 runs_meet(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b,
     int bd, uintptr_t b_at, int *steps)
 {
-    int64_t distance = (int64_t)(b_at - a_at); /* of b's first from a's */
+    int64_t distance = (int64_t)(b_at - a_at); /* from a's first byte to b's */
     if (distance >= a->hull[ad] || -distance >= b->hull[bd])
         return false;
     while (ad < 3 && a->counts[ad] == 1)

@@ -2,16 +2,16 @@
  *
  * A move that is a sum, as strides, in canonical form: dimensions by
  * destination stride, largest outermost, merged where the destination and all
- * sources are adjacent. With a source that comes by a stream the dimensions
- * keep the order in which its elements travel: that of the destination's
- * strides at creation, which all ranks have, whatever a call says.
+ * sources are adjacent. Where a source comes by a stream, the dimensions keep
+ * the order in which its elements travel. That order follows the destination's
+ * strides of creation, which all ranks have, whatever strides a call has.
  */
 #include <string.h>
 #include "base/dtype.h"
 #include "collectives/plan/plan.h"
 
-/* Sources come in rank order and nodes are numbered by their first rank, so
- * mostly nothing moves. */
+/* An insertion sort: sources come in rank order and nodes are numbered by their
+ * first rank, so mostly nothing moves. */
 struct uli_move
 uli_plan_by_node(ulyx_plan_t *plan, const struct uli_move *move)
 {
@@ -45,7 +45,8 @@ swap_dims(struct uli_sum *sum, int64_t (*src)[3], int a, int b)
     }
 }
 
-/* Ones outermost, then by destination stride; a fixed order of equal ones. */
+/* Dimensions of extent 1 outermost, then by destination stride, in a fixed
+ * order among equal ones. */
 static void
 sort_dims(struct uli_sum *sum, int64_t (*src)[3])
 {
@@ -60,7 +61,7 @@ sort_dims(struct uli_sum *sum, int64_t (*src)[3])
         }
 }
 
-/* Ones outermost; the others stay in their order. */
+/* Dimensions of extent 1 outermost; the others stay in their order. */
 static void
 lift_ones(struct uli_sum *sum, int64_t (*src)[3])
 {
@@ -70,7 +71,8 @@ lift_ones(struct uli_sum *sum, int64_t (*src)[3])
                 swap_dims(sum, src, d, d + 1);
 }
 
-/* The innermost dimension joins the run; what was outside moves inwards. */
+/* Merges the innermost dimension into the run, where all sides are adjacent;
+ * the outer dimensions move inwards. */
 static bool
 merge_run(
     struct uli_sum *sum, int64_t (*src)[3], int64_t dst_elem, int64_t src_elem)
@@ -86,7 +88,7 @@ merge_run(
     return true;
 }
 
-/* Dimension 1 joins dimension 2, or 0 joins 1. */
+/* Merges dimension `outer` into the next one, where all sides are adjacent. */
 static bool
 merge_dims(struct uli_sum *sum, int64_t (*src)[3], int outer)
 {
@@ -122,8 +124,8 @@ uli_plan_normalize_sum(struct uli_sum *sum, int64_t (*src)[3])
     sum_merge(sum, src);
 }
 
-/* The destination's elements do not overlap, so no two of its strides that
- * lead anywhere are equal. */
+/* An insertion sort by stride. The destination's elements do not overlap, so no
+ * two strides of dimensions above 1 are equal. */
 void
 uli_plan_stream_order(const ulyx_plan_t *plan, ulyx_direction_t direction,
     const struct uli_move *move, int order_p[3])
@@ -145,7 +147,8 @@ uli_plan_stream_order(const ulyx_plan_t *plan, ulyx_direction_t direction,
     }
 }
 
-/* Where source s is, in loop order; of a stream its elements are adjacent. */
+/* Sets source s's place, dimensions in loop order; in a stream its elements are
+ * adjacent. */
 static void
 sum_source(const ulyx_plan_t *plan, ulyx_direction_t direction,
     const struct uli_move *move, const int order[3], bool stream, int32_t s,

@@ -4,9 +4,9 @@
  *
  *   size     = the largest, over ranks, of the bytes of all tensors on the
  *              sequence side
- *   bus      = the largest, over ranks, of the bytes that it must receive
+ *   bus      = the largest, over ranks, of the bytes that a rank must receive
  *              from others, each element of each source once
- * The direct schedule receives exactly that, so it has no surplus.
+ * The direct schedule receives exactly that, so it moves no surplus.
  */
 #include <stdlib.h>
 #include "base/size.h"
@@ -19,8 +19,8 @@ struct tally {
     const ulyx_plan_t *plan;
     ulyx_direction_t direction;
     int32_t me;
-    int64_t received;    /* by the destination that is looked at */
-    int64_t sent, local; /* by and within this rank */
+    int64_t received;    /* by the destination that is being counted */
+    int64_t sent, local; /* by this rank; within this rank */
     int64_t wire;        /* of sent: to other nodes */
 };
 
