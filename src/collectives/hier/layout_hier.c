@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams between two nodes; see layout_hier.h. Cost: the moves between them,
- * sorted, and some temporary memory for each.
+ * Streams between two nodes; see layout_hier.h. Cost: the moves between the two
+ * nodes, sorted, and some temporary memory per move.
  */
 #include "collectives/hier/layout_hier.h"
 
@@ -59,14 +59,14 @@ uli_nodes_cross(const struct uli_hier_nodes *nodes, const struct uli_move *move)
     return false;
 }
 
-/* ---- what is read -------------------------------------------------------- */
+/* ---- what ranks read ----------------------------------------------------- */
 
 struct pair {
     const struct uli_layout *layout;
     const struct uli_hier_nodes *nodes;
     ulyx_direction_t direction;
     int32_t from, to;
-    int32_t source; /* the rank of `from` that is looked at */
+    int32_t source; /* the rank of `from` that is being visited */
     struct uli_hier_rects rects;
     struct uli_place *scratch, *givers, *readers;
     struct uli_place *cut_givers, *cut_readers;
@@ -86,7 +86,8 @@ pair_alike(const struct pair *x, int32_t tensor)
                ULYX_PART_REPLICATED;
 }
 
-/* The move, seen by the source: a sum counts at the first of `from`. */
+/* Adds the move for the visited source; a sum is added at its first source of
+ * `from`. */
 static bool
 add_move(void *context, const struct uli_move *move)
 {
@@ -139,7 +140,7 @@ unit_of(const struct pair *x, const struct uli_hier_rect *rect)
     return uli_plan_elem_bytes(x->layout, rect->tensor, from);
 }
 
-/* Rows [low, high) of an item, on a rail. */
+/* Emits rows [low, high) of an item to its rail. */
 static void
 emit_rows(struct pair *x, struct uli_hier_item item, int64_t low, int64_t high)
 {
@@ -165,7 +166,7 @@ emit_rows(struct pair *x, struct uli_hier_item item, int64_t low, int64_t high)
     x->visit(x->context, &item);
 }
 
-/* The bytes that ranks first[0 .. nreaders).dst.rank read. */
+/* Emits the bytes that ranks first[0 .. nreaders).dst.rank read. */
 static void
 pair_emit(struct pair *x, const struct uli_hier_rect *first, int32_t nreaders)
 {
@@ -193,7 +194,7 @@ pair_emit(struct pair *x, const struct uli_hier_rect *first, int32_t nreaders)
         emit_rows(x, item, 0, first->rows);
         return;
     }
-    /* Short rectangles do not all end at the same rail. */
+    /* Spreads short rectangles over the rails. */
     int64_t turn = (first->key.row + first->key.head) % rails;
     for (int32_t j = 0; j < rails; j++) {
         item.rail = (int32_t)((j + turn) % rails);

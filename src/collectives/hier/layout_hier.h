@@ -6,15 +6,16 @@
  *
  * Node A sends node B as many streams as B has ranks: rail j begins at local
  * rank j mod (size of A) and ends at local rank j. A stream is a sequence of
- * items, each once whatever the number of its readers:
+ * items, each sent once whatever the number of its readers:
  *   copy   a rectangle of one rank of A that ranks of B read
- *   sum    the share of A in a sum: of one rank of A its partials; of several
- *          their sum, in rank order, as accumulators (fp32, or fp64)
- * What one rank reads comes on the rail of that rank. What several ranks of B
- * read is cut by rows into equal parts, one a rail, so that no NIC of B
- * carries more than another. All copies come before all sums, and sums come
- * in the same order from every node, own ranks of B included (A = B: their
- * shares in sums that other nodes have shares in too).
+ *   sum    the share of A in a sum: the partials of one rank of A, or the
+ *          sum of several ranks' partials, in rank order, as accumulators
+ *          (fp32, or fp64)
+ * Bytes that one rank reads come on the rail of that rank. Bytes that several
+ * ranks of B read are divided by rows into equal parts, one per rail, so that
+ * no NIC of B carries more than another. All copies come before all sums. Sums
+ * come in the same order from every node, B itself included (A = B: shares of
+ * B's ranks in sums in which other nodes have shares too).
  *
  * In a stream an item's elements lie dense, [batch][row][head][element]. Copies
  * follow each other without gaps; a sum begins at a multiple of its unit, so
@@ -29,13 +30,13 @@
 struct uli_hier_nodes {
     int32_t nranks, nnodes;
     int32_t *node;  /* [nranks] */
-    int32_t *local; /* [nranks]: place among the ranks of its node */
-    int32_t *first; /* [nnodes + 1], in ranks */
+    int32_t *local; /* [nranks]: index among the ranks of its node */
+    int32_t *first; /* [nnodes + 1]: index in `ranks` of a node's first */
     int32_t *ranks; /* [nranks] by node, in rank order */
 };
 
-/* node[nranks]: of each rank, 0 .. nnodes - 1, none empty.
- * Errors: NO_MEMORY. */
+/* node[nranks]: the node of each rank, 0 .. nnodes - 1, none empty. Errors:
+ * NO_MEMORY. */
 ulyx_status_t uli_nodes_create(int32_t nranks, int32_t nnodes,
     const int32_t *node, struct uli_hier_nodes *nodes_p);
 void uli_nodes_destroy(struct uli_hier_nodes *nodes);
@@ -51,8 +52,8 @@ uli_nodes_rank(const struct uli_hier_nodes *nodes, int32_t node, int32_t local)
     return nodes->ranks[nodes->first[node] + local];
 }
 
-/* Has the move a source on another node than its destination? Then all of it
- * belongs to the hierarchical schedule. */
+/* Has the move a source on another node than its destination? Then the whole
+ * move belongs to the hierarchical schedule. */
 bool uli_nodes_cross(
     const struct uli_hier_nodes *nodes, const struct uli_move *move);
 
@@ -69,17 +70,17 @@ struct uli_hier_item {
     const struct uli_place *readers;
 };
 
-/* Arrays are valid during the visit. */
+/* The item's arrays are valid during the visit. */
 typedef void (*uli_hier_fn)(void *context, const struct uli_hier_item *item);
 
 struct uli_hier_bytes {
     int64_t wire;   /* of all items */
-    int64_t direct; /* that A's ranks would send one by one to B's */
+    int64_t direct; /* that A's ranks would send to B's one by one */
 };
 
-/* Visits the items of all rails from node `from` to node `to`, in stream
- * order. rail_bytes_p[size of `to`] becomes the length of each stream.
- * Errors: NO_MEMORY, after which some items may have been visited. */
+/* Visits the items of all rails from node `from` to node `to`, in stream order.
+ * rail_bytes_p[size of `to`] becomes the length of each stream. Errors:
+ * NO_MEMORY, after which some items may have been visited. */
 ulyx_status_t uli_hier_each_item(const struct uli_layout *layout,
     const struct uli_hier_nodes *nodes, ulyx_direction_t direction,
     int32_t from, int32_t to, uli_hier_fn visit, void *context,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cuts what the ranks of a node read into rectangles that are read by the same
+ * Cuts what the ranks of a node read into rectangles, each read by the same
  * ranks throughout: first at all boundaries of heads within one tensor of one
  * source, then at all boundaries of rows within the same heads. A whole-heads
- * layout is cut by heads only (all ranks read the same runs of rows), a
- * packed one by rows only (its rectangles have one head).
+ * layout is cut by heads only (all ranks read the same runs of rows), a packed
+ * one by rows only (its rectangles have one head).
  */
 #include "collectives/hier/layout_hier_rects.h"
 
@@ -18,7 +18,7 @@ uli_hier_rects_free(struct uli_hier_rects *rects)
     free(rects->pool);
 }
 
-/* Room for `more`; doubles. */
+/* Makes room for `more` elements; the capacity doubles. */
 static bool
 array_grow(void *array_p, int64_t count, int64_t more, int64_t *capacity_p,
     size_t bytes)
@@ -39,7 +39,7 @@ array_grow(void *array_p, int64_t count, int64_t more, int64_t *capacity_p,
 static void
 rects_append(struct uli_hier_rects *rects, const struct uli_hier_rect *rect)
 {
-    struct uli_hier_rect held = *rect; /* it may lie in the array */
+    struct uli_hier_rect held = *rect; /* rect may lie in the array */
     if (!array_grow(&rects->at, rects->count, 1, &rects->capacity,
             sizeof(*rects->at))) {
         rects->failed = true;
@@ -72,7 +72,7 @@ by_number(int64_t a, int64_t b)
     return (a > b) - (a < b);
 }
 
-/* Of one tensor of one source (of copies), or one place of sums. */
+/* Orders by the tensor of one source (copies), or by the place of sums. */
 static int
 by_source(const struct uli_hier_rect *a, const struct uli_hier_rect *b)
 {
@@ -151,8 +151,8 @@ end_of(const struct uli_hier_rect *rect, bool heads)
     return begin_of(rect, heads) + (heads ? rect->heads : rect->rows);
 }
 
-/* Cuts off the part of at[index] that begins at `mark`, as a new last one;
- * returns its index. A copy has one giver, its key. */
+/* Cuts off the part of at[index] that begins at `mark`, as a new last
+ * rectangle; returns its index. Copies only: a copy has one giver, its key. */
 static int64_t
 cut_at(struct uli_hier_rects *rects, int64_t index, int64_t mark, bool heads)
 {

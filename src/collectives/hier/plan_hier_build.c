@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables of the hierarchical schedule: of the streams that leave, enter and
- * stay in this rank's node, what this rank gives and takes. Needs the strides
- * of this rank only; where a call has others, its boxes are made again in their
- * places.
+ * Tables of the hierarchical schedule: what this rank gives to and takes from
+ * the streams that leave, enter and stay in its node. Needs the strides of this
+ * rank only; where a call has other strides, this rank's boxes are rebuilt in
+ * place.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "collectives/hier/plan_hier.h"
 
-/* A node's share in a sum of this rank, before all are in order. */
+/* A node's share in a sum of this rank, before the shares are sorted. */
 struct share {
     int32_t tensor;
     bool shared;
@@ -27,8 +27,8 @@ struct build {
     struct uli_hier *h;
     struct uli_hier_work *work;
     int direction;
-    int32_t from, to;   /* nodes of the streams that are visited */
-    int32_t first_rail; /* of them, in h->rails */
+    int32_t from, to;   /* nodes of the streams being visited */
+    int32_t first_rail; /* index of their rail 0 in h->rails */
     struct share *shares;
     int64_t nshares, share_room;
     bool failed;
@@ -59,8 +59,8 @@ build_append(struct build *b, void *array_p, int64_t *count_p, int64_t *room_p,
 
 /* ---- boxes --------------------------------------------------------------- */
 
-/* The item in this rank's tensor (box's source side) and dense (destination
- * side), in the order of the dense one. */
+/* The item in this rank's tensor (source side of the box) and dense
+ * (destination side), with loops in the order of the dense side. */
 static struct uli_box
 dense_box(const struct ulyx_plan *plan, int direction, int32_t tensor,
     bool source, const struct uli_hier_area *area)
@@ -80,7 +80,7 @@ dense_box(const struct ulyx_plan *plan, int direction, int32_t tensor,
     return box;
 }
 
-/* From dense to the tensor, still in the order of the dense side. */
+/* From dense to the tensor, with loops still in the order of the dense side. */
 static struct uli_box
 turned_box(const struct ulyx_plan *plan, int direction, int32_t tensor,
     const struct uli_hier_area *area)
@@ -209,8 +209,8 @@ by_number(int64_t a, int64_t b)
     return (a > b) - (a < b);
 }
 
-/* The order of sums in all streams (layout_hier_rects.c): those that lie alike
- * at all ranks first. Without the node. */
+/* The order of sums in all streams (layout_hier_rects.c), without the node:
+ * sums that lie alike at all ranks come first. */
 static int
 by_place(const struct share *a, const struct share *b)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One call of the hierarchical schedule: records to all ranks, then chunks;
- * see hier.h.
+ * One call of the hierarchical schedule: records to all ranks, then chunks; see
+ * hier.h.
  *
- * At its deadline it names ranks. A chunk passes through several, so a rank
- * waits for some that only wait themselves. Named are those whose turn it is:
- * of this node exactly, by the words; of another node all ranks, because its
- * words cannot be seen here.
+ * At its deadline a call names ranks. A chunk passes through several ranks, so
+ * a rank waits for some that only wait themselves. The call names the ranks
+ * whose turn it is: exactly those of this node, by the words; all ranks of
+ * another node, because its words cannot be read here.
  */
 #include "collectives/hier/hier.h"
 
@@ -29,7 +29,7 @@ is_wrong(const struct uli_hier *h, const struct uli_hier_record *record)
            record->hash != h->exchange->hash;
 }
 
-/* The lowest rank whose record differs from mine; or nranks. */
+/* The lowest rank whose record differs from this rank's; or nranks. */
 static int32_t
 find_wrong(const struct uli_hier *h, struct uli_hier_record *record_p)
 {
@@ -42,7 +42,7 @@ find_wrong(const struct uli_hier *h, struct uli_hier_record *record_p)
     return p;
 }
 
-/* False: the reason of a refusal is on its way. */
+/* False: the reason of a refusal has not arrived yet. */
 static bool
 reshuffle_hier_check(struct uli_hier *h)
 {
@@ -59,7 +59,7 @@ reshuffle_hier_check(struct uli_hier *h)
     h->wrong = p;
     pair->gone = record.status == ULI_HIER_GONE;
     pair->peer_status = record.status;
-    pair->peer_reason = reason; /* stays until call n + 2 */
+    pair->peer_reason = reason; /* valid until call n + 2 */
     pair->peer_direction = record.direction;
     pair->outcome = record.status == ULYX_SUCCESS ? ULYX_ERR_MISMATCH
                                                   : ULYX_ERR_PEER_REFUSED;
@@ -78,17 +78,17 @@ uli_hier_result(struct uli_hier *h)
 
 /* ---- peers that leave ---------------------------------------------------- */
 
-/* A rank of the node that is not in the call any more and has not ended it:
- * its own deadline was over, or it has failed otherwise. One that has closed
- * because its communicator has failed tells everybody; one that has destroyed
- * its plan before the call refuses it (a record that says so). */
+/* Has local rank i left the call without ending it, because its deadline was
+ * over or it failed otherwise? A rank that has closed because its communicator
+ * failed spreads the failure; a rank that destroyed its plan before the call
+ * refuses it (by a record). */
 static bool
 has_left(struct uli_hier *h, int32_t i)
 {
     const struct uli_hier_slot *slot = uli_hier_slot_of(h, i);
     int32_t p = uli_nodes_rank(&h->nodes, h->node, i);
     uint64_t call = h->exchange->call;
-    bool left = uli_exchange_left(h->exchange, p); /* before its words */
+    bool left = uli_exchange_left(h->exchange, p); /* read before its words */
     uint64_t closed = atomic_load(&slot->closed);
     if (closed > ULI_HIER_CLOSED_FAILED)
         uli_comm_spread_poison(h->comm, closed);
@@ -102,7 +102,7 @@ has_left(struct uli_hier *h, int32_t i)
 }
 
 /* Ends the operation and returns true where a rank of the node has left the
- * call in its middle. */
+ * call before its end. */
 static bool
 look_for_leavers(struct uli_hier *h)
 {
@@ -124,7 +124,7 @@ uli_hier_start(struct uli_hier *h)
     h->sum = h->sum_done = h->sum_run = h->sum_in_run = 0;
 }
 
-/* All records are here and agree. */
+/* Starts the rails: all records have arrived and agree. */
 static void
 rails_start(struct uli_hier *h)
 {
@@ -158,7 +158,7 @@ come_together(struct uli_hier *h)
         return advanced;
     }
     if (h->lacks_reason)
-        uli_hier_ring_node(h); /* the others may lack it, too */
+        uli_hier_ring_node(h); /* the other ranks may lack the reason too */
     if (h->wrong < 0)
         rails_start(h);
     return true;
@@ -189,7 +189,8 @@ hier_move(struct uli_hier *h)
 {
     bool advanced = false;
     for (int32_t i = 0; i < h->nrails && hier_running(h); i++) {
-        /* Each rank begins at another rail, so all are served at any time. */
+        /* Each rank begins at another rail, so that all rails are served at any
+         * time. */
         struct uli_hier_rail *rail = &h->rails[(i + h->local) % h->nrails];
         if (rail->kind != ULI_HIER_IN)
             advanced |= uli_hier_gather(h, rail);
@@ -221,9 +222,9 @@ uli_hier_progress(struct uli_hier *h)
     return true;
 }
 
-/* ---- who is waited for --------------------------------------------------- */
+/* ---- which ranks the call waits for -------------------------------------- */
 
-/* Of a word of one rank: chunks of this call. */
+/* A rank's word as a count of chunks of this call. */
 static int64_t
 count_of(const struct uli_hier *h, const struct uli_hier_flag *word)
 {
@@ -232,7 +233,7 @@ count_of(const struct uli_hier *h, const struct uli_hier_flag *word)
     return value > base ? (int64_t)(value - base) : 0;
 }
 
-/* Has local rank i a chunk to fill that has a place, or one to take? */
+/* Has local rank i a chunk to fill that has a place, or a chunk to take? */
 static bool
 is_behind(const struct uli_hier *h, const struct uli_hier_rail *rail, int32_t i)
 {
@@ -246,8 +247,8 @@ is_behind(const struct uli_hier *h, const struct uli_hier_rail *rail, int32_t i)
            uli_hier_has_come(h, rail, taken);
 }
 
-/* Chunks that lie with the proxy and the other node: filled and not sent, or
- * not come although there is room. */
+/* Does the rail wait for its proxy and the other node: are chunks filled and
+ * not sent, or not arrived although there is room? */
 static bool
 waits_for_wire(const struct uli_hier *h, const struct uli_hier_rail *rail)
 {
@@ -262,7 +263,8 @@ waits_for_wire(const struct uli_hier *h, const struct uli_hier_rail *rail)
     return false;
 }
 
-/* Records of other nodes come through the first rank of this one. */
+/* Does the call wait for rank p before all records have arrived? Records of
+ * other nodes come through the first rank of this node. */
 static bool
 record_missing(const struct uli_hier *h, int32_t p)
 {

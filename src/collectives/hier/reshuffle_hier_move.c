@@ -48,7 +48,7 @@ post_filled(struct uli_hier *h, struct uli_hier_rail *rail, int64_t count)
     rail->filled_n = count;
     atomic_store_explicit(&rail->filled[h->local].value, uli_hier_tag(h, count),
         memory_order_release);
-    /* Sharers and readers wait for it too where there are sums. */
+    /* Where there are sums, sharers and readers wait for `filled` too. */
     if (h->now->nsums || rail->kind == ULI_HIER_OWN)
         uli_hier_ring_node(h);
     else
@@ -77,7 +77,8 @@ may_give(const struct uli_hier *h, const struct uli_hier_rail *rail,
                uli_hier_reached(h, &rail->filled[give->before].value, c + 1));
 }
 
-/* Adds elements to the accumulators at `to`, or begins them. */
+/* Adds elements to the accumulators at `to`; the first share sets them. Returns
+ * the bytes of accumulators. */
 static int64_t
 add_share(struct uli_hier *h, struct uli_hier_rail *rail,
     const struct uli_hier_give *give, char *to, int64_t room)
@@ -170,7 +171,7 @@ put_chunk(struct uli_hier *h, struct uli_hier_rail *rail, int64_t c)
     h->exchange->wire_bytes += put.bytes;
 }
 
-/* Chunks that are whole and have a place at the other end. */
+/* Puts chunks that are whole and have a place at the other end. */
 static bool
 send_chunks(struct uli_hier *h, struct uli_hier_rail *rail)
 {
@@ -197,8 +198,8 @@ send_chunks(struct uli_hier *h, struct uli_hier_rail *rail)
     return rail->put_n > before;
 }
 
-/* Tells the node of chunks that have come, and the other end of places that
- * are free again, as far as it needs them. */
+/* Announces chunks that have arrived to the node, and free places to the other
+ * end, as far as it needs them. */
 static bool
 pass_on(struct uli_hier *h, struct uli_hier_rail *rail)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records of the hierarchical schedule: on the mailbox of the node, from there
- * to all other nodes, and who has posted or left; see hier.h. Records cost N -
- * 1 puts a node and call, by whoever finds them complete first; a
- * compare-and-swap makes it one rank.
+ * Records of the hierarchical schedule: in the mailbox of the node, from there
+ * to all other nodes; and which ranks have posted or left; see hier.h. Records
+ * cost N - 1 puts per node and call, by the rank that finds them complete
+ * first; a compare-and-swap makes it one rank.
  */
 #include <stdio.h>
 #include "base/size.h"
@@ -11,11 +11,11 @@
 #include "collectives/hier/hier.h"
 #include "comm/remote/remote.h"
 
-/* ---- who is here ------------------------------------------------------- */
+/* ---- presence ----------------------------------------------------------- */
 
-/* `closed` is read first: who posts and closes in between has posted. A rank
- * whose communicator has failed is not gone: the failure, which is everybody's,
- * must not look like a plan that was destroyed. */
+/* `closed` is read first: a rank that posts and closes in between has posted. A
+ * rank whose communicator has failed has not LEFT: its failure, which reaches
+ * all ranks, must not be mistaken for a destroyed plan. */
 static enum uli_hier_presence
 local_presence(const struct uli_hier *h, int32_t local, uint64_t call)
 {
@@ -33,7 +33,7 @@ message_has(const struct uli_hier_message *message, uint64_t call)
                &message->call[call & 1], memory_order_acquire) >= call;
 }
 
-/* The same of another node: ULI_HIER_LEFT when its last records have come.
+/* As above for another node: ULI_HIER_LEFT when its last records have arrived.
  * Records of two calls may overtake one another. */
 static enum uli_hier_presence
 node_presence(const struct uli_hier *h, int32_t node, uint64_t call)
@@ -93,7 +93,7 @@ records_put(struct uli_hier *h, int32_t node, int64_t offset, const void *data,
         .signal_window = at->window,
         .signal_offset = at->offset + signal_offset,
         .signal = signal};
-    /* A failure has failed the communicator: the next check sees it. */
+    /* A failed put has failed the communicator; the next check finds that. */
     uli_remote_put(h->comm, uli_nodes_rank(&h->nodes, node, 0), &put);
 }
 
@@ -111,7 +111,7 @@ uli_hier_reason(const struct uli_hier *h, int32_t p)
                : NULL;
 }
 
-/* That of the first record that refuses, to every other node. */
+/* Sends the reason of the first record that refuses to every other node. */
 static void
 send_reason(
     struct uli_hier *h, uint64_t call, const struct uli_hier_record *records)
@@ -129,7 +129,7 @@ send_reason(
             call);
 }
 
-/* All records of call n of this node, to every other. At most
+/* Sends all records of call n of this node to every other node. At most
  * ULI_NET_INLINE_BYTES: copied by the put. */
 static void
 send_records(struct uli_hier *h, uint64_t call)
@@ -158,9 +158,8 @@ send_final(struct uli_hier *h)
             sizeof(last), (int64_t)offsetof(struct uli_hier_message, final), 1);
 }
 
-/* Sends the records of the next call if they are complete and nobody else
- * does. Posts and closes are sequentially consistent with the looks here, so
- * the last of them sees all. */
+/* Posts and closes are sequentially consistent with the loads here, so the rank
+ * that posts or closes last finds all records. */
 bool
 uli_hier_try_send(struct uli_hier *h)
 {
@@ -184,7 +183,8 @@ uli_hier_try_send(struct uli_hier *h)
     return true;
 }
 
-/* It begins the memory that the call has; a refused call has none. */
+/* Sets the record's staging: the first bytes of the memory that the call has. A
+ * refused call has none. */
 static void
 hier_offer_staging(const struct uli_hier *h, struct uli_hier_record *record)
 {
@@ -241,8 +241,6 @@ uli_hier_refuse(struct uli_hier *h, ulyx_status_t status)
     atomic_store(&uli_hier_slot_of(h, h->local)->completed, h->exchange->call);
 }
 
-/* The mailbox's owner hears of message; the others sleep on their own
- * doorbells. */
 bool
 uli_hier_pass_on_messages(struct uli_hier *h)
 {
@@ -267,7 +265,8 @@ record_chunk(const struct uli_hier *h, const struct uli_hier_record *record)
     return record->leased ? h->chunk_bytes : h->small_bytes;
 }
 
-/* Of the rail that is the place-th of those that the record's rank carries. */
+/* The staging of rail number `place` of those that the record's rank
+ * carries. */
 static struct uli_address
 record_staging(const struct uli_hier *h, const struct uli_hier_record *record,
     int32_t place)
@@ -333,7 +332,7 @@ uli_hier_close(struct uli_hier *h)
 {
     int32_t failed = atomic_load(&h->comm->failed);
     uint64_t poison = uli_remote_poison(h->comm);
-    /* A timeout is this rank's alone; nobody else hears of it. */
+    /* Other ranks are not told of a timeout: it is this rank's alone. */
     bool told = failed != ULYX_SUCCESS && failed != ULYX_ERR_TIMEOUT;
     atomic_store(&uli_hier_slot_of(h, h->local)->closed,
         !told    ? ULI_HIER_CLOSED
@@ -356,8 +355,8 @@ node_closed(const struct uli_hier *h)
     return true;
 }
 
-/* Nobody writes into this rank's block any more; the mailbox's owner is the
- * last of its node to give its own back. */
+/* True when no rank writes into this rank's block any more. The mailbox's owner
+ * is the last of its node to free its block. */
 bool
 uli_hier_idle(struct uli_hier *h)
 {

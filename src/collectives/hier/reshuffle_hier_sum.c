@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sums of the hierarchical schedule at their owner: the shares of nodes, each
- * one rank's partials or the accumulators of several, in node order; rounded
- * once. One sum after another, as far as all shares have come.
+ * the partials of one rank or the accumulators of several, added in node order
+ * and rounded once. One sum after another, as far as all shares have arrived.
  */
 #include "base/dtype.h"
 #include "base/size.h"
 #include "collectives/hier/hier.h"
 #include "collectives/plan/plan.h"
 
-/* Elements that all shares have here; 0: wait. */
+/* Elements of which all shares have arrived; 0: wait. */
 static int64_t
 elements_here(const struct uli_hier *h, const struct uli_hier_sum *sum)
 {
@@ -27,7 +27,7 @@ elements_here(const struct uli_hier *h, const struct uli_hier_sum *sum)
     return elements;
 }
 
-/* One node's elements join the sum in acc. */
+/* Adds one node's elements to the sum in acc. */
 static void
 merge_part(struct uli_hier *h, const struct uli_shape_tensor *t,
     int32_t partial, const struct uli_hier_part *part, int64_t elements,

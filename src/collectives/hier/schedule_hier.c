@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hierarchical schedule as a row of the table: what crosses nodes is its
- * own (hier.h), what stays in one is the pairs'.
+ * The hierarchical schedule as a row of the table: it carries what crosses
+ * nodes (hier.h), and pairs carry what stays in a node.
  *
- * The arena block of a rank, which anybody computes from the numbers of ranks
- * alone (so nothing but its beginning is gathered):
+ * The arena block of a rank. Every rank computes its layout from the numbers of
+ * ranks alone, so only the place of its beginning is gathered:
  *   mailbox   at the first rank of a node: slots of its ranks, then a message
  *             from each other node
- *   words     of the rails that the rank carries: those out by node and number,
- *             those in by node, and one of its own node
- * The staging of these rails, K places of a chunk each, in the same order,
- * begins the memory that a call has (exchange_rings.c).
+ *   words     of the rails that the rank carries: those out by node and
+ *             number, those in by node, and one of its own node
+ * The staging of these rails, K chunks each, in the same order, is at the
+ * beginning of the memory of a call (exchange_rings.c).
  */
 #include "collectives/exchange/exchange_schedule.h"
 
@@ -35,7 +35,8 @@ message_bytes(const struct uli_hier_nodes *nodes, int32_t from)
                ULI_LINE);
 }
 
-/* Of the message from a node in the mailbox of another; from = nnodes: the end.
+/* Byte offset of the message from node `from` in the mailbox of `node`; from =
+ * nnodes: the end.
  */
 static int64_t
 message_at(const struct uli_hier_nodes *nodes, int32_t node, int32_t from)
@@ -56,7 +57,7 @@ flags_bytes(const struct uli_hier_nodes *nodes, int32_t node)
                (int64_t)sizeof(struct uli_hier_flag);
 }
 
-/* Number of the rail among those that the rank carries; kind OWN: their last.
+/* Index of a rail among those that the rank carries; kind OWN: the last.
  */
 static int32_t
 carried_index(const struct uli_hier_nodes *nodes, int32_t rank,
@@ -98,7 +99,7 @@ block_bytes(const struct uli_hier *h, int32_t rank)
            flags_bytes(&h->nodes, h->nodes.node[rank]);
 }
 
-/* Of this rank's rails. */
+/* Bytes of staging of this rank's rails. */
 static int64_t
 staging_bytes(const struct uli_hier *h, int64_t chunk_bytes)
 {
@@ -121,7 +122,7 @@ set_rail(struct uli_hier *h, enum uli_hier_kind kind, int32_t node,
     rail->far = kind == ULI_HIER_OUT ? ends : begins;
 }
 
-/* Lane j from a node to another begins at local rank j mod size. */
+/* Rail j from a node to another begins at local rank j mod size. */
 static void
 set_lanes(struct uli_hier *h)
 {
@@ -204,9 +205,9 @@ hier_create(struct ulyx_plan *plan)
     return ULYX_SUCCESS;
 }
 
-/* ---- after it ------------------------------------------------------------ */
+/* ---- after the agreement ------------------------------------------------- */
 
-/* Bytes of a local rank's block, mapped here; NULL fails. */
+/* Place of bytes in a local rank's block, mapped here; NULL: not mapped. */
 static char *
 address_mapped(
     const struct ulyx_plan *plan, int32_t rank, int64_t at, int64_t bytes)
@@ -254,7 +255,7 @@ connect_rail(const struct ulyx_plan *plan, const struct uli_hier *h,
         &h->nodes, rail->proxy, rail->kind, rail->node, rail->index);
     if (rail->kind == ULI_HIER_OWN)
         return true;
-    /* What goes out here comes in there, from this node, and conversely. */
+    /* What goes out here comes in at the other end, and conversely. */
     enum uli_hier_kind there =
         rail->kind == ULI_HIER_OUT ? ULI_HIER_IN : ULI_HIER_OUT;
     rail->far_flags = plan->ranks[rail->far].schedule;
@@ -393,7 +394,7 @@ hier_ended(const struct uli_exchange *exchange)
     return uli_hier_of(exchange)->ended;
 }
 
-/* It knows of all ranks, pairs only of those of the node. */
+/* The schedule has the records of all ranks, pairs only those of the node. */
 static ulyx_status_t
 hier_result(struct uli_exchange *exchange)
 {
@@ -412,7 +413,7 @@ hier_missing(const struct uli_exchange *exchange, int32_t p)
     return uli_hier_missing(uli_hier_of(exchange), p);
 }
 
-/* ---- what it is and does ------------------------------------------------- */
+/* ---- description and numbers --------------------------------------------- */
 
 static int64_t
 hier_wire_bytes(const struct uli_exchange *exchange, ulyx_direction_t direction,
@@ -430,7 +431,7 @@ hier_bytes(const struct uli_exchange *exchange)
            hier->block.bytes;
 }
 
-/* Phases, staging, what crosses. */
+/* Phases, staging, and what crosses nodes. */
 static void
 hier_describe(const struct ulyx_plan *plan, char *text_p, size_t text_bytes)
 {
