@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The layout's life: check, resolve defaults, reserve, fill, update. All its
- * memory is reserved at creation, in blocks that go with it; an update works
- * in the bank that is not in use.
+ * The life of a layout: check, resolve defaults, reserve, fill, update. All its
+ * memory is reserved at creation, in blocks that are freed with it; an update
+ * fills the bank that is not in use.
  */
 #include "collectives/layout/layout.h"
 
@@ -72,8 +72,8 @@ prepare_heads(struct uli_layout *layout)
     return ULYX_SUCCESS;
 }
 
-/* Two ranks share a head where a rank's query heads begin inside a group.
- * PACKED: two ranks may see the keys of any row. */
+/* Do two ranks share a head of the tensor? HEADS: where a rank's query heads
+ * begin inside a group. PACKED: two ranks may attend to the keys of any row. */
 static bool
 tensor_shared(const struct uli_layout *layout, int32_t tensor)
 {
@@ -101,8 +101,8 @@ resolve_tensors(struct uli_layout *layout)
     }
 }
 
-/* BALANCED where it is HEADS too: whether a table is good must not depend on
- * the number of ranks. */
+/* Also for a BALANCED plan whose heads divide evenly (so that it is HEADS):
+ * whether a table is accepted must not depend on the number of ranks. */
 bool
 uli_layout_takes_docs(const struct uli_layout *layout)
 {
@@ -193,7 +193,7 @@ uli_layout_create(const struct uli_shape *shape, const ulyx_docs_t *docs_q,
     uli_rows_set(layout, &present);
     layout->tables = &layout->bank[1];
     if (!uli_layout_takes_docs(layout))
-        docs_q = docs_k = NULL; /* the attention's business, not ours */
+        docs_q = docs_k = NULL; /* for the attention only */
     status = uli_layout_fill(layout, docs_q, docs_k);
     if (status != ULYX_SUCCESS)
         goto err_destroy;
@@ -326,7 +326,7 @@ needs_sums(
     return false;
 }
 
-/* The first tensor that the direction does not exist for, or -1. */
+/* The first tensor for which the direction does not exist; -1: none. */
 static int32_t
 tensor_without(const struct uli_layout *layout, ulyx_direction_t direction)
 {

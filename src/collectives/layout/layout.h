@@ -5,10 +5,10 @@
  * no CUDA: everything here is a function of the shape that all ranks agree on
  * and of the document tables.
  *
- * Spaces. Axis row = part's first row + row of the part (global token order).
- * Sequence side of a part on rank r: local rows 0 .. s_r - 1, all heads.
- * Head side on rank r: HEADS: all axis rows, heads [first_r, first_r + n_r);
- * PACKED: a list of segments {head, batch, rows}, laid one after another.
+ * Spaces. Axis row = the part's first row + row of the part (global token
+ * order). Sequence side of a part on rank r: local rows 0 .. s_r - 1, all
+ * heads. Head side on rank r: HEADS: all axis rows, heads [first_r, first_r +
+ * n_r); PACKED: a list of segments {head, batch, rows}, one after another.
  */
 #ifndef ULI_COLLECTIVES_LAYOUT_LAYOUT_H
 #define ULI_COLLECTIVES_LAYOUT_LAYOUT_H
@@ -31,14 +31,14 @@ struct uli_shape_tensor {
     int32_t part;
     int32_t ownership;
     int32_t dtype;
-    int32_t partial_dtype; /* 0 = default, resolved by uli_layout_create */
+    int32_t partial_dtype; /* 0 = the default, set by uli_layout_create */
     uint64_t flags;
-    int64_t elem_bytes; /* of dtype, always set */
+    int64_t elem_bytes; /* of dtype; always set */
     int64_t heads, dim;
 };
 
 /* Everything that all ranks agree on. Plain values: the caller of
- * uli_layout_create keeps the arrays alive for the call only. */
+ * uli_layout_create keeps the arrays alive during the call only. */
 struct uli_shape {
     int32_t nranks;
     int64_t batch, heads;
@@ -51,64 +51,65 @@ struct uli_shape {
     int64_t mask_diagonal, mask_left, mask_right;
     int64_t row_cost, row_round; /* 0 = default */
     int64_t max_rows, max_kv_rows, max_segments, max_local_rows, max_docs;
-    /* BALANCED: the cuts respect the bounds of keys of so many heads too, of
-     * which no tensor of this plan need be; 0 = none. Plans that move the
-     * queries and the keys of one attention apart are then cut alike. */
+    /* BALANCED: the cuts also respect the bounds of keys with this number of
+     * heads, even if no tensor of this plan has them; 0 = none. So plans that
+     * move the queries and the keys of one attention separately are cut
+     * alike. */
     int64_t key_heads;
 };
 
 /* A document table after checking: disjoint ascending runs of flattened rows.
- * count = 0 with none = true means one document a batch item. */
+ * count = 0 with none = true: one document per batch item. */
 struct uli_docs {
     bool none;
     int64_t count;
-    const int64_t *begin;  /* [count] flattened [b * S] */
+    const int64_t *begin;  /* [count] flattened: batch * S + row */
     const int64_t *length; /* [count] */
 };
 
 struct uli_layout;
 
-/* Checks the shape and computes all tables. docs_* may be NULL (= none; with
- * one axis, docs_k NULL is docs_q). Tables are not looked at where nothing
- * depends on them.
- * Defaults (0) are resolved: see uli_layout_shape. The first argument error
- * is reported by uli_error with field and value.
- * returns SUCCESS; ERR_INVALID_ARGUMENT (negative or inconsistent values, h
- * not a multiple of a HEADS_KV tensor's heads, HEADS_QUERY heads != h, splits
- * that do not add up, zigzag per document with b != 1 or splits, maxima that
- * the table cannot respect with the values needed...); ERR_OVERFLOW;
- * ERR_UNSUPPORTED; ERR_NO_MEMORY. */
+/* Checks the shape and computes all tables. docs_* may be NULL (no table; with
+ * one axis, docs_k NULL means docs_q). Tables are not read where nothing
+ * depends on them. Defaults (0) are resolved: see uli_layout_shape. The first
+ * argument error is reported by uli_error with field and value.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT (negative or inconsistent values, h not
+ * a multiple of a HEADS_KV tensor's heads, HEADS_QUERY heads != h, splits that
+ * do not add up, zigzag per document with b != 1 or splits, maxima too small
+ * for the table, with the values needed...); ERR_OVERFLOW; ERR_UNSUPPORTED;
+ * ERR_NO_MEMORY. */
 ulyx_status_t uli_layout_create(const struct uli_shape *shape,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k,
     struct uli_layout **layout_p);
 void uli_layout_destroy(struct uli_layout *layout);
 
-/* New document tables within the maxima of creation; strong guarantee: on
- * error nothing has changed. Allocates nothing that creation did not reserve
- * (two banks of tables, sized by the maxima).
+/* New document tables within the maxima of creation; on an error nothing has
+ * changed. Allocates nothing: creation has reserved two banks of tables, sized
+ * by the maxima.
  * returns SUCCESS, also where BALANCED is HEADS and nothing depends on the
- * tables, which are checked all the same; ERR_INVALID_ARGUMENT (bad table, or
- * beyond a maximum, with the value needed); ERR_UNSUPPORTED (the layout has no
- * tables). */
+ * tables, which are checked all the same; ERR_INVALID_ARGUMENT (a bad table, or
+ * one beyond a maximum, with the value needed); ERR_UNSUPPORTED (the layout has
+ * no tables). */
 ulyx_status_t uli_layout_update(struct uli_layout *layout,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
 
-/* The same with other rows: [nparts], and splits, an array of [nranks] for each
- * part that creation gave splits, NULL for the others (splits NULL: no part has
- * any). Documents are looked at where the layout depends on them; NULL: none.
- * returns as uli_layout_update; INVALID_ARGUMENT also where rows pass their
- * capacity, differ where a part has none, or splits do not add up. */
+/* As above, with other rows: rows[nparts]; splits[nparts], an array [nranks]
+ * for each part that creation gave splits, NULL for the others (splits NULL: no
+ * part has any). Documents are read where the layout depends on them; NULL:
+ * none.
+ * returns as uli_layout_update; INVALID_ARGUMENT also where rows exceed their
+ * capacity or change in a part without one, or splits do not add up. */
 ulyx_status_t uli_layout_update_rows(struct uli_layout *layout,
     const int64_t *rows, const int64_t *const *splits,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
-/* Its errors of rows and splits alone; nothing changes. */
+/* The errors of rows and splits alone; nothing changes. */
 ulyx_status_t uli_layout_check_rows(const struct uli_layout *layout,
     const int64_t *rows, const int64_t *const *splits);
 bool uli_layout_rows_change(const struct uli_layout *layout);
-/* All rows at their capacity, evenly split, until relaxed: what moves then is
- * the most that ever moves, unless uli_layout_moves_anything. Nothing where
- * rows do not change or follow documents. Relaxed with the documents of
- * creation; it fails only where they have changed meanwhile. */
+/* stretch: sets all rows to their capacity, evenly split, until relax. What
+ * moves then is the most that ever moves, unless uli_layout_moves_anything.
+ * Does nothing where rows do not change or follow documents. relax takes the
+ * documents of creation, and fails only where those have changed meanwhile. */
 void uli_layout_stretch(struct uli_layout *layout);
 ulyx_status_t uli_layout_relax(struct uli_layout *layout,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
@@ -116,15 +117,16 @@ ulyx_status_t uli_layout_relax(struct uli_layout *layout,
 bool uli_layout_moves_anything(const struct uli_layout *layout);
 
 /* Can an update change anything: document tables (ZIGZAG_DOCS or BALANCED over
- * documents) or rows? And a 64-bit hash of their present contents, equal on all
- * ranks that hold the same; 0 when nothing can change. */
+ * documents) or rows? table_hash: a 64-bit hash of their present contents,
+ * equal on all ranks that hold the same; 0 when nothing can change. */
 bool uli_layout_has_tables(const struct uli_layout *layout);
 uint64_t uli_layout_table_hash(const struct uli_layout *layout);
 
-/* The shape with all defaults resolved; splits, head_splits filled. */
+/* The shape with all defaults resolved, and splits and head_splits filled
+ * in. */
 const struct uli_shape *uli_layout_shape(const struct uli_layout *layout);
 
-/* Bytes that the layout holds. */
+/* Bytes of memory that the layout holds. */
 int64_t uli_layout_bytes(const struct uli_layout *layout);
 
 /* ---- the sequence side --------------------------------------------------- */
@@ -136,54 +138,57 @@ struct uli_row_span {
 
 int64_t uli_layout_axis_rows(const struct uli_layout *layout, int32_t axis);
 int64_t uli_layout_first_row(const struct uli_layout *layout, int32_t part);
-/* Their bounds over all updates, and the rows of a part. */
+/* Bounds of the above over all updates, and of the rows of a part. */
 int64_t uli_layout_max_axis_rows(const struct uli_layout *layout, int32_t axis);
 int64_t uli_layout_max_first_row(const struct uli_layout *layout, int32_t part);
 int64_t uli_layout_max_part_rows(const struct uli_layout *layout, int32_t part);
 int64_t uli_layout_seq_rows(
     const struct uli_layout *layout, int32_t part, int32_t rank);
-/* Largest s_r that any table within the maxima can give. */
+/* The largest s_r that any table within the maxima can give. */
 int64_t uli_layout_max_seq_rows(
     const struct uli_layout *layout, int32_t part, int32_t rank);
-/* Spans in local order, non-empty, maximal; the array is the layout's. A
+/* Spans in local order, non-empty and maximal; the array is the layout's. A
  * replicated part is one span. */
 const struct uli_row_span *uli_layout_row_spans(const struct uli_layout *layout,
     int32_t part, int32_t rank, int64_t *count_p);
 
 /* ---- the head side ------------------------------------------------------- */
 
-/* PACKED: packed rows [offset, offset + row_end - row_begin). */
+/* PACKED: a segment of axis rows [row_begin, row_end) of one head and batch
+ * item, at packed rows [offset, offset + row_end - row_begin). */
 struct uli_run {
     int64_t head, batch, row_begin, row_end; /* axis rows */
-    int64_t offset;                          /* in rows */
+    int64_t offset;                          /* packed row */
 };
 
-/* True where the head side of the plan is PACKED (BALANCED, h mod P != 0). */
+/* Is the head side of the plan PACKED (BALANCED, h mod P != 0)? */
 bool uli_layout_packed(const struct uli_layout *layout);
-/* HEADS: the range that the rank holds. PACKED: lowest to highest. */
+/* HEADS: the range of heads that the rank holds. PACKED: from its lowest head
+ * to its highest. */
 void uli_layout_heads(const struct uli_layout *layout, int32_t tensor,
     int32_t rank, int64_t *first_p, int64_t *count_p);
-/* PACKED only: n_r, its bound over all tables, and the segments in offset
- * order (head, batch, row ascending). */
+/* PACKED only: n_r, its bound over all tables, and the segments in offset order
+ * (head, batch, row ascending). */
 int64_t uli_layout_packed_rows(
     const struct uli_layout *layout, int32_t tensor, int32_t rank);
 int64_t uli_layout_max_packed_rows(
     const struct uli_layout *layout, int32_t tensor);
 const struct uli_run *uli_layout_runs(const struct uli_layout *layout,
     int32_t tensor, int32_t rank, int64_t *count_p);
-/* Attention cost of a rank's rows (BALANCED's measure), for describe. */
+/* Attention cost of a rank's rows, by the measure of BALANCED; for describe. */
 int64_t uli_layout_cost(const struct uli_layout *layout, int32_t rank);
 
 /* ---- what a direction moves ---------------------------------------------- */
 
-/* "seq_to_head", ...: the direction's name in messages, of any number. */
+/* The direction's name for messages, "seq_to_head", ...; any number is
+ * allowed. */
 const char *uli_direction_name(ulyx_direction_t direction);
 
-/* Does the direction exist for all tensors (sums need a float dtype)? When
- * not, ERR_UNSUPPORTED naming the tensor. */
+/* Does the direction exist for all tensors (sums need a float dtype)? If not:
+ * ERR_UNSUPPORTED, naming the tensor. */
 ulyx_status_t uli_layout_direction_check(
     const struct uli_layout *layout, ulyx_direction_t direction);
-/* The same as a question (a valid direction): nothing is reported. */
+/* As above as a question about a valid direction; nothing is reported. */
 bool uli_layout_direction_exists(
     const struct uli_layout *layout, ulyx_direction_t direction);
 
@@ -194,18 +199,17 @@ enum uli_move_kind {
     ULI_MOVE_ZERO, /* no source: zeros */
 };
 
-/* Where a rectangle begins at one rank, in that rank's own indices: local
- * row of the part on the sequence side; axis row (HEADS) or packed row
- * (PACKED, then batch = head = 0) on the head side; head counted from the
- * rank's first on the head side, global on the sequence side. */
+/* Where a rectangle begins at one rank, in that rank's own indices. row: local
+ * row of the part on the sequence side; on the head side axis row (HEADS) or
+ * packed row (PACKED, with batch = head = 0). head: global on the sequence
+ * side, counted from the rank's first head on the head side. */
 struct uli_place {
     int32_t rank;
     int64_t batch, row, head;
 };
 
-/* A rectangle of batches x rows x heads x dim elements that has one
- * destination and the same list of sources throughout. PACKED: batches =
- * heads = 1. Sources in rank order. */
+/* A rectangle of batches x rows x heads x dim elements with one destination and
+ * one list of sources, in rank order. PACKED: batches = heads = 1. */
 struct uli_move {
     enum uli_move_kind kind;
     int32_t tensor;
@@ -215,15 +219,14 @@ struct uli_move {
     const struct uli_place *sources; /* valid during the visit only */
 };
 
-/* Return false to end the enumeration early. */
+/* Called per move; returns false to end the enumeration early. */
 typedef bool (*uli_move_fn)(void *context, const struct uli_move *move);
 
-/* Visits the moves of one tensor whose destination is dst_rank, together
- * covering each element of its destination exactly once, in a fixed order
- * that is the same on all ranks. src_rank >= 0: only moves that src_rank is a
- * source of, at a cost that does not grow with P where the shape allows it;
- * -1: all. Allocates nothing; scratch has room for uli_layout_scratch()
- * places.
+/* Visits the moves of one tensor to dst_rank. Together they cover each element
+ * of the destination exactly once, in a fixed order that is equal on all ranks.
+ * src_rank >= 0: only moves with src_rank as a source, at a cost that does not
+ * grow with P where the shape allows it; -1: all. Allocates nothing; scratch
+ * has room for uli_layout_scratch() places.
  *   SEQ_TO_HEAD          dst head side <- token owner (replicated: itself)
  *   HEAD_TO_SEQ          dst seq side <- lowest holder; no holder: ZERO
  *   SEQ_TO_HEAD_ADJOINT  dst seq side <- sum over holders (SUM when several
@@ -233,15 +236,15 @@ typedef bool (*uli_move_fn)(void *context, const struct uli_move *move);
  *   HEAD_TO_SEQ_ADJOINT  dst head side: the lowest holder <- token owner,
  *                        other holders ZERO; replicated: SUM of all ranks'
  *                        copies, or with GRAD_EQUAL the own copy
- * returns false when the visitor ended it. */
+ * returns false when the visitor ended the enumeration. */
 bool uli_layout_each_move(const struct uli_layout *layout,
     ulyx_direction_t direction, int32_t tensor, int32_t dst_rank,
     int32_t src_rank, struct uli_place *scratch, uli_move_fn visit,
     void *context);
 int32_t uli_layout_scratch(const struct uli_layout *layout);
 
-/* Upper bound of the number of moves of the above with src_rank = -1, over
- * all tables within the maxima. */
+/* Upper bound of the number of moves that uli_layout_each_move visits, over all
+ * tables within the maxima. */
 int64_t uli_layout_max_moves(const struct uli_layout *layout,
     ulyx_direction_t direction, int32_t tensor, int32_t dst_rank,
     int32_t src_rank);

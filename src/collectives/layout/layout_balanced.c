@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The cut of BALANCED: P - 1 boundaries in (head, batch, row) order, each at a
- * multiple of row_round within its batch item, so that the dearest rank is as
- * cheap as the maxima allow.
+ * multiple of row_round within its batch item, so that the most expensive rank
+ * is as cheap as the maxima allow.
  *
  * A run of rows is good when its rows, key rows, segments and cost are within
- * limits. Parts of a good run are good, so the longest good run from a point
- * is found by bisection, and P ranks suffice for a cost limit if P longest
- * runs one after another reach the end. The least such limit is found by
- * bisection too. Then each boundary goes to the point nearest to its share of
- * the total cost between the first point from which the ranks after it can
- * reach the end, and the last point that the rank before it can reach.
+ * limits. Parts of a good run are good, so bisection finds the longest good run
+ * from a point, and a cost limit fits P ranks if P longest runs one after
+ * another reach the end. Bisection also finds the least such limit. Then each
+ * boundary is placed at the point nearest to its share of the total cost,
+ * between the first point from which the ranks after it can reach the end and
+ * the last point that the rank before it can reach.
  *
- * (Runs of keys may merge as a run grows: the number of segments can then
- * fall by one. A choice that breaks a limit for this gives way to the longest
- * runs, each of which was tested itself.)
+ * (Runs of keys may merge as a run grows, so the number of segments can fall by
+ * one. If a placement breaks a limit for this reason, the longest runs are
+ * taken instead, each of which was tested itself.)
  *
- * Time: ranks x log(points) x log(documents) a limit, some tens of limits.
+ * Time per limit: ranks x log(points) x log(documents); some tens of limits.
  */
 #include "collectives/layout/layout_balanced.h"
 
@@ -25,13 +25,13 @@
 struct search {
     const struct uli_layout *layout;
     const struct uli_tables *tables;
-    int64_t blocks; /* points a batch item; a point is item * blocks + block */
-    int64_t points; /* the end */
+    int64_t blocks; /* per batch item; a point is item * blocks + block */
+    int64_t points; /* number of points: the end */
     uli_u128 total, cost_limit;
     int64_t max_rows, max_kv_rows, max_segments;
 };
 
-/* (head, batch, row) position of a point. */
+/* Position of a point in (head, batch, row) order. */
 static int64_t
 search_position(const struct search *s, int64_t point)
 {
@@ -55,7 +55,7 @@ good_keys(const struct search *s, const struct uli_family_info *family,
 {
     if (family->most_rows <= s->max_kv_rows &&
         family->most_segments <= s->max_segments)
-        return true; /* no run of max_rows can pass them */
+        return true; /* no run of max_rows can exceed the limits */
     struct uli_kv_use use =
         uli_kv_use_of(s->layout, s->tables, family->group, begin, end);
     return use.rows <= s->max_kv_rows && use.runs <= s->max_segments;
@@ -137,8 +137,8 @@ search_least(struct search *s, int64_t *limit_p, int64_t most)
     return high;
 }
 
-/* Which maximum is at fault: each is lifted until the ones before it are
- * enough, rows first. */
+/* Names the maximum that is too small: all are lifted, then set again one by
+ * one, rows first, until the ranks do not fit. */
 static ulyx_status_t
 search_refuse(struct search *s)
 {
@@ -172,8 +172,8 @@ search_refuse(struct search *s)
 
 /* ---- the cut ------------------------------------------------------------- */
 
-/* The least cost limit that fits, to one part in two thousand. Doubling the
- * distance from the mean finds an upper end near it. */
+/* The least cost limit that fits, to one part in two thousand. An upper end is
+ * found by doubling the distance from the mean. */
 static void
 least_cost(struct search *s)
 {
@@ -197,8 +197,8 @@ least_cost(struct search *s)
     s->cost_limit = high;
 }
 
-/* The point in [low, high] whose cost is nearest to a rank's share, the first
- * such; cost grows with points. */
+/* The first point in [low, high] whose cost is nearest to the rank's share;
+ * cost grows with points. */
 static int64_t
 search_nearest(const struct search *s, int32_t rank, int64_t low, int64_t high)
 {
@@ -219,7 +219,8 @@ search_nearest(const struct search *s, int32_t rank, int64_t low, int64_t high)
     return share - cost_at(s, low - 1) <= above - share ? low - 1 : low;
 }
 
-/* cut[r] holds a point; first the least from which ranks r .. P-1 suffice. */
+/* Places the boundaries near their shares. cut[r] first holds the least point
+ * from which ranks r .. P-1 suffice. */
 static bool
 place_near_shares(const struct search *s, int64_t *cut)
 {

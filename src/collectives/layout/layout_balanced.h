@@ -8,17 +8,17 @@
 
 #include "collectives/layout/layout_cost.h"
 
-/* layout_families.c: which tensors share runs, the bounds of each family over
- * all tables, and memory for the runs of both banks. Resolves row_cost,
- * row_round, max_rows, max_kv_rows and max_segments. */
+/* layout_families.c: finds which tensors share runs, bounds each family over
+ * all tables, and reserves memory for the runs of both banks. Resolves
+ * row_cost, row_round, max_rows, max_kv_rows and max_segments. */
 ulyx_status_t uli_families_prepare(struct uli_layout *layout);
 /* Fills the runs from the cuts. */
 void uli_families_update(
     const struct uli_layout *layout, struct uli_tables *tables);
 
 /* layout_balanced.c: fills tables->cut.
- * returns ERR_INVALID_ARGUMENT with the values needed when no cut respects
- * the maxima. */
+ * returns ERR_INVALID_ARGUMENT with the values needed when no cut respects the
+ * maxima. */
 ulyx_status_t uli_balanced_cut(
     const struct uli_layout *layout, struct uli_tables *tables);
 

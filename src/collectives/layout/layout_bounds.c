@@ -9,11 +9,11 @@
  * most l lines, L = heads x batch lines in all, and p spans,
  *     runs against spans      R + l p
  *     cells against spans     c + l p, or c + L p on all ranks
- * Cells change where some rank's run of keys begins or ends: at the two ends
- * of what a whole document sees, and twice where a cut falls into a document,
- * so that heads have c <= 2 documents + batch each, and 2 P in all; or c <= 2 N
- * + lines for N runs of all ranks, which max_segments bounds. There are never
- * more moves than rows.
+ * Cells change where some rank's run of keys begins or ends: at the two ends of
+ * the keys that a whole document attends to, and twice where a cut falls into a
+ * document. So heads have c <= 2 documents + batch each, and 2 P in all; or c
+ * <= 2 N + lines for N runs of all ranks, which max_segments bounds. There are
+ * never more moves than rows.
  */
 #include "collectives/layout/layout_private.h"
 
@@ -106,8 +106,9 @@ own_share_most(const struct uli_layout *layout, int64_t runs, int64_t heads)
     return uli_sat_add(uli_sat_add(uli_sat_mul(2, runs), lines), 2);
 }
 
-/* Cells on all lines of `heads` heads of a HEADS_KV family: by documents and
- * cuts, or by the ends of as many runs as the caller's max_segments allows. */
+/* Most cells on all lines of `heads` heads of a HEADS_KV family: by documents
+ * and cuts, or by the ends of as many runs as the caller's max_segments
+ * allows. */
 static int64_t
 cells_most(const struct uli_layout *layout, int32_t family, int64_t heads)
 {

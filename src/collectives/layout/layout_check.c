@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The arguments of a layout: each field by its row of plan_fields.c, then what
- * relates several. The first error found is the one reported. No size that
- * passes here can make any later product overflow: rows, elements and bytes of
+ * The arguments of a layout: each field by its row of plan_fields.c, then the
+ * relations between fields. The first error found is reported. No size that
+ * passes here can make a later product overflow: rows, elements and bytes of
  * every tensor, and (head, batch, row) positions, are checked to fit 63 bits.
  */
 #include <inttypes.h>
@@ -96,7 +96,7 @@ check_part(const struct uli_shape *shape, int32_t i)
     return ULYX_SUCCESS;
 }
 
-/* What a part ever has: sizes are checked for the most. */
+/* The most rows that a part ever has: sizes are checked for these. */
 static int64_t
 most_rows(const struct uli_shape_part *part)
 {
@@ -191,7 +191,7 @@ check_flags(const struct uli_shape *shape, int32_t i)
     return ULYX_SUCCESS;
 }
 
-/* Bytes of all rows and heads, in the wider of the two dtypes. */
+/* Checks the bytes of all rows and heads, in the wider of the two dtypes. */
 static ulyx_status_t
 check_bytes(const struct uli_shape *shape, int32_t i)
 {
@@ -238,7 +238,7 @@ has_two_axes(const struct uli_shape *shape)
     return false;
 }
 
-/* Runs of rows follow the queries, their keys the other axis. */
+/* Runs of rows follow the queries' axis; their keys are on the other axis. */
 static ulyx_status_t
 check_balanced(const struct uli_shape *shape)
 {

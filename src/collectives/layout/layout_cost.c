@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See layout_cost.h. Without a document table the documents are the batch
- * items, all alike: then only the sums of one document are kept, at index 1.
+ * Costs and key rows from sums per document; see layout_cost.h. Without a
+ * document table the documents are the batch items, all alike: then only the
+ * sums of one document are kept, at index 1.
  */
 #include "collectives/layout/layout_cost.h"
 #include "base/text.h"
@@ -72,7 +73,7 @@ uli_cost_prepare(struct uli_layout *layout)
     return ULYX_SUCCESS;
 }
 
-/* Do keys that begin at `begin` continue a run that ends there? */
+/* Do keys that begin at `begin` continue a run that ends at `end`? */
 static bool
 rows_continue(const struct uli_layout *layout, int64_t end, int64_t begin)
 {
@@ -137,7 +138,7 @@ uli_docs_at(
     return low;
 }
 
-/* Keys of all rows before u of one head. */
+/* Sum over the rows of one head before u of their numbers of keys. */
 static uli_u128
 keys_before(
     const struct uli_layout *layout, const struct uli_tables *tables, int64_t u)
@@ -172,7 +173,7 @@ uli_cost_before(const struct uli_layout *layout,
     return cost;
 }
 
-/* HEADS knows no documents: then each batch item counts as one. */
+/* HEADS keeps no documents: each batch item counts as one. */
 int64_t
 uli_layout_cost(const struct uli_layout *layout, int32_t rank)
 {
@@ -196,8 +197,9 @@ uli_layout_cost(const struct uli_layout *layout, int32_t rank)
 
 /* ---- keys ---------------------------------------------------------------- */
 
-/* a before b, documents in order; of one document that is in both, a has the
- * earlier rows, so that only a's last and b's first run can meet. */
+/* Adds up the keys of a and of b, which follows a in document order. In a
+ * document that both contain, a has the earlier rows, so only a's last run and
+ * b's first can meet. */
 static struct uli_kv_use
 uses_join(
     const struct uli_layout *layout, struct uli_kv_use a, struct uli_kv_use b)
@@ -222,7 +224,7 @@ use_of_keys(struct uli_keys keys)
     return use;
 }
 
-/* Documents [first, end), all rows. */
+/* The keys of all rows of documents [first, end). */
 static struct uli_kv_use
 use_of_docs(const struct uli_layout *layout, const struct uli_tables *tables,
     int64_t first, int64_t end)

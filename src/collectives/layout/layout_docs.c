@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Document tables: the caller's arrays, checked and copied into one form, and
- * their hash. Nothing of the caller's is read twice, so that a table which
- * another thread changes meanwhile can be wrong but not dangerous.
+ * their hash. No element of the caller's arrays is read twice, so a table that
+ * another thread changes meanwhile can give wrong results but no memory error.
  */
 #include <inttypes.h>
 #include "base/params/held.h"
@@ -32,8 +32,8 @@ check_header(
     return ULYX_SUCCESS;
 }
 
-/* Document n of [begin, begin + length) after documents that end at `done`,
- * on an axis of b items of S rows. */
+/* Checks document n, [begin, begin + length), which follows documents that end
+ * at `done`, on an axis of batch items of S rows each. */
 static ulyx_status_t
 check_entry(const struct uli_layout *layout, int32_t axis, int64_t n,
     int64_t begin, int64_t length, int64_t done)
@@ -113,7 +113,6 @@ hash_mix(uint64_t hash, int64_t value)
     return hash ^ (hash >> 32);
 }
 
-/* Never 0, which means that nothing depends on tables. */
 static uint64_t
 hash_rows(const struct uli_layout *layout, uint64_t hash)
 {
@@ -127,6 +126,7 @@ hash_rows(const struct uli_layout *layout, uint64_t hash)
     return hash;
 }
 
+/* Never 0: a hash of 0 means that nothing depends on tables. */
 uint64_t
 uli_docs_hash(const struct uli_layout *layout, const struct uli_tables *tables)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The head side of PACKED plans. Tensors with the same ownership and number
- * of heads are one family and share their runs; family 0 is HEADS_QUERY. Runs
- * follow from the cuts: a HEADS_QUERY family has the rows between two cuts, a
- * HEADS_KV family the key rows that those see, per KV head in one walk over
- * the documents.
+ * The head side of PACKED plans. Tensors with the same ownership and number of
+ * heads are one family and share their runs; family 0 is HEADS_QUERY. Runs
+ * follow from the cuts: a HEADS_QUERY family has the rows between two cuts. A
+ * HEADS_KV family has the key rows that those rows attend to, found per KV head
+ * in one walk over the documents.
  */
 #include "collectives/layout/layout_balanced.h"
 
 #include <assert.h>
 
-/* Units of `unit` > 0 positions that a run of n positions touches at most. */
+/* Most units of `unit` positions that a run of n positions touches. */
 static int64_t
 units_touched(int64_t n, int64_t unit, int64_t units)
 {
@@ -22,7 +22,7 @@ units_touched(int64_t n, int64_t unit, int64_t units)
 
 /* ---- bounds -------------------------------------------------------------- */
 
-/* What no run of max_rows query rows can pass. */
+/* Sets the bounds that no run of max_rows query rows can exceed. */
 static void
 bound_family(struct uli_layout *layout, struct uli_family_info *family)
 {
@@ -122,10 +122,11 @@ find_families(struct uli_layout *layout)
         family_like(layout, true, shape->key_heads);
 }
 
-/* All ranks together. A cut adds one part to those that there would be anyway:
- * parts of (query head, document), each with one run of keys at most; and
- * parts of heads of the family, each with one run a document, and one more
- * where a part's ends lie in one document. */
+/* Most runs of all ranks together. Each cut adds one part to the parts that
+ * there are without cuts. Counted by parts of (query head, document), each has
+ * at most one run of keys. Counted by parts of heads of the family, each has
+ * one run per document, and one more where both ends of the part lie in one
+ * document. */
 static int64_t
 runs_most(const struct uli_layout *layout, const struct uli_family_info *family)
 {
@@ -162,8 +163,8 @@ uli_families_prepare(struct uli_layout *layout)
 
 /* ---- runs ---------------------------------------------------------------- */
 
-/* Appends to the runs of `rank`, which end at *end_p. Neither beginnings nor
- * ends of rows ever go back. */
+/* Appends to the runs of `rank`, which end at *end_p. Calls give rows whose
+ * beginnings and ends never decrease within a head and batch item. */
 static void
 family_append(struct uli_family *family, int32_t rank, int64_t *end_p,
     int64_t head, int64_t batch, struct uli_keys rows)
@@ -200,7 +201,8 @@ fill_split(const struct uli_layout *layout, struct uli_tables *tables,
     }
 }
 
-/* Keys of flattened query rows [begin, end), document by document. */
+/* Appends the keys of flattened query rows [begin, end), document by
+ * document. */
 static void
 fill_range(const struct uli_layout *layout, struct uli_tables *tables,
     struct uli_family *family, int32_t rank, int64_t *end_p, int64_t head,

@@ -5,7 +5,8 @@
  * HEADS_QUERY: g = 1), rank r
  *     holds                  [floor(q_r / g), ceil(q_{r+1} / g)) if h_r > 0
  *     is the lowest holder   [ceil(q_r / g),  ceil(q_{r+1} / g))
- * for head k has its lowest holder where its first reader k * g is.
+ * because the lowest holder of head k is the rank that has its first query
+ * head, k * g.
  */
 #include "collectives/layout/layout_private.h"
 
@@ -18,7 +19,7 @@ group_of(const struct uli_layout *layout, int32_t tensor)
 int32_t
 uli_heads_owner(const struct uli_layout *layout, int64_t head)
 {
-    int32_t low = 0, high = layout->shape.nranks; /* begin[low] <= head */
+    int32_t low = 0, high = layout->shape.nranks; /* head_begin[low] <= head */
     while (high - low > 1) {
         int32_t middle = low + (high - low) / 2;
         if (layout->head_begin[middle] <= head)
@@ -50,9 +51,9 @@ uli_heads_lowest(const struct uli_layout *layout, int32_t tensor, int32_t rank)
     return range;
 }
 
-/* With one holder the cell ends where that rank no longer has all readers of
- * a head. With several it is one head: the first of them has no reader of
- * the next head. */
+/* With one holder the cell ends at the first head of which that rank has not
+ * all query heads. With several holders the cell is one head: the first of the
+ * holders has no query head of the next one. */
 int64_t
 uli_heads_cell(const struct uli_layout *layout, int32_t tensor, int64_t head,
     int32_t *lo_p, int32_t *hi_p)

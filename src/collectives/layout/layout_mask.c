@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masks in closed form. Row i sees keys [first_i, end_i), both ends climb by at
- * most one a row (base/mask.h), rows that see anything are consecutive, and the
- * tiles that a row touches have
+ * Masks in closed form. Row i attends to keys [first_i, end_i). Both ends grow
+ * by at most one per row (base/mask.h), the rows that attend to any key are
+ * consecutive, and the tiles that a row touches have
  *     min(k_rows, ceil128(end_i)) - floor128(first_i)
- * keys. The sums of the two terms over a range of rows are arithmetic series
- * of tiles.
+ * keys. The sums of the two terms over a range of rows are arithmetic series of
+ * tiles.
  */
 #include "collectives/layout/layout_mask.h"
 
@@ -34,7 +34,7 @@ uli_mask_of(const struct uli_shape *shape, int64_t q_rows, int64_t k_rows)
     return mask;
 }
 
-/* Rows of [begin, end) that see a key. */
+/* The rows of [begin, end) that attend to a key. */
 static struct uli_keys
 seeing_rows(const struct uli_mask *mask, int64_t begin, int64_t end)
 {
@@ -82,8 +82,8 @@ sum_ceilings(wide count)
     return sum_floors(count) + n * ULI_TILE_KEYS;
 }
 
-/* Sum over begin <= n < end of min(k_rows, ceil128(n)); begin >= 1. The last
- * tile's keys end at k_rows. */
+/* Sum over begin <= n < end of min(k_rows, ceil128(n)); begin >= 1. The keys of
+ * the last tile end at k_rows. */
 static uli_u128
 sum_ends(int64_t k_rows, wide begin, wide end)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keys that ranges of a document's rows see (base/mask.h), and what they
+ * The keys that ranges of a document's rows attend to (base/mask.h), and their
  * cost, in closed form.
  */
 #ifndef ULI_COLLECTIVES_LAYOUT_LAYOUT_MASK_H
@@ -9,7 +9,7 @@
 #include "base/mask.h"
 #include "collectives/layout/layout_private.h"
 
-/* A half-open run; first >= end is empty and then both are 0. */
+/* A half-open run; an empty run is {0, 0}. */
 struct uli_keys {
     int64_t first, end;
 };
@@ -17,8 +17,8 @@ struct uli_keys {
 struct uli_mask uli_mask_of(
     const struct uli_shape *shape, int64_t q_rows, int64_t k_rows);
 
-/* Keys that rows [begin, end) see together: one run, for consecutive rows'
- * keys overlap or touch. */
+/* The keys that rows [begin, end) attend to together: one run, because the keys
+ * of consecutive rows overlap or touch. */
 struct uli_keys uli_mask_seen(
     const struct uli_mask *mask, int64_t begin, int64_t end);
 

@@ -3,14 +3,14 @@
  * What each direction moves, as rectangles of batches x rows x heads with one
  * destination and one list of sources. HEADS here, PACKED in layout_packed.c.
  *
- * HEADS, index maps of a part whose first axis row is f, rank r holding heads
- * [a_r, a_r + n_r) and a span of rows x .. x + n lying at local row l:
+ * HEADS, index map of a part whose first axis row is f, where rank r holds
+ * heads [a_r, a_r + n_r) and a span of rows x .. x + n lies at local row l:
  *     head[b][f + x + i][k - a_r]  <->  seq[b][l + i][k]
  * Rows come from the spans, heads from ranges in closed form (layout_heads.c),
- * so that asking for one source costs its spans and not the number of ranks.
+ * so an enumeration for one source costs its spans, not the number of ranks.
  *
- * Order: by source rank, then span; sums by head, then span. Asking for one
- * source gives a subsequence of this.
+ * Order: by source rank, then span; sums by head, then span. An enumeration for
+ * one source is a subsequence of this.
  */
 #include "collectives/layout/layout_moves.h"
 
@@ -122,8 +122,8 @@ seq_to_head(const struct uli_visit *v)
     return own_to_heads(v, all.first, all);
 }
 
-/* A rank that is not the lowest holder of its first head gets zeros there;
- * of all others that it holds it is the lowest holder. */
+/* A rank that is not the lowest holder of its first head gets zeros there; it
+ * is the lowest holder of all its other heads. */
 static bool
 head_to_seq_adjoint(const struct uli_visit *v)
 {
@@ -165,7 +165,7 @@ head_to_seq(const struct uli_visit *v)
     return true;
 }
 
-/* Rows of dst, heads [head, end) <- the sum over the ranks lo .. hi that have
+/* Rows of dst, heads [range) <- the sum over those of ranks lo .. hi that have
  * heads. */
 static bool
 sum_holders(const struct uli_visit *v, struct uli_head_range range, int32_t lo,
@@ -190,7 +190,8 @@ sum_holders(const struct uli_visit *v, struct uli_head_range range, int32_t lo,
     return true;
 }
 
-/* The own share of a replicated part's gradient: zeros beside it. */
+/* The own share of a replicated part's gradient, and zeros on both sides of
+ * it. */
 static bool
 own_share(const struct uli_visit *v)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One enumeration of moves on its way: what the two files of it share.
+ * The arguments of one enumeration of moves: what layout_moves.c and
+ * layout_packed.c share.
  */
 #ifndef ULI_COLLECTIVES_LAYOUT_LAYOUT_MOVES_H
 #define ULI_COLLECTIVES_LAYOUT_LAYOUT_MOVES_H
@@ -22,7 +23,7 @@ struct uli_visit {
     void *context;
 };
 
-/* batches x rows x heads of a move. */
+/* The size of a move. */
 struct uli_extent {
     int64_t batches, rows, heads;
 };
@@ -54,7 +55,7 @@ uli_visit_has(const struct uli_visit *v, int32_t rank)
     return v->src < 0 || v->src == rank;
 }
 
-/* The ranks to look at as sources: [first, end). */
+/* The ranks to try as sources: [first, end). */
 static inline int32_t
 uli_visit_first(const struct uli_visit *v)
 {
@@ -80,8 +81,8 @@ uli_visit_spans(const struct uli_visit *v, int32_t rank, int64_t *count_p)
     return &spans->span[spans->start[rank]];
 }
 
-/* Each returns false when the visitor ended the enumeration; an empty extent
- * is not visited. Sources of a sum are v->scratch[0 .. count). */
+/* Each returns false when the visitor has ended the enumeration; an empty
+ * extent is not visited. The sources of a sum are v->scratch[0 .. count). */
 bool uli_visit_copy(const struct uli_visit *v, struct uli_extent extent,
     struct uli_place dst, struct uli_place src);
 bool uli_visit_zero(

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How the rows of a sharded part lie over the ranks. Every order is a list of
- * chunks in global order, each with an owner; a rank's local rows are its
- * chunks in global order, so that local order is global order within a rank
- * and chunks that touch are one span.
+ * chunks in global order, each with an owner. A rank's local rows are its
+ * chunks in global order, so local order is global order within a rank, and
+ * chunks that touch are one span.
  *     contiguous   P chunks, chunk c to rank c
  *     zigzag       2P chunks, chunk c to rank c, or 2P-1-c from c = P on
  *     zigzag docs  2P chunks of each document and each gap between documents
- * n rows are cut into m chunks as: the first n mod m of them one longer.
+ * n rows in m chunks: the first n mod m chunks have one row more.
  */
 #include <assert.h>
 #include <inttypes.h>
 #include "collectives/layout/layout_private.h"
 
-/* Where chunk c of n rows in m chunks begins; c = m gives n. */
+/* First row of chunk c of n rows in m chunks; c = m gives n. */
 static int64_t
 chunk_begin(int64_t rows, int64_t chunks, int64_t chunk)
 {
@@ -56,7 +56,7 @@ fill_contiguous(
     spans->start[nranks] = end;
 }
 
-/* The front halves lie in rank order, then the back halves in reverse. */
+/* The front halves lie in rank order, then the back halves in reverse order. */
 static void
 fill_zigzag(struct uli_row_spans *spans, int32_t nranks, int64_t rows,
     const int64_t *splits, const int64_t *fronts)
@@ -73,7 +73,7 @@ fill_zigzag(struct uli_row_spans *spans, int32_t nranks, int64_t rows,
     spans->start[nranks] = end;
 }
 
-/* s_r of each rank and, of zigzag, the rows of its front chunk. */
+/* Sets s_r of each rank and, for zigzag, the rows of its front chunk. */
 static void
 resolve_splits(const struct uli_shape *shape, const struct uli_shape_part *part,
     const int64_t *given, int64_t *splits, int64_t *fronts)
@@ -121,8 +121,8 @@ reserve_spans(
     return ULYX_SUCCESS;
 }
 
-/* Rows that change: each bank has its own, and the most are those of the
- * capacity evenly split, or, where splits are the caller's, any. */
+/* Prepares rows that change. Each bank has its own; the most rows are those of
+ * the capacity evenly split, or any number where the caller gives splits. */
 static ulyx_status_t
 prepare_changing(struct uli_layout *layout, int32_t index, int64_t capacity)
 {
@@ -204,7 +204,8 @@ prepare_docs(struct uli_layout *layout, int32_t index)
     return ULYX_SUCCESS;
 }
 
-/* The two chunks of one document that rank r has; all relative to the part. */
+/* Appends the two chunks of one document that the rank has; rows are relative
+ * to the part. */
 static void
 append_span(struct uli_row_spans *spans, int32_t nranks, int32_t rank,
     int64_t *end_p, int64_t begin, int64_t end)

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What each direction moves in a PACKED plan: one batch item and one head at
- * a time. Index map of a run {head, batch, rows [x0, x1), offset} of rank r
- * and a span of the sequence side in which axis row x lies at local row l:
+ * What each direction moves in a PACKED plan: one batch item and one head at a
+ * time. Index map of a run {head, batch, rows [x0, x1), offset} of rank r and a
+ * span of the sequence side in which axis row x lies at local row l:
  *     head[offset + x - x0]  <->  seq[batch][l][head]
  *
- * A row of keys may lie on several ranks. Where holders matter, rows are
- * walked in cells, in which nothing changes: the holders or, where only the
- * lowest counts, that one.
+ * A row of keys may lie on several ranks. Where holders matter, rows are walked
+ * in cells; within a cell the holders do not change or, where only the lowest
+ * counts, the lowest holder does not.
  *
  * Order: towards the head side by source rank, run, span, cell; towards the
  * sequence side by head, batch item, span, cell.
  */
 #include "collectives/layout/layout_moves.h"
 
-/* Rows of the part, [begin, end). */
+/* Rows [begin, end) of the part. */
 struct rows {
     int64_t begin, end;
 };
@@ -43,7 +43,7 @@ rows_of_run(const struct uli_visit *v, const struct uli_run *run)
     return rows;
 }
 
-/* The first of the spans that ends after a row. */
+/* Index of the first span that ends after the row. */
 static int64_t
 span_at(const struct uli_row_span *span, int64_t count, int64_t row)
 {
@@ -66,7 +66,7 @@ rows_in_span(struct rows rows, const struct uli_row_span *span)
     return rows;
 }
 
-/* Where a row of the part lies in a run and in a span. */
+/* The place of a row of the part in a run; in a span. */
 static struct uli_place
 in_run(const struct uli_visit *v, int32_t rank, const struct uli_run *run,
     int64_t row)
@@ -106,7 +106,7 @@ rank_at(const struct uli_visit *v, int64_t position)
 }
 
 /* A line of rows: one head of one batch item, and the ranks lo .. hi that may
- * hold some of it, for they have rows of its query heads. */
+ * hold some of it because they have rows of its query heads. */
 struct line {
     int64_t head, batch;
     int32_t lo, hi;
@@ -126,8 +126,8 @@ line_of(const struct uli_visit *v, int64_t head, int64_t batch)
     return line;
 }
 
-/* The run of a rank that has a row, else NULL; *end_p is lowered to where
- * that changes. */
+/* The run of a rank that contains the row, else NULL. *end_p is lowered to the
+ * row at which the answer changes. */
 static const struct uli_run *
 visit_holding(const struct uli_visit *v, struct line line, int32_t rank,
     int64_t row, int64_t *end_p)
@@ -135,7 +135,7 @@ visit_holding(const struct uli_visit *v, struct line line, int32_t rank,
     int64_t low = 0, high, axis_row = v->first_row + row;
     const struct uli_run *run = runs_of(v, rank, &high);
     const struct uli_run *end = run + high;
-    while (low < high) { /* the first that ends after the row */
+    while (low < high) { /* the first run that ends after the row */
         const struct uli_run *m = run + low + (high - low) / 2;
         if (m->head > line.head ||
             (m->head == line.head &&
@@ -154,8 +154,9 @@ visit_holding(const struct uli_visit *v, struct line line, int32_t rank,
     return holds ? run : NULL;
 }
 
-/* The cell that begins at rows.begin: to scratch go the places of all holders
- * or, with lowest, of the first. returns the cell; their number is *count_p */
+/* The cell that begins at rows.begin. Writes the places of all holders to
+ * scratch or, with lowest, of the lowest; their number to *count_p. Returns the
+ * cell. */
 static struct rows
 cell_at(const struct uli_visit *v, struct line line, struct rows rows,
     bool lowest, int32_t *count_p)
@@ -241,8 +242,9 @@ copies_to_cell(
         v, extent_of(cell), in_run(v, v->dst, run, cell.begin), nranks, false);
 }
 
-/* All cells of the runs of dst: those that it is the lowest holder of get the
- * sum of all copies, the others zeros; one of the two is asked for. */
+/* Visits the cells of the runs of dst: with zeros, the cells of which dst is
+ * not the lowest holder, as zeros; else the others, as the sum of all
+ * copies. */
 static bool
 cells_of_runs(const struct uli_visit *v, bool zeros)
 {
@@ -287,7 +289,7 @@ uli_packed_head_to_seq_adjoint(const struct uli_visit *v)
 
 /* ---- towards the sequence side ------------------------------------------- */
 
-/* Rows of dst in one span and one line <- their holders, or the lowest. */
+/* Rows of dst in one span and one line <- their holders, or the lowest one. */
 static bool
 line_to_span(const struct uli_visit *v, struct line line, struct rows rows,
     const struct uli_row_span *span, bool lowest)
@@ -357,7 +359,8 @@ uli_packed_head_to_seq(const struct uli_visit *v)
 
 /* ---- the own share of a replicated part's gradient ----------------------- */
 
-/* One line: the own runs, and zeros between. *at_p is the next run. */
+/* One line: the rank's own runs, and zeros between them. *at_p: the next
+ * run. */
 static bool
 own_line(const struct uli_visit *v, int64_t head, int64_t batch, int64_t *at_p)
 {
@@ -386,7 +389,7 @@ own_line(const struct uli_visit *v, int64_t head, int64_t batch, int64_t *at_p)
                in_span(v->dst, whole, done, head, batch));
 }
 
-/* Heads below and above the own ones are zeros, whole. */
+/* Heads below and above the rank's own are all zeros. */
 static bool
 own_lines(const struct uli_visit *v)
 {

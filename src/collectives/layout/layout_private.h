@@ -3,10 +3,9 @@
  * What the files of the layout share.
  *
  * Life: uli_layout_create checks the shape (layout_check.c), reserves all
- * memory, and fills bank 0. An update fills the other bank and then turns
- * `tables` to it, so that a refused table changes nothing. What no document
- * table can change (spans of fixed orders, head ranges) lives outside the
- * banks.
+ * memory, and fills bank 0. An update fills the other bank and then sets
+ * `tables` to it, so a refused table changes nothing. Tables that no document
+ * can change (spans of fixed orders, head ranges) are outside the banks.
  *
  * Everything is plain C that a C++ or CUDA source may include too.
  */
@@ -22,12 +21,13 @@
 /* Costs are sums of up to 2^62 rows of up to 2^63 keys each. */
 typedef unsigned __int128 uli_u128;
 
-/* HEADS_QUERY, and HEADS_KV with each number of heads that the tensors have. */
+/* HEADS_QUERY; HEADS_KV with each number of heads that tensors or key_heads
+ * have. */
 enum { ULI_MAX_FAMILIES = ULI_TENSORS + 2, ULI_TILE_KEYS = 128 };
 
 /* Spans of a sharded part, of all ranks in rank order: those of rank r are
- * span[start[r] .. start[r + 1]). Rows ascend within a rank, whatever the
- * order: every order keeps a rank's rows in global order. */
+ * span[start[r] .. start[r + 1]). Rows ascend within a rank, because every
+ * order keeps a rank's rows in global order. */
 struct uli_row_spans {
     int64_t *start; /* [P + 1] */
     int64_t *rows;  /* [P] s_r */
@@ -35,8 +35,8 @@ struct uli_row_spans {
     int64_t capacity;
 };
 
-/* PACKED: the runs of one kind of tensor, of all ranks in rank order; within
- * a rank ascending by (head, batch, row), disjoint and maximal. */
+/* PACKED: the runs of one family of tensors, of all ranks in rank order; within
+ * a rank they ascend by (head, batch, row), disjoint and maximal. */
 struct uli_family {
     int64_t *start; /* [P + 1] */
     int64_t *rows;  /* [P] n_r */
@@ -44,50 +44,50 @@ struct uli_family {
     int64_t capacity;
 };
 
-/* What a family is; fixed. A head of it is read by `group` query heads. */
+/* The fixed properties of a family. `group` query heads read one of its
+ * heads. */
 struct uli_family_info {
     bool kv;
     int64_t heads, group;
-    int64_t most_heads, most_lines;   /* that a rank's runs are on: */
-    int64_t most_rows, most_segments; /* what max_rows makes possible */
-    int64_t max_rows, max_segments;   /* and the caller's maxima allow */
+    int64_t most_heads, most_lines;   /* most of a rank's runs, */
+    int64_t most_rows, most_segments; /* all four by max_rows alone */
+    int64_t max_rows, max_segments;   /* by the caller's maxima too */
 };
 
-/* Per document, up to and without document n (PACKED only; arrays of
- * [max_docs + 1]). "Full" means that all its queries are there. */
+/* Sums over the documents before document n (PACKED only; arrays of [max_docs +
+ * 2]). A "full" document has all its queries. */
 struct uli_doc_sums {
     uli_u128 *cost;    /* keys of all rows of all documents before n */
-    int64_t *kv_rows;  /* key rows seen by full documents before n */
-    int64_t *kv_runs;  /* maximal intervals of those */
-    int64_t *seen;     /* first document >= n of which a key is seen */
-    int64_t *seen_end; /* end of the keys seen in the last such one before n;
-                        * -1 = none */
+    int64_t *kv_rows;  /* key rows that full documents before n attend to */
+    int64_t *kv_runs;  /* maximal runs of those */
+    int64_t *seen;     /* first document >= n that attends to a key */
+    int64_t *seen_end; /* end of the keys of the last one before n, or -1 */
 };
 
 /* Everything that an update replaces. */
 struct uli_tables {
-    struct uli_docs docs[2]; /* of queries and of keys */
+    struct uli_docs docs[2]; /* of queries, of keys */
     int64_t *doc_begin[2], *doc_length[2];
     uint64_t hash;
     struct uli_row_spans spans[ULI_MAX_PARTS];
     struct uli_doc_sums sums;
-    int64_t *cut; /* [P + 1] rows of (head, batch, row) order; PACKED only */
+    int64_t *cut; /* [P + 1] positions in (head, batch, row) order; PACKED */
     struct uli_family family[ULI_MAX_FAMILIES];
 };
 
-/* Rows and what follows from them alone. */
+/* Rows, and what follows from them alone. */
 struct uli_rows {
     int64_t rows[ULI_MAX_PARTS];
     const int64_t *splits[ULI_MAX_PARTS];
     int64_t axis_rows[2], first_row[ULI_MAX_PARTS];
 };
 
-/* Of rows that updates change (layout_rows.c). */
+/* For rows that updates change (layout_rows.c). */
 struct uli_row_limits {
-    bool change;                       /* those of any part */
+    bool change;                       /* rows of some part change */
     struct uli_rows most;              /* at capacity; splits unused */
-    bool has_splits[ULI_MAX_PARTS];    /* the caller gives them */
-    int64_t *splits[2][ULI_MAX_PARTS]; /* [bank], resolved; of parts that */
+    bool has_splits[ULI_MAX_PARTS];    /* the caller gives splits */
+    int64_t *splits[2][ULI_MAX_PARTS]; /* [bank], resolved; where rows */
     int64_t *fronts[ULI_MAX_PARTS];    /* change in a fixed order */
     int64_t *seq_rows[ULI_MAX_PARTS];  /* [P] most s_r */
     bool stretched;
@@ -97,11 +97,11 @@ struct uli_row_limits {
 struct uli_memory; /* one reserved block, see layout.c */
 
 struct uli_layout {
-    struct uli_shape shape; /* defaults resolved, arrays our own */
+    struct uli_shape shape; /* defaults resolved, arrays owned here */
     int32_t naxes;
     int64_t axis_rows[2];
     int64_t first_row[ULI_MAX_PARTS];
-    struct uli_row_span whole[ULI_MAX_PARTS]; /* the one span of a replicated */
+    struct uli_row_span whole[ULI_MAX_PARTS]; /* of replicated parts */
     int64_t *head_begin; /* [P + 1] HEADS: first query head of each rank */
     bool packed;
     struct uli_row_limits limits;
@@ -110,7 +110,7 @@ struct uli_layout {
     int32_t nfamilies;
     int32_t family_of[ULI_TENSORS];
     struct uli_family_info family[ULI_MAX_FAMILIES];
-    bool shared[ULI_TENSORS]; /* any head on two ranks or more */
+    bool shared[ULI_TENSORS]; /* two ranks or more hold one head */
     struct uli_tables bank[2];
     struct uli_tables *tables; /* the bank in use */
     struct uli_memory *memory;
@@ -147,7 +147,7 @@ void *uli_layout_reserve(
 
 /* Checks everything that does not depend on document tables. */
 ulyx_status_t uli_layout_check(const struct uli_shape *shape);
-/* Entries that add up to `expected`; of a part's: its number. */
+/* Checks that splits add up to `expected`; that a part's splits do. */
 ulyx_status_t uli_splits_check(const char *name, const int64_t *splits,
     int32_t nranks, int64_t expected, const char *expected_name);
 ulyx_status_t uli_part_splits_check(
@@ -155,30 +155,31 @@ ulyx_status_t uli_part_splits_check(
 
 /* ---- layout_rows.c ------------------------------------------------------- */
 
-/* First and last rows of parts and axes, from the parts' rows. */
+/* Sets the first rows of parts and the rows of axes, from the parts' rows. */
 void uli_rows_place(struct uli_layout *layout);
-/* Before anything is prepared: rows go to their capacities, the present ones to
- * *present_p. */
+/* Before anything is prepared: sets rows to their capacities, and saves the
+ * present ones in *present_p. */
 void uli_rows_open(struct uli_layout *layout, struct uli_rows *present_p);
-/* Turns to rows that have been checked; uli_orders_update fills them in. */
+/* Sets rows that have been checked; uli_orders_update fills in what follows. */
 void uli_rows_set(struct uli_layout *layout, const struct uli_rows *rows);
-/* Does the part have rows that change, in an order without documents? */
+/* Do the part's rows change, in an order without documents? */
 bool uli_rows_refill(const struct uli_layout *layout, int32_t part);
 
-/* Fills the bank that is not in use and turns to it. (layout.c) */
+/* Fills the bank that is not in use, and then uses it. (layout.c) */
 ulyx_status_t uli_layout_fill(struct uli_layout *layout,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
-/* Do documents matter? (layout.c) */
+/* Does the layout accept document tables? (layout.c) */
 bool uli_layout_takes_docs(const struct uli_layout *layout);
 
 /* ---- layout_docs.c ------------------------------------------------------- */
 
-/* Checks the table of axis and copies it to tables (capacity max_docs). */
+/* Checks the table of an axis and copies it into `tables` (capacity
+ * max_docs). */
 ulyx_status_t uli_docs_load(const struct uli_layout *layout,
     struct uli_tables *tables, int32_t axis, const ulyx_docs_t *docs);
-/* The table of axis is that of axis 0. */
+/* Uses the table of axis 0 for axis 1 too. */
 void uli_docs_share(struct uli_tables *tables);
-/* And of the rows where they change. */
+/* A hash of the tables, and of the rows where rows change. Never 0. */
 uint64_t uli_docs_hash(
     const struct uli_layout *layout, const struct uli_tables *tables);
 
@@ -189,7 +190,7 @@ uli_docs_most(const struct uli_layout *layout)
     return uli_max(layout->shape.max_docs, layout->shape.batch);
 }
 
-/* Documents of an axis: with none, one a batch item. */
+/* Documents of an axis; without a table, one per batch item. */
 static inline int64_t
 uli_docs_count(
     const struct uli_layout *layout, const struct uli_tables *tables, int axis)
@@ -218,22 +219,22 @@ uli_docs_length(const struct uli_layout *layout,
 
 /* ---- layout_orders.c ----------------------------------------------------- */
 
-/* Resolves splits of a part of a fixed order and reserves and fills its
- * spans, in both banks; of a part with ZIGZAG_DOCS only reserves. */
+/* Resolves splits of a part with a fixed order, and reserves and fills its
+ * spans in both banks; for ZIGZAG_DOCS reserves only. */
 ulyx_status_t uli_orders_prepare(struct uli_layout *layout, int32_t part);
-/* Fills the spans of the parts with ZIGZAG_DOCS from the tables' documents,
- * and of those whose rows change.
+/* Fills the spans of parts with ZIGZAG_DOCS from the tables' documents, and of
+ * parts whose rows change.
  * returns ERR_INVALID_ARGUMENT when a rank exceeds max_local_rows. */
 ulyx_status_t uli_orders_update(
     struct uli_layout *layout, struct uli_tables *tables);
 
 /* ---- layout_heads.c ------------------------------------------------------ */
 
-/* The rank that has query head `head`, under HEADS. */
+/* HEADS: the rank that has query head `head`. */
 int32_t uli_heads_owner(const struct uli_layout *layout, int64_t head);
 
-/* Heads of a tensor, under HEADS. all: [first, end) that the rank holds;
- * lowest: those of them of which it is the lowest holder. */
+/* HEADS: heads [first, end) of a tensor. all: that the rank holds; lowest: of
+ * which the rank is the lowest holder. */
 struct uli_head_range {
     int64_t first, end;
 };
@@ -242,8 +243,9 @@ struct uli_head_range uli_heads_all(
 struct uli_head_range uli_heads_lowest(
     const struct uli_layout *layout, int32_t tensor, int32_t rank);
 
-/* The longest run of heads from `head` on that the same ranks hold, under
- * HEADS: those of lo .. hi that have heads at all. returns its end. */
+/* HEADS: the longest run of heads from `head` on with the same holders, which
+ * are the ranks of lo .. hi that have heads at all.
+ * returns its end. */
 int64_t uli_heads_cell(const struct uli_layout *layout, int32_t tensor,
     int64_t head, int32_t *lo_p, int32_t *hi_p);
 

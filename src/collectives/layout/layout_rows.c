@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows that updates change. Everything is prepared with all parts at their
- * capacities, so that whatever an update brings has room: s_r of each rank, its
- * spans and the moves only grow with a part's rows. Rows of the head side's
- * runs (PACKED) do not, and never change.
+ * capacities, so that there is room for any update: s_r of each rank, its spans
+ * and the moves only grow with a part's rows. That is not true of the rows of
+ * PACKED runs, which never change.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -131,7 +131,7 @@ uli_layout_update_rows(struct uli_layout *layout, const int64_t *rows,
         after.splits[i] = splits ? splits[i] : NULL;
     }
     if (!uli_layout_takes_docs(layout))
-        docs_q = docs_k = NULL; /* the attention's business, not ours */
+        docs_q = docs_k = NULL; /* for the attention only */
     uli_rows_set(layout, &after);
     ulyx_status_t status = uli_layout_fill(layout, docs_q, docs_k);
     if (status != ULYX_SUCCESS)
@@ -139,7 +139,8 @@ uli_layout_update_rows(struct uli_layout *layout, const int64_t *rows,
     return status;
 }
 
-/* ---- the most ------------------------------------------------------------ */
+/* ---- most rows
+ * ------------------------------------------------------------ */
 
 bool
 uli_layout_rows_change(const struct uli_layout *layout)
