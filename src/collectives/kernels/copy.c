@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of copy and sum kernels, and which of them is in use. The choice
- * is one atomic pointer: every thread that finds it empty computes the same
- * best kernel, so the race is harmless.
+ * The table of copy and sum kernels, and the kernel in use: one atomic pointer.
+ * Every thread that finds the pointer empty computes the same best kernel, so
+ * the race is harmless.
  */
 #include "collectives/kernels/copy.h"
 

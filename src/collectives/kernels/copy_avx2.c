@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The copy kernel for AVX2: a cache line is two vectors, a part of one is two
- * parts of a power of two that overlap.
+ * The copy kernel for AVX2: a cache line is two vectors; a part of a line is
+ * copied as two overlapping parts of the same power of two.
  */
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -36,7 +36,7 @@ line_stream(unsigned char *dst, line_t line)
     _mm256_stream_si256((__m256i *)(dst + 32), line.high);
 }
 
-/* part <= bytes <= 2 * part */
+/* part <= bytes <= 2 * part. */
 static inline __attribute__((always_inline)) void
 copy_ends(
     unsigned char *dst, const unsigned char *src, int64_t bytes, int64_t part)
@@ -67,7 +67,7 @@ part_copy(unsigned char *dst, const unsigned char *src, int64_t bytes)
 
 #include "collectives/kernels/copy_wide.h"
 
-/* Clang 14 does not know "f16c" by name: leaf 1, ecx. */
+/* Clang 14 has no name "f16c": leaf 1, ecx. */
 static bool
 copy_avx2_usable(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The copy kernel for AVX-512: a vector is a cache line, and a masked one
+ * The copy kernel for AVX-512: a vector is a cache line, and a masked vector
  * copies a part of a line.
  */
 #ifdef __x86_64__

@@ -3,13 +3,13 @@
  * Boxes: the canonical form, and the walk that turns a span of runs into
  * rectangles for the kernel in use.
  *
- * Order. Loops run by destination stride, so stores are as sequential as they
- * can be. When the source is laid out the other way round (its inner loop
- * jumps further than its outer one, as in [head][row] <- [row][head]), a
- * whole inner loop would touch extent[2] source pages and come back to each
- * once a head. Ordinary stores: the walk cuts the inner loop into tiles, small
- * enough that lines and page translations are still there when the next head
- * asks. Streaming stores of whole lines: the loops change places, for such
+ * Order. Loops run by destination stride, so stores are as sequential as
+ * possible. When the source lies the other way round (its inner loop has larger
+ * steps than its outer one, as in [head][row] <- [row][head]), a whole inner
+ * loop would touch extent[2] source pages and return to each once per head.
+ * With ordinary stores the walk cuts the inner loop into tiles, so small that
+ * lines and page translations are still cached when the next head needs them.
+ * With streaming stores of whole lines the loops change places, because such
  * stores cost the same anywhere and reads in order cost less.
  */
 #include <stdlib.h>
@@ -44,7 +44,8 @@ swap_dims(struct uli_box *box, int a, int b)
     }
 }
 
-/* Joins dim into the run, or two dimensions into one; true if it did. */
+/* Merges a dimension into the run, or two dimensions into one; true if it
+ * did. */
 static bool
 merge_once(struct uli_box *box)
 {
@@ -72,7 +73,7 @@ merge_once(struct uli_box *box)
     return false;
 }
 
-/* Should dimension a be inside dimension b? Ones go outermost. */
+/* Should dimension a be inside dimension b? Those of extent 1 are outermost. */
 static bool
 axes_inside(const struct uli_box *box, int a, int b)
 {
@@ -83,8 +84,7 @@ axes_inside(const struct uli_box *box, int a, int b)
     return da < db || (da == db && sa < sb);
 }
 
-/* Dimensions of one entry go; of a box without bytes all do. False: it is one.
- */
+/* Removes dimensions of extent 1; a box without bytes becomes empty: false. */
 static bool
 drop_ones(struct uli_box *box)
 {
@@ -99,7 +99,8 @@ drop_ones(struct uli_box *box)
     return true;
 }
 
-/* A loop is the next inner one repeated, or the innermost one the run. */
+/* Merges a loop into the next inner one, or the innermost into the run, where
+ * both sides are adjacent; true if it did. */
 static bool
 merge_neighbours(struct uli_box *box)
 {
@@ -176,13 +177,14 @@ uli_span_next(const int64_t extent[3], struct uli_box_span *left,
 
 /* ---- the operations ------------------------------------------------------ */
 
-/* Runs of the inner loop that are done for all of the outer one at a time.
- * Short runs come back to each source line many times: so few that all lines
- * stay even where a power-of-two stride puts them into one set. */
+/* Runs of the inner loop per tile, which the outer loop repeats. With short
+ * runs each source line is used in many iterations, so there are so few that
+ * all lines stay cached even where a power-of-two stride puts them into one
+ * set. */
 enum { TILE_RUNS = 128, SHORT_TILE_RUNS = 16, SHORT_RUN_BYTES = 16 };
 
-/* Of a long run, taken side by side: a page, which is how far prefetchers of
- * the machine look. */
+/* Parts of a long run that are copied side by side: one page, which is the
+ * reach of hardware prefetchers. */
 enum { PIECE_BYTES = 4096 };
 
 static void
@@ -211,7 +213,7 @@ copy_tiles(const struct uli_copy_kernel *kernel,
     }
 }
 
-/* A long run as rows, so that they can be taken side by side. */
+/* Copies a long run as rows, which can be copied side by side. */
 static void
 copy_pieces(const struct uli_copy_kernel *kernel,
     const struct uli_copy_plane *run, const struct uli_copy_way *way)
@@ -297,7 +299,7 @@ uli_box_zero(const struct uli_box *box, struct uli_box_span span, void *dst)
     }
 }
 
-/* Strides and offset of span's runs, packed from its first one on. */
+/* Strides and offset of span's runs packed from the first one on. */
 static void
 set_packed(const struct uli_box *box, struct uli_box_span span,
     int64_t stride[3], int64_t *offset)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The defaults are what was measured on machines of the two makers
- * (perf/PERFORMANCE.md, "host copy kernels"): with several rows at a time both
- * want a prefetch, but Intel's servers lose more than half of the speed by the
- * non-temporal hint, and gain by lanes where the source goes on, too.
+ * The default choice of copies: what was measured on machines of the two makers
+ * (perf/PERFORMANCE.md, "host copy kernels"). With several rows at a time both
+ * makers' machines need a prefetch. But Intel's servers lose more than half of
+ * the speed by the non-temporal hint, and gain by lanes also where source rows
+ * follow each other.
  */
 #include "collectives/kernels/copy_choice.h"
 
@@ -12,11 +13,11 @@
 #include "base/system/cpu.h"
 
 enum {
-    DEFAULT_CACHE_BYTES = 1 << 20, /* where the machine does not say */
+    DEFAULT_CACHE_BYTES = 1 << 20, /* where the system does not say */
     INTEL_STREAM_BYTES = 192 << 10,
 };
 
-/* The second-level cache of a core. */
+/* Bytes of a core's second-level cache. */
 static int64_t
 cache_bytes(void)
 {
@@ -29,13 +30,13 @@ cache_bytes(void)
 
 static struct uli_copy_choice defaults; /* written once */
 
-/* Streaming stores spare the read of every line that is about to be
- * overwritten, a third of the traffic. Against them: what fits the second-level
- * cache is read back from there by whoever comes next. Measured with the
- * reading, of a destination that was not in caches before: on Zen 5 even at
+/* Streaming stores save the read of every line that is about to be overwritten,
+ * a third of the traffic. Ordinary stores have the advantage that what fits the
+ * second-level cache is read from there afterwards. Measured together with that
+ * reading, for a destination that was in no cache before: on Zen 5 equal at
  * half of that cache, a gain from its double on; on an Intel server, where a
- * line that another core has written comes slowly, a gain of a sixth at 32 KiB
- * and of a third from 256 KiB on. */
+ * line that another core has written arrives slowly, a gain of a sixth at 32
+ * KiB and of a third from 256 KiB on. */
 static void
 defaults_fill(void)
 {

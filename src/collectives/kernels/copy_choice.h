@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which way the copies of a call take: by what a rank copies in the call, and
- * by how its source lies. Ways differ in time alone, so ranks need not agree on
- * them.
+ * The choice of the way of a call's copies: by the bytes that a rank copies in
+ * the call, and by how its source lies. Ways differ in time alone, so ranks
+ * need not agree on them.
  */
 #ifndef ULI_COLLECTIVES_KERNELS_COPY_CHOICE_H
 #define ULI_COLLECTIVES_KERNELS_COPY_CHOICE_H
@@ -11,8 +11,8 @@
 #include "collectives/kernels/copy.h"
 
 /* Bytes that a rank copies in a call: below ULI_COPY_MEDIUM_BYTES, below
- * ULI_COPY_LARGE_BYTES, and more. Calls hold whole tokens: what is asked for as
- * 256 KiB or 4 MiB has a little less. */
+ * ULI_COPY_LARGE_BYTES, and more. The bounds are below 256 KiB and 4 MiB
+ * because calls of that nominal size hold whole tokens, a little less. */
 enum uli_copy_size {
     ULI_COPY_SMALL,
     ULI_COPY_MEDIUM,
@@ -28,7 +28,7 @@ enum {
  * another. */
 enum uli_copy_source { ULI_ROWS_APART, ULI_ROWS_ON, ULI_COPY_SOURCES };
 
-/* GB/s of a way that was measured, and of the default beside it; 0: was not. */
+/* GB/s of a way that was measured, and of the default; 0: not measured. */
 struct uli_copy_figure {
     double chosen, usual;
 };
@@ -36,16 +36,16 @@ struct uli_copy_figure {
 struct uli_copy_choice {
     struct uli_copy_way ways[ULI_COPY_SIZES][ULI_COPY_SOURCES];
     struct uli_copy_figure figures[ULI_COPY_SIZES][ULI_COPY_SOURCES];
-    /* Stores stream in calls of at least so many bytes: ways' own `stream` is
-     * not looked at. */
+    /* Stores stream in calls of at least this many bytes; `stream` of the ways
+     * is ignored. */
     int64_t stream_bytes;
 };
 
-/* What is chosen unmeasured, by the maker of this processor. */
+/* The choice without measurement, by the maker of this processor. */
 const struct uli_copy_choice *uli_copy_defaults(void);
 
-/* The way of a (normalized) box, one of several that write call_bytes
- * together, with the kernel in use. */
+/* The way of a (normalized) box, one of several that write call_bytes together,
+ * with the kernel in use. */
 struct uli_copy_way uli_copy_choose(const struct uli_copy_choice *choice,
     const struct uli_box *box, int64_t call_bytes);
 

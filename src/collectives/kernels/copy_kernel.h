@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a copy and sum kernel is: the part of copy.h that differs
- * by instruction set. Private to the copy and sum files of this folder.
+ * What a copy and sum kernel is: the part of copy.h that differs by instruction
+ * set. Private to the copy and sum files of this folder.
  *
- * To add one: fill a struct uli_copy_kernel in a file of its own, give the
+ * To add a kernel: fill a struct uli_copy_kernel in a file of its own, give the
  * file its flags with ulyx_isa_source, and list it in copy.c, best last.
  */
 #ifndef ULI_COLLECTIVES_KERNELS_COPY_KERNEL_H
@@ -23,8 +23,8 @@ struct uli_copy_plane {
     int64_t src_stride[2];
 };
 
-/* Accumulators are float or double, packed. Sources and destinations are
- * nruns runs of `run` elements, stride bytes apart, of any alignment.
+/* Accumulators are float or double, packed. Sources and destinations are nruns
+ * runs of `run` elements, stride bytes apart, of any alignment.
  *   read:  acc[nruns][run] <- src, or acc += src
  *   write: dst <- acc, rounded to nearest even; every NaN becomes the quiet
  *          positive NaN without payload, so that bits do not depend on which
@@ -45,17 +45,17 @@ struct uli_sum_kernel {
 };
 
 struct uli_copy_kernel {
-    bool (*usable)(void); /* does this machine run it? */
-    /* way->stream is never asked of a kernel without a fence. */
+    bool (*usable)(void); /* does this machine run the kernel? */
+    /* way->stream is false for a kernel without a fence. */
     void (*copy)(
         const struct uli_copy_plane *plane, const struct uli_copy_way *way);
     const struct uli_sum_kernel *sum_f32, *sum_f64;
-    /* Orders non-temporal stores before later ones; the caller's, once, at the
-     * end. NULL in a kernel without such stores. */
+    /* Orders non-temporal stores before later ones; the caller calls it once,
+     * at the end. NULL in a kernel without such stores. */
     void (*fence)(void);
 };
 
-/* Streamed runs of this many bytes fill lines wherever they go. */
+/* Streamed runs of this many bytes fill a whole line at any alignment. */
 enum { ULI_STREAM_RUN_BYTES = 128 };
 
 /* The kernel in use. */
@@ -69,18 +69,19 @@ extern const struct uli_sum_kernel uli_sum_portable_f64;
 extern const struct uli_sum_kernel uli_sum_avx2_f32;
 extern const struct uli_sum_kernel uli_sum_avx512_f32;
 
-/* The largest rectangle of runs that a span begins with: runs
- * index[0], index[1] + [0, extent[0]), index[2] + [0, extent[1]). */
+/* The largest rectangle of runs at the beginning of a span: runs index[0],
+ * index[1] + [0, extent[0]), index[2] + [0, extent[1]). */
 struct uli_span_rect {
     int64_t index[3];
     int64_t extent[2];
 };
 
-/* Takes the next rect off the front of *left; false when it is empty. */
+/* Takes the next rectangle off the front of *left; false when *left is
+ * empty. */
 bool uli_span_next(const int64_t extent[3], struct uli_box_span *left,
     struct uli_span_rect *rect);
 
-/* index . stride */
+/* The scalar product. */
 static inline int64_t
 uli_span_offset(const int64_t index[3], const int64_t stride[3])
 {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is timed is what an exchange does: rows of half of a pitch gathered
- * (two ranks' heads), and rows laid out one pitch apart; by several cores at a
- * time, as ranks are, for a way that serves one core best may be worst where
- * all of them want memory. Candidates take turns in each round, and the
- * shortest time of a candidate counts, so that what else the machine does
- * meanwhile falls out unless it lasts. Sizes differ in where their bytes lie:
- * small calls in the second-level cache, medium ones go through some times as
- * much, large ones through all of the arrays.
+ * The choice of copies by measurement. The copies timed are those of an
+ * exchange: rows of half of a pitch gathered (two ranks' heads), and rows laid
+ * out one pitch apart. Several cores copy at a time, as ranks do, because a way
+ * that is best for one core may be worst where all cores need memory.
+ * Candidates take turns in each round, and the shortest time of a candidate
+ * counts, so that other load of the machine does not matter unless it lasts.
+ * Sizes differ in where their bytes lie: small calls in the second-level cache;
+ * medium ones go through several times as much memory, large ones through all
+ * of the arrays.
  *
- * Streaming stores are measured with a reader, for what is stored is read soon:
- * half of the destination is read back by the same core, as much as it is given
- * of a call of two ranks; the other half another core would have to fetch, from
+ * Streaming stores are measured with a reader, because what is stored is read
+ * soon. The same core reads half of the destination back, as much as it gets of
+ * a call of two ranks; another core would have to fetch the other half from
  * wherever it lies.
  */
 #include "collectives/kernels/copy_measure.h"
@@ -32,10 +33,10 @@ enum {
     ROW_BYTES = 1024,
     STORE_BYTES = 512 << 10, /* copied in one timing of stores */
     ROUNDS = 3,
-    DUEL_ROUNDS = 5, /* of the best and the default */
-    MOST_CORES = 4,  /* at work at one time */
-    /* What a way must save to take a default's place, in percent: one core
-     * alone says little of several. */
+    DUEL_ROUNDS = 5, /* of the best way against the default */
+    MOST_CORES = 4,  /* used at one time */
+    /* What a way must save to replace a default, in percent; more where only
+     * one core measures, since that says little about several. */
     BETTER = 10,
     BETTER_ALONE = 25,
 };
@@ -51,31 +52,31 @@ static const struct uli_copy_way candidates[] = {
 };
 enum { CANDIDATES = sizeof(candidates) / sizeof(candidates[0]) };
 
-/* Bytes of a call, of what calls go through, and of one timing of a way. */
+/* Bytes of a call, of the memory that calls go through, and of one timing. */
 static const struct {
     int64_t call_bytes, span_bytes, sample_bytes;
 } sizes[ULI_COPY_SIZES] = {{64 << 10, 256 << 10, 512 << 10},
     {512 << 10, ARRAY_BYTES / 2, 512 << 10},
     {ARRAY_BYTES / 4, ARRAY_BYTES, ARRAY_BYTES / 4}};
 
-/* Cores take each step together: who comes last lets all go on. */
+/* Cores take each step together: the last one to arrive starts all. */
 struct crew {
     int32_t cores;
     int64_t until_ns;
     _Atomic int32_t came;
     _Atomic int32_t over; /* a core is missing, or time is over */
-    int32_t best;         /* the leader's, for the duel */
+    int32_t best;         /* set by the leading core, for the duel */
     struct uli_copy_choice choice;
 };
 
-/* One core's part. */
+/* One core's part of the measurement. */
 struct bench {
     struct crew *crew;
-    bool leads; /* its times count */
+    bool leads; /* the times of this core count */
     int32_t step;
     unsigned char *dst, *src;
-    int64_t at;         /* next call's place in the arrays */
-    unsigned char seen; /* of what was read, so that it is */
+    int64_t at;         /* offset of the last call in the arrays */
+    unsigned char seen; /* keeps the reads from being removed */
 };
 
 /* Waits for the other cores; false: time is over. */
@@ -91,8 +92,8 @@ bench_meet(struct bench *bench)
     return !atomic_load(&crew->over);
 }
 
-/* The next call of so many bytes: its source has rows apart, or its
- * destination. */
+/* Copies the next call of call_bytes: rows lie apart in its source, or else in
+ * its destination. */
 static void
 call_copy(struct bench *bench, const struct uli_copy_way *way,
     enum uli_copy_source source, int64_t call_bytes, int64_t span_bytes)
@@ -113,7 +114,7 @@ call_copy(struct bench *bench, const struct uli_copy_way *way,
     }
 }
 
-/* Half of what the last call has written. */
+/* Reads half of what the last call has written. */
 static void
 call_read(struct bench *bench, int64_t call_bytes)
 {
@@ -143,7 +144,7 @@ way_sample(struct bench *bench, const struct uli_copy_way *way,
     return (double)uli_max(uli_clock_ns() - begin, 1);
 }
 
-/* What is compared: ways for calls of a size and source. */
+/* Ways that are compared for calls of a size and source. */
 struct contest {
     enum uli_copy_size size;
     enum uli_copy_source source;
@@ -151,8 +152,8 @@ struct contest {
     double least[CANDIDATES + 1]; /* ns */
 };
 
-/* The least times of the first `count` ways, whose order changes by the round.
- * False: time is over. */
+/* Sets the least times of the first `count` ways, whose order changes with the
+ * round. False: time is over. */
 static bool
 contest_time(
     struct bench *bench, struct contest *contest, int count, int rounds)
@@ -170,8 +171,8 @@ contest_time(
     return true;
 }
 
-/* All ways, then the best and the default once more: it must be clearly better
- * for its place. False: time is over. */
+/* Compares all ways, then the best with the default once more, because it must
+ * be clearly better to replace it. False: time is over. */
 static bool
 contest_hold(struct bench *bench, struct contest *contest)
 {
@@ -190,8 +191,9 @@ contest_hold(struct bench *bench, struct contest *contest)
     return contest_time(bench, contest, 2, DUEL_ROUNDS);
 }
 
-/* Small calls store ordinarily, others stream: what both do by default where
- * it matters. False: time is over. */
+/* Measures ways with ordinary stores for small calls, with streaming stores for
+ * others: the defaults of both makers where that matters. False: time is
+ * over. */
 static bool
 way_measure(
     struct bench *bench, enum uli_copy_size size, enum uli_copy_source source)
@@ -236,7 +238,8 @@ store_sample(struct bench *bench, bool stream, int64_t call_bytes)
     return (double)uli_max(uli_clock_ns() - begin, 1);
 }
 
-/* Does it pay? False also where time is over. */
+/* Do streaming stores pay in calls of this size? False also where time is
+ * over. */
 static bool
 streams_at(struct bench *bench, int64_t call_bytes)
 {
@@ -250,9 +253,9 @@ streams_at(struct bench *bench, int64_t call_bytes)
     return least[1] < least[0];
 }
 
-/* From 1 MiB down, as long as it pays. Large calls stream unmeasured: no cache
- * of a core holds what they write. All cores take all steps; the leader's word
- * counts. */
+/* Tries sizes from 1 MiB down, as long as streaming pays. Large calls stream
+ * unmeasured, because no cache of a core holds what they write. All cores take
+ * all steps; the leader's result counts. */
 static void
 stores_measure(struct bench *bench)
 {
@@ -263,13 +266,13 @@ stores_measure(struct bench *bench)
     for (int64_t bytes = 1 << 20; bytes >= 64 << 10; bytes /= 2) {
         pays = streams_at(bench, bytes) && pays;
         if (pays)
-            stream_bytes = bytes / 4 * 3; /* whole tokens have a little less */
+            stream_bytes = bytes / 4 * 3; /* calls of whole tokens have less */
     }
     if (bench->leads && !atomic_load(&crew->over))
         crew->choice.stream_bytes = stream_bytes;
 }
 
-/* ---- all of it ----------------------------------------------------------- */
+/* ---- the measurement ----------------------------------------------------- */
 
 /* Shared memory with ordinary pages, as windows are. */
 static unsigned char *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The choice of copies by measurement, by a few cores in some tens of
+ * The choice of copies by measurement, on a few cores in some tens of
  * milliseconds.
  */
 #ifndef ULI_COLLECTIVES_KERNELS_COPY_MEASURE_H
@@ -8,10 +8,11 @@
 
 #include "collectives/kernels/copy_choice.h"
 
-/* Starts from the defaults; another way must be clearly faster to take a
- * default's place. Up to four threads run for the while, with 16 MiB each;
- * without them, and where time is over (a machine that is busy), defaults
- * stay. returns whether all was measured: what was not is not to be kept. */
+/* Starts from the defaults; another way must be clearly faster to replace one.
+ * Up to four threads run meanwhile, with 16 MiB each. Defaults stay where there
+ * is no thread or memory, or where time is over (a busy machine).
+ * returns whether everything was measured; else the choice must not be
+ * cached. */
 bool uli_copy_measure(struct uli_copy_choice *choice_p);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs of a few bytes, shared by the copy kernels: single elements (an LSE
- * that changes its order) and short heads. Sizes known to the compiler become
- * one load and one store each.
+ * whose order changes) and short heads. Sizes known to the compiler become one
+ * load and one store each.
  */
 #ifndef ULI_COLLECTIVES_KERNELS_COPY_SMALL_H
 #define ULI_COLLECTIVES_KERNELS_COPY_SMALL_H
@@ -10,7 +10,8 @@
 #include <string.h>
 #include "collectives/kernels/copy_kernel.h"
 
-/* Every run of the plane, run_bytes each: a constant where it is inlined. */
+/* Copies every run of the plane; run_bytes is a constant where this is
+ * inlined. */
 static inline __attribute__((always_inline)) void
 copy_fixed(const struct uli_copy_plane *plane, size_t run_bytes)
 {
@@ -25,7 +26,8 @@ copy_fixed(const struct uli_copy_plane *plane, size_t run_bytes)
     }
 }
 
-/* Copies the plane if its runs are of a spelled-out size below 64 bytes. */
+/* Copies the plane if its run_bytes is one of the sizes below 64 listed
+ * here. */
 static inline bool
 copy_small(const struct uli_copy_plane *plane)
 {

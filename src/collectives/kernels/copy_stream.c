@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which boxes non-temporal stores suit. Lines filled in part cost more than a
- * read: runs that begin and end inside lines have two of them each, and two
- * writers where the destination is adjacent.
- * The base pointers are taken to be on a line boundary, as windows are.
- * Figures: perf/PERFORMANCE.md, "host copy kernels".
+ * Which boxes suit non-temporal stores. A line filled in part costs more than a
+ * read. Runs that begin and end inside lines have two such lines each, and
+ * these lines have two writers where the destination is adjacent. The base
+ * pointers are assumed to be on a line boundary, as windows are. Figures:
+ * perf/PERFORMANCE.md, "host copy kernels".
  */
 #include "collectives/kernels/copy.h"
 #include "collectives/kernels/copy_kernel.h"

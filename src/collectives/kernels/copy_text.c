@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Nothing of a text is believed: words are of the tables, numbers in their
- * ranges, each way there once.
+ * A choice of copies as text, written and read. Nothing in a text is trusted:
+ * words must be in the tables, numbers in their ranges, and each way must be
+ * there once.
  */
 #include "collectives/kernels/copy_text.h"
 
@@ -117,7 +118,8 @@ read_stream(struct reading *r, const char *value)
     return true;
 }
 
-/* A line of what the text belongs to; others' is well-formed, too. */
+/* Reads a line that names the owner of the text. A line that names another
+ * owner is well-formed too. */
 static bool
 read_owner(bool *same_p, const char *value, const char *mine)
 {
@@ -140,8 +142,8 @@ read_line(struct reading *r, const char *line)
     return read_way(r, line);
 }
 
-/* Cuts the next line off into line_p; false at the end, or where it does not
- * fit, and then *text_p is NULL. */
+/* Copies the next line into line_p. False at the end; also where the line does
+ * not fit, and then *text_p is NULL. */
 static bool
 text_line(const char **text_p, const char *end, char line_p[LINE_MAX_BYTES])
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A choice of copies as text: what the cache in the user's home holds, what
- * ULYX_CALIBRATE may name, and what ranks of a node hand each other.
+ * ULYX_CALIBRATE may name, and what ranks of a node pass to each other.
  *
  *     ulyx-copies 1
  *     cpu GenuineIntel-6-207-2
@@ -13,9 +13,9 @@
  *     stream 262144
  *
  * A way is size (small medium large), source (apart on), hint (none once l2
- * l1), lanes, lines ahead, and two figures that say what was measured, 0 where
- * nothing was. Each of the six ways stands there once; stream is a number of
- * bytes or "never".
+ * l1), lanes, lines ahead, and the two figures that were measured, 0 where
+ * nothing was. Each of the six ways is there once; stream is a number of bytes
+ * or "never".
  */
 #ifndef ULI_COLLECTIVES_KERNELS_COPY_TEXT_H
 #define ULI_COLLECTIVES_KERNELS_COPY_TEXT_H
@@ -26,14 +26,14 @@
 
 enum { ULI_COPY_TEXT = 1024, ULI_COPY_WHY = 128 };
 
-/* With what it belongs to: this processor, library and kernel.
- * returns its bytes, without the zero. */
+/* Writes the choice, with its owner: this processor, library and kernel.
+ * returns its bytes, without the terminating zero. */
 size_t uli_copy_text_write(
     const struct uli_copy_choice *choice, char text_p[ULI_COPY_TEXT]);
 
-/* Reads a text of so many bytes, of whatever origin. here: it must belong to
- * this processor, library and kernel.
- * returns false with *choice_p untouched, and why_p says what is wrong. */
+/* Reads a text of `bytes` bytes from any origin. here: it must name this
+ * processor, library and kernel.
+ * returns false with *choice_p untouched, and the error in why_p. */
 bool uli_copy_text_read(const char *text, size_t bytes, bool here,
     struct uli_copy_choice *choice_p, char why_p[ULI_COPY_WHY]);
 

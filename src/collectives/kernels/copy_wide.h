@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The copy kernel of machines with wide vectors, written once. The file that
- * includes this defines what a cache line is to it:
+ * The copy kernel of machines with wide vectors, written once. The including
+ * file defines its cache lines:
  *   line_t, line_load(src), line_store(dst, line), line_stream(dst, line)
  *   (dst on a line boundary), and part_copy(dst, src, bytes) for 0 < bytes <
  *   LINE_BYTES, touching no byte outside.
  *
- * What limits one core is not bandwidth but the number of misses it keeps in
- * flight. Rows may be taken several at a time, line by line, so that misses of
- * several pages overlap, while a prefetch runs in front of each lane and on
- * into the next group. How many, how far ahead and into which caches is the way
- * of the copy (copy.h): machines differ in all three. Measured in
- * perf/PERFORMANCE.md, "host copy kernels".
+ * One core is limited not by bandwidth but by the number of misses it keeps in
+ * flight. Therefore several rows may be copied at a time, line by line, so that
+ * misses of several pages overlap, while a prefetch runs ahead of each lane and
+ * on into the next group of rows. How many lanes, how far ahead and into which
+ * cache is the way of the copy (copy.h), because machines differ in all three.
+ * Measured in perf/PERFORMANCE.md, "host copy kernels".
  *
- * Streaming stores whole lines only: the bytes of a run before its first line
+ * Only whole lines are streamed: the bytes of a run before its first line
  * boundary and after its last one are stored ordinarily.
  */
 #ifndef ULI_COLLECTIVES_KERNELS_COPY_WIDE_H
@@ -27,7 +27,7 @@ struct rows {
     int64_t bytes, count;
 };
 
-/* Bytes from dst to its next line boundary, 0 when nothing is streamed. */
+/* Bytes from dst to its next line boundary; 0 when nothing is streamed. */
 static inline int64_t
 head_bytes(const unsigned char *dst, bool stream)
 {
@@ -71,14 +71,15 @@ copy_in_turn(const struct rows *rows, int64_t first, bool stream)
 
 /* ---- side by side -------------------------------------------------------- */
 
-/* What a body is compiled for. */
+/* The constants of one compiled body. */
 struct body {
     int lanes;
     enum uli_copy_hint hint;
     bool stream;
 };
 
-/* Where the prefetch is: byte `at` of a group of lanes, from row k on. */
+/* Position of the prefetch: byte `at` of the group of lanes that begins at row
+ * k. */
 struct ahead {
     int64_t k, at;
 };
@@ -101,7 +102,8 @@ prefetch_line(const unsigned char *src, enum uli_copy_hint hint)
     }
 }
 
-/* Never beyond the last group: what lies there may be somebody's cache. */
+/* Never prefetches beyond the last group: another core's cache may hold those
+ * lines. */
 static inline __attribute__((always_inline)) void
 prefetch_lines(
     struct ahead *ahead, const struct rows *rows, const struct body body)
@@ -119,8 +121,9 @@ prefetch_lines(
     }
 }
 
-/* Rows from row k on, one a lane. Heads differ by lane, so bodies differ by at
- * most one line: common lines together, then each lane's end. */
+/* Copies rows k, k + 1, ..., one per lane. The bytes before the first line
+ * boundary differ between lanes, so the lanes' whole lines differ by at most
+ * one: the common lines are copied together, then each lane's end. */
 static inline __attribute__((always_inline)) void
 copy_lanes(const struct rows *rows, int64_t k, struct ahead *ahead,
     const struct body body)
@@ -198,7 +201,7 @@ BODIES_MAP(BODY)
 
 typedef void (*body_fn)(const struct rows *rows, int32_t ahead);
 
-/* By log2 of the lanes - 1, hint, and whether it streams. */
+/* By log2(lanes) - 1, hint, and whether it streams. */
 #define BODY(name, lanes, hint)                                                \
     [(lanes) / 4][hint] = {copy_##name, stream_##name},
 static const body_fn bodies[3][ULI_HINTS][2] = {BODIES_MAP(BODY)};
@@ -206,7 +209,7 @@ static const body_fn bodies[3][ULI_HINTS][2] = {BODIES_MAP(BODY)};
 
 /* ---- planes -------------------------------------------------------------- */
 
-/* Rows in turn are left to the hardware's prefetchers. */
+/* The prefetches of rows in turn are left to the hardware. */
 static void
 copy_rows(const struct rows *rows, const struct uli_copy_way *way)
 {
@@ -218,7 +221,7 @@ copy_rows(const struct rows *rows, const struct uli_copy_way *way)
         copy_in_turn(rows, 0, false);
 }
 
-/* Runs below a line that have no spelled-out size. */
+/* Runs shorter than a line whose size copy_small does not list. */
 static void
 copy_parts(const struct rows *rows)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ordered sums. One tree for every form: a group's sources are added in order
- * to a partial sum, and the partial sums, group by group, to the total. The
+ * Ordered sums. All forms use one tree: a group's sources are added in order to
+ * a partial sum, and the partial sums, group by group, to the total. The
  * one-pass form does exactly what the staged form does, on blocks of
- * accumulators that stay in the first-level cache, so the two agree bit for
- * bit by construction.
+ * accumulators that stay in the first-level cache, so the two agree bit for bit
+ * by construction.
  *
- * Cost: every source is read once, dst written once; the accumulator blocks
+ * Cost: every source is read once and dst written once; the accumulator blocks
  * (8 KiB of stack) never leave the cache.
  */
 #include <assert.h>
@@ -15,8 +15,9 @@
 #include "collectives/kernels/copy.h"
 #include "collectives/kernels/copy_kernel.h"
 
-/* Accumulators of a block: 4 KiB of double. Twice as many lose a third with
- * four sources and more: their rows no longer wait in the first level. */
+/* Accumulators of a block: 4 KiB of double. A block of twice as many loses a
+ * third of the speed with four sources and more, because the rows no longer
+ * stay in the first-level cache. */
 enum { BLOCK = 512, LINE_BYTES = 64 };
 
 static bool
@@ -40,7 +41,7 @@ uli_sum_acc_bytes(int32_t dtype, int32_t partial_dtype)
     return is_wide(dtype, partial_dtype) ? 8 : 4;
 }
 
-/* The dtype of the accumulators themselves, when they are a source. */
+/* The dtype of accumulators that are a source themselves. */
 static int32_t
 acc_dtype(int32_t dtype, int32_t partial_dtype)
 {
@@ -87,17 +88,17 @@ uli_sum_store(const struct uli_sum *sum, struct uli_box_span span, void *dst,
     }
 }
 
-/* nruns runs of `run` elements from element `element` of run index on. */
+/* nruns runs of `run` elements, from element `element` of run `index` on. */
 struct block {
     int64_t index[3];
-    int row_dim; /* the dimension that runs of a block lie along */
+    int row_dim; /* the dimension along which a block's runs lie */
     int64_t element;
     int64_t run, nruns;
 };
 
-/* Asks for nruns rows: those that the next block will touch. A side's rows are
- * a pitch apart, and block by block the sources take turns: no hardware
- * follows that. Past the end it asks for nothing harmful. */
+/* Prefetches nruns rows, which the next block will touch. A side's rows are a
+ * pitch apart, and the sources take turns block by block, which no hardware
+ * prefetcher follows. A prefetch past the end is harmless. */
 static inline __attribute__((always_inline)) void
 prefetch_rows(const unsigned char *rows, int64_t stride, int64_t run_bytes,
     int64_t nruns, int for_write)
@@ -153,7 +154,8 @@ sum_block(const struct uli_sum *sum, const struct uli_sum_kernel *kernel,
         to, stride, total, block->run, block->nruns);
 }
 
-/* One line of runs, in blocks: parts of a long run, or several short ones. */
+/* Sums one line of runs in blocks: parts of a long run, or several short
+ * ones. */
 static void
 sum_line(const struct uli_sum *sum, const struct uli_sum_kernel *kernel,
     struct block *block, int64_t nruns, void *dst, const void *const src[])
@@ -170,8 +172,8 @@ sum_line(const struct uli_sum *sum, const struct uli_sum_kernel *kernel,
     }
 }
 
-/* The innermost dimension of more than one run: along one of a single run
- * every block would be a single row. */
+/* The innermost dimension of more than one run: along a dimension of a single
+ * run every block would be a single row. */
 static int
 row_dim_of(const struct uli_sum *sum)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sum kernels for AVX2 and F16C: 8 float accumulators a step, the end of a
- * run one by one with sum_convert.h, whose bits the vectors repeat.
+ * Sum kernels for AVX2 and F16C: 8 float accumulators per step; the end of a
+ * run one by one with sum_convert.h, with the same bits as the vectors.
  */
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -130,7 +130,7 @@ write_one_f16(unsigned char *dst, float value)
     memcpy(dst, &stored, sizeof(stored));
 }
 
-/* What is left of a run, one by one. */
+/* The rest of a run, one by one. */
 #define DEFINE_REST(type, elem_bytes)                                          \
     static inline void load_rest_##type(                                       \
         float *to, const unsigned char *src, int64_t left)                     \

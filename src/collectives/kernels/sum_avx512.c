@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sum kernels for AVX-512: 16 float accumulators a step, the end of a run
- * masked. The same conversions as sum_convert.h, bit for bit.
+ * Sum kernels for AVX-512: 16 float accumulators per step, the end of a run
+ * masked. The conversions equal those of sum_convert.h bit for bit.
  */
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -30,7 +30,7 @@ add_acc(vec a, vec b)
 
 #define ALL ((__mmask16)-1)
 
-/* 0 < left < V */
+/* 0 < left < V. */
 static inline __mmask16
 mask_of(int64_t left)
 {
@@ -88,9 +88,9 @@ write_masked_f16(unsigned char *dst, __mmask16 mask, vec value)
     _mm256_mask_storeu_epi16(dst, mask, half);
 }
 
-/* Whole vectors, and masked ones for what is left of a run: a load waits for an
- * earlier masked store to the same place, and accumulators are loaded again and
- * again. */
+/* Whole vectors, and masked ones only for the rest of a run: a load waits for
+ * an earlier masked store to the same place, and accumulators are loaded again
+ * and again. */
 #define DEFINE_ENDS(type)                                                      \
     static inline vec read_##type(const unsigned char *src)                    \
     {                                                                          \

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loops of the sum kernels with float accumulators, for one instruction
- * set: whole vectors, then what is left of a run. Included once by a file that
+ * set: whole vectors, then the rest of a run. Included once by a file that
  * defines
  *
  *   V, vec                      elements of a vector, and its type
  *   load_acc, store_acc, add_acc          vectors of accumulators
  *   read_T(src), write_T(dst, value)      a vector of elements of type T
  *   load_rest_T(to, src, left), add_rest_T(to, src, left),
- *   store_rest_T(dst, from, left)         the same of 0 < left < V elements
+ *   store_rest_T(dst, from, left)         as above, of 0 < left < V elements
  *
  * for T = f32, bf16, f16, and SUM_KERNEL, the name of the table.
  */

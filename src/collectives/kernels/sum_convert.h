@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One element between storage and accumulator. All roundings are to nearest
- * even; narrowing turns every NaN into the quiet positive NaN without
- * payload (copy_kernel.h says why).
+ * even; narrowing turns every NaN into the quiet positive NaN without payload
+ * (the reason: copy_kernel.h).
  */
 #ifndef ULI_COLLECTIVES_KERNELS_SUM_CONVERT_H
 #define ULI_COLLECTIVES_KERNELS_SUM_CONVERT_H
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Kernels on a GPU share these, hence the bits. */
+/* GPU kernels use these functions too, so that their bits are equal. */
 #ifdef __CUDACC__
 #define SUM_FN static inline __host__ __device__
 #else
@@ -34,8 +34,8 @@ sum_f32_of_bits(uint32_t bits)
     return value;
 }
 
-/* a where the condition holds, else b: by mask, for a compiler would move the
- * arithmetic behind a branch and then not vectorise it. */
+/* a where the condition holds, else b. By mask, because a compiler would move
+ * the arithmetic behind a branch and then not vectorise it. */
 SUM_FN uint32_t
 sum_select(bool condition, uint32_t a, uint32_t b)
 {
@@ -94,8 +94,8 @@ sum_f16_of_f32(float value)
     return (uint16_t)sum_select(order > 0x7F800000, 0x7E00, result);
 }
 
-/* Double to float by rounding to odd: a second rounding, to a format of at
- * most 22 bits, then gives what one rounding of the double would give. */
+/* Double to float by rounding to odd: a second rounding, to a format of at most
+ * 22 bits, then gives the same result as one rounding of the double. */
 SUM_FN float
 sum_f32_odd_of_f64(double value)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The sum kernels that run everywhere, and the only ones with double
- * accumulators. Each is one loop over elements; there is no product in any of
- * them, so nothing can be contracted.
+ * accumulators. Each is one loop over elements without any product, so nothing
+ * can be contracted.
  */
 #include <string.h>
 #include "collectives/kernels/copy_kernel.h"
