@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A pass from its workspace to its output flags.
+ * One pass, from the check of its workspace to its output flags.
  */
 #include "attention/attention.h"
 #include <inttypes.h>
@@ -27,7 +27,7 @@ check_workspace(struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {
     int64_t needed = 0;
     ULI_TRY(uli_attn_workspace(call, pass, &needed));
-    /* fewer cores may have been usable when the caller asked */
+    /* fewer cores may have been usable when the caller asked for the size */
     while (needed > call->workspace_bytes && call->threads > 1) {
         call->threads--;
         ULI_TRY(uli_attn_workspace(call, pass, &needed));
@@ -42,7 +42,7 @@ check_workspace(struct uli_attn_call *call, ulyx_attention_pass_t pass)
     return uli_attn_array_check(call, "workspace", call->workspace, needed, 1);
 }
 
-/* On a device: what has gone wrong by the return is an error of the launch. */
+/* On a device: errors that are known on return are those of the launch. */
 static ulyx_status_t
 call_enqueue(struct uli_attn_call *call)
 {
@@ -64,7 +64,7 @@ uli_attn_run_pass(struct uli_attn_call *call, ulyx_attention_pass_t pass)
         call->kernel->backward(call);
     ulyx_status_t failed = atomic_load(&call->failed);
     if (failed && failed != ULYX_ERR_TIMEOUT)
-        return failed; /* told where it happened */
+        return failed; /* reported where it happened */
     if (failed)
         return uli_error(ULYX_ERR_TIMEOUT,
             "attention: an input piece's flag did not come within %g s",

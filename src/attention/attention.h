@@ -7,15 +7,17 @@
 
 #include "attention/problem.h"
 
-/* Workspace of a pass of call->problem by call->kernel and call->threads.
+/* Bytes of workspace of a pass of call->problem by call->kernel and
+ * call->threads.
  * returns SUCCESS or OVERFLOW. */
 ulyx_status_t uli_attn_workspace(const struct uli_attn_call *call,
     ulyx_attention_pass_t pass, int64_t *bytes_p);
 
-/* Runs the pass of a translated call in its workspace, signals output flags.
+/* Runs the pass of a translated call in its workspace, and signals output
+ * flags.
  * returns SUCCESS; INVALID_ARGUMENT (workspace); TIMEOUT (a flag). On a device
- * it enqueues on call->stream: also UNSUPPORTED, INTERNAL (a launch), and what
- * is found out later is in call->cause. */
+ * the pass is enqueued on call->stream: also UNSUPPORTED, INTERNAL (a launch);
+ * later failures are in call->cause. */
 ulyx_status_t uli_attn_run_pass(
     struct uli_attn_call *call, ulyx_attention_pass_t pass);
 

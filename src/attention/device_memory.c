@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See device_memory.h. A few queries of the driver an array: a host pointer
- * would end the device's context, so it is found here. Addresses alone are
- * looked at, never the memory.
+ * Calls on device memory; see device_memory.h. A few driver queries per array,
+ * because a host pointer would destroy the device's context if a kernel used
+ * it. Only addresses are checked; the memory is never read.
  */
 #include "attention/device_memory.h"
 #include <inttypes.h>

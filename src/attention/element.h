@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Single elements and rows of any float dtype as doubles: for the reference,
- * for delta and for statistics. Fast kernels have their own conversions.
+ * delta and statistics. Fast kernels have conversions of their own.
  */
 #ifndef ULI_ATTENTION_ELEMENT_H
 #define ULI_ATTENTION_ELEMENT_H
@@ -32,8 +32,8 @@ uli_float_of_bf16(uint16_t half)
     return uli_float_of_bits((uint32_t)half << 16);
 }
 
-/* Exponent rebased by a product, so that subnormals come out right; infinity
- * and NaN get their exponent back. */
+/* The exponent is rebased by a product, so that subnormals are right too;
+ * infinity and NaN get their exponent back. */
 static inline float
 uli_float_of_f16(uint16_t half)
 {
@@ -54,9 +54,9 @@ uli_bf16_of_float(float value)
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
 }
 
-/* Nearest, ties to even. Normal results round in the integer; below 2^-14 the
- * step is 2^-24, the last place of a float near 1/2. No branches: rows of them
- * become vectors. */
+/* Nearest, ties to even. Normal results are rounded in the integer; below 2^-14
+ * the step is 2^-24, the last place of a float near 1/2. Without branches, so
+ * that loops over rows are vectorised. */
 static inline uint16_t
 uli_f16_of_float(float value)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads of one call; see pool.h.
+ * The threads of one call; see pool.h.
  */
 #include "attention/pool.h"
 #include <pthread.h>
 #include <signal.h>
 #include "topology/node.h"
 
-/* A thread must have at least this much to do: 100 us or more of any core. */
+/* Least work of a thread: 100 us or more on any core. */
 #define FLOPS_PER_THREAD 1e7
 #define THREADS_MAX      256
 
@@ -43,7 +43,7 @@ thread_main(void *argument)
     return NULL;
 }
 
-/* The threads take no signals: those belong to the caller's threads. */
+/* The threads block all signals, which belong to the caller's threads. */
 void
 uli_pool_run(
     int threads, void (*body)(void *context, int thread), void *context)

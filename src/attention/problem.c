@@ -85,8 +85,8 @@ docs_until(const struct uli_attn_problem *problem,
     return low;
 }
 
-/* The last document that begins at or before row `flat` is the only one that
- * can hold it: those before end no later than it begins. */
+/* Only the last document that begins at or before row `flat` can hold it,
+ * because earlier ones end no later than that one begins. */
 static int64_t
 doc_of(const struct uli_attn_problem *problem,
     const struct uli_attn_axis_docs *docs, int64_t flat)

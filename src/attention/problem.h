@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An attention call, translated from the public structs and found good: what
- * every kernel works on. Pointers into the caller's arrays stay pointers; the
+ * An attention call, translated from the public structs and checked: the input
+ * of every kernel. Pointers into the caller's arrays stay pointers; the
  * accessors below hide their index sizes.
  *
- * A "run" is a stretch of query or key rows of one head and batch item: a
- * segment of the caller's list, or [0, len) of each (head, batch) in that
- * order. Documents stand for batch items where the caller gave none.
+ * A "run" is a range of query or key rows of one head and batch item: a segment
+ * of the caller's list, or [0, len) of each (head, batch) in that order.
+ * Without documents each batch item counts as one.
  */
 #ifndef ULI_ATTENTION_PROBLEM_H
 #define ULI_ATTENTION_PROBLEM_H
@@ -27,15 +27,15 @@ struct uli_attn_run {
 struct uli_attn_runs {
     const unsigned char *segments; /* NULL: every (head, batch) is a run */
     int64_t segment_size, count;
-    int64_t offset_unit; /* bytes of an offset's row, from q or k */
+    int64_t offset_unit; /* bytes per packed row, in offsets */
     int64_t batch, rows; /* without segments: of the tensors */
 };
 
-/* Rows of one document, counted within its batch items. */
+/* The rows of one document, counted within its batch items. */
 struct uli_attn_doc {
     int64_t q_batch, q_begin, q_rows;
     int64_t k_batch, k_begin, k_rows;
-    int64_t off; /* row i sees around key i + off */
+    int64_t off; /* row i attends to keys around i + off */
 };
 
 struct uli_attn_axis_docs {
@@ -59,10 +59,11 @@ struct uli_attn_problem {
     int64_t doc_count, max_docs; /* batch where there are no documents */
     struct uli_attn_axis_docs docs_q, docs_k;
     struct uli_attn_runs q_runs, k_runs;
-    int64_t q_rows; /* of all runs, or a bound of that */
+    int64_t q_rows; /* of all runs, or an upper bound */
 };
 
-/* A tensor; see ulyx_attention_tensor_t. base NULL: not given. */
+/* A tensor; see ulyx_attention_tensor_t. Strides in bytes. base NULL: not
+ * given. */
 struct uli_attn_view {
     const char *name;
     unsigned char *base;
@@ -72,11 +73,11 @@ struct uli_attn_view {
     int64_t rows, heads, columns, batch;
     const ulyx_attention_piece_t *pieces;
     int64_t piece_count, piece_size;
-    int64_t packed_rows; /* with segments: rows stored; else -1 */
+    int64_t packed_rows; /* rows stored, with segments; else -1 */
     bool given, output;
 };
 
-/* Entries of the caller's table may be longer than ours. */
+/* Entries of the caller's table may be longer than this library's. */
 static inline const ulyx_attention_piece_t *
 uli_attn_piece_at(const struct uli_attn_view *view, int64_t n)
 {
@@ -106,35 +107,35 @@ struct uli_attn_call {
     struct uli_attn_view views[ULI_ATTN_TENSORS];
     void *max_logit, *d_sink;
     bool accumulate;
-    bool delta_less_dlse; /* the given delta has dlse taken away already */
+    bool delta_less_dlse; /* the given delta is less dlse already */
     const struct uli_attn_kernel *kernel;
     int threads;
     double timeout_s;
     uli_deadline_t deadline;
     unsigned char *workspace;
     int64_t workspace_bytes;
-    /* on a device: where to enqueue, multiprocessors at most (0 = all), ranks
-     * that share the device (0 = 1), a word for the first cause and the
-     * communicator's poison (or NULL) */
+    /* On a device: the stream to enqueue on; most multiprocessors to use (0 =
+     * all); ranks that share the device (0 = 1); a word for the first cause;
+     * the communicator's poison (or NULL). */
     void *stream;
     int32_t max_sms, device_ranks;
     uint64_t *cause;
     const uint64_t *poison;
-    const char *why_portable; /* why the row's own kernels were not taken, a
+    const char *why_portable; /* why the row's own kernels were not used, a
                                * constant text; NULL: they were */
-    _Atomic int32_t failed;   /* a status; 0 while all is well */
+    _Atomic int32_t failed;   /* a status; 0: no failure */
     _Atomic int64_t scores;   /* score elements computed */
 };
 
-/* Run i of a side, and the number of rows that it has. */
+/* Run `index` of a side. */
 struct uli_attn_run uli_attn_run_at(
     const struct uli_attn_runs *runs, int64_t index);
 
-/* Document n; one without queries or keys has 0 rows there. */
+/* Document n; without queries or keys its q_rows or k_rows is 0. */
 struct uli_attn_doc uli_attn_doc_at(
     const struct uli_attn_problem *problem, int64_t n);
 
-/* The document of a query row (keys: of a key row) of a batch item, or -1. */
+/* The document of a query row (q) or key row (k) of a batch item; -1: none. */
 int64_t uli_attn_doc_of_q(
     const struct uli_attn_problem *problem, int64_t batch, int64_t row);
 int64_t uli_attn_doc_of_k(
@@ -147,10 +148,10 @@ int64_t uli_attn_doc_after(const struct uli_attn_problem *problem, bool keys,
 int64_t uli_attn_kv_head(const struct uli_attn_problem *problem, int64_t head);
 int64_t uli_attn_global_head(
     const struct uli_attn_problem *problem, int64_t head);
-/* -infinity where there are no sinks; 0 where there are no slopes. */
+/* The sink of a head, -infinity without sinks; its slope, 0 without slopes. */
 double uli_attn_sink(const struct uli_attn_problem *problem, int64_t head);
 double uli_attn_slope(const struct uli_attn_problem *problem, int64_t head);
-/* Stores value as element index of an array of that dtype (F32 or F64). */
+/* Stores value as element `index` of an array of that dtype (F32 or F64). */
 void uli_attn_put_param(
     void *array, ulyx_dtype_t dtype, int64_t index, double value);
 
@@ -163,7 +164,7 @@ uli_attn_mask(
         problem->left, problem->right, doc->off, doc->q_rows, doc->k_rows};
 }
 
-/* uli_mask_begin and uli_mask_end of it. */
+/* uli_mask_begin and uli_mask_end of the document's mask. */
 static inline int64_t
 uli_attn_visible_begin(const struct uli_attn_problem *problem,
     const struct uli_attn_doc *doc, int64_t i)
@@ -180,7 +181,7 @@ uli_attn_visible_end(const struct uli_attn_problem *problem,
     return uli_mask_end(&mask, i);
 }
 
-/* uli_mask_rows of it. */
+/* uli_mask_rows of the document's mask. */
 static inline void
 uli_attn_rows_seeing(const struct uli_attn_problem *problem,
     const struct uli_attn_doc *doc, int64_t k0, int64_t k1, int64_t *first_p,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The reference: the definition in plain loops and doubles, for every dtype,
- * mask and layout. O(len_q * len_k * dim) time and no scratch but a few rows:
+ * mask and layout. O(len_q * len_k * dim) time, and only a few rows of scratch:
  * scores are computed twice, once for their maximum, once for the sums. A key
- * that a row does not see is never read for it.
+ * that a row does not attend to is never read for that row.
  *
- * The gradients, from the definition too: with x = scale * q.k,
+ * The gradients, also from the definition: with x = scale * q.k,
  *   p_ij  = exp(score_ij - lse_i)
  *   ds_ij = p_ij * (dout_i.v_j - (delta_i - dlse_i)) * d score_ij / d x_ij
  *   dq_i = scale * sum_j ds_ij k_j     dk_j = scale * sum_i ds_ij q_i
@@ -24,14 +24,14 @@
 
 enum { DIM_MAX = 512 };
 
-/* One query row: where it lies and what it sees. */
+/* One query row: its place, and the keys that it attends to. */
 struct ref_row {
     struct uli_attn_run run;
-    int64_t row; /* of the batch item */
+    int64_t row; /* in the batch item */
     bool in_doc;
     struct uli_attn_doc doc;
-    int64_t i;          /* of the document */
-    int64_t begin, end; /* keys of the document that it sees */
+    int64_t i;          /* in the document */
+    int64_t begin, end; /* keys of the document that the row attends to */
     int64_t kv;
     double slope;
 };
@@ -54,7 +54,7 @@ row_at(const struct uli_attn_problem *problem, const struct uli_attn_run *run,
     return at;
 }
 
-/* Element row j (of the document) of k or v as doubles. */
+/* Row j (of the document) of k or v as doubles. */
 static void
 row_load_key(struct uli_attn_call *call, enum uli_attn_tensor tensor,
     const struct ref_row *row, int64_t j, double *values_p)
@@ -76,8 +76,8 @@ row_load_query(struct uli_attn_call *call, enum uli_attn_tensor tensor,
     uli_row_load(span.data, view->dtype, view->columns, values_p);
 }
 
-/* The score of a pair before the softmax; *slope_p is d score / d (scale q.k),
- * 1 without a softcap. */
+/* The score of a pair before the softmax. *slope_p: d score / d (scale q.k), 1
+ * without a softcap. */
 static double
 row_score(const struct uli_attn_problem *problem, const struct ref_row *row,
     int64_t j, const double *q, const double *k, double *slope_p)
@@ -97,7 +97,7 @@ row_score(const struct uli_attn_problem *problem, const struct ref_row *row,
     return score;
 }
 
-/* The largest score that the row sees, -infinity where it sees none. */
+/* The largest score of the row; -infinity where it attends to no key. */
 static double
 row_max(struct uli_attn_call *call, const struct ref_row *row, const double *q)
 {
@@ -110,7 +110,7 @@ row_max(struct uli_attn_call *call, const struct ref_row *row, const double *q)
     return max;
 }
 
-/* out and lse of one row. */
+/* Stores out and lse of one row. */
 static void
 store_row(struct uli_attn_call *call, const struct ref_row *row,
     const double *out, double lse)
@@ -191,7 +191,7 @@ reference_forward(struct uli_attn_call *call)
 
 /* ---- backward ------------------------------------------------------------ */
 
-/* What one query row brings to its pairs. */
+/* The data of one query row that all its pairs use. */
 struct query {
     struct ref_row row;
     double q[DIM_MAX], dout[DIM_MAX];
@@ -216,7 +216,7 @@ pair_gradient(const struct uli_attn_problem *problem, const struct query *query,
     double score = row_score(problem, &query->row, j, query->q, k, &slope);
     for (int64_t c = 0; c < problem->dim_v; c++)
         dp += query->dout[c] * v[c];
-    /* p <= 1 whatever the rounding of lse to its dtype */
+    /* p <= 1 however lse was rounded to its dtype */
     *p_p = exp(score > query->lse ? 0 : score - query->lse);
     *ds_p = problem->scale * *p_p * (dp - query->delta) * slope;
 }
@@ -246,12 +246,12 @@ dq_row(
 
 /* One key row and the sums that it owns. */
 struct key {
-    int64_t row; /* of the batch item */
+    int64_t row; /* in the batch item */
     double k[DIM_MAX], v[DIM_MAX];
     double dk[DIM_MAX], dv[DIM_MAX];
 };
 
-/* Adds what the rows of one query run give to the key. */
+/* Adds the shares of the rows of one query run to the key's sums. */
 static void
 add_run(struct uli_attn_call *call, const struct uli_attn_run *run,
     const struct uli_attn_doc *doc, struct key *key)
@@ -276,7 +276,8 @@ add_run(struct uli_attn_call *call, const struct uli_attn_run *run,
     }
 }
 
-/* All query runs of the document that read the kv head, heads ascending. */
+/* Adds all query runs of the document that read the kv head, heads
+ * ascending. */
 static void
 add_runs(struct uli_attn_call *call, int64_t kv, const struct uli_attn_doc *doc,
     struct key *key)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Per-row and per-head numbers. Sums run in double over fixed lanes or in row
- * order, so they depend on no thread, tile or layout.
+ * Per-row and per-head numbers. Sums run in double over a fixed number of lanes
+ * or in row order, so they do not depend on threads, tiles or layout.
  */
 #include "attention/statistics.h"
 #include <math.h>
@@ -60,7 +60,8 @@ row_is_zero(const void *row, ulyx_dtype_t dtype, int64_t columns)
     return true;
 }
 
-/* Rounded before dlse is taken away, as where both come to a kernel. */
+/* delta is rounded before dlse is subtracted, as in kernels that are given
+ * both. */
 static double
 delta_less_dlse(ulyx_dtype_t dtype, ulyx_dtype_t stat, int64_t columns,
     const void *dout, const void *out, const void *dlse)
@@ -139,8 +140,8 @@ struct sink_task {
     _Atomic int64_t next;
 };
 
-/* d/d sink of lse is exp(sink - lse): 1 for a row without keys, whose out is
- * zero, so only its dlse counts there. */
+/* d/d sink of lse is exp(sink - lse): 1 for a row without keys. The out of such
+ * a row is zero, so only its dlse counts. */
 static double
 sink_of_row(struct uli_attn_call *call, const struct uli_attn_run *run,
     int64_t row, double sink)

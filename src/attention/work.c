@@ -16,7 +16,8 @@ struct task {
     _Atomic int64_t next; /* chunk, numbered through all runs */
 };
 
-/* A thread's chunk numbers only grow, so it finds each by walking on. */
+/* A thread's chunk numbers only grow, so the search for a chunk continues from
+ * the last one. */
 static void
 task_body(void *argument, int thread)
 {

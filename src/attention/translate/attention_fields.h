@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fields of attention.h's structs that can be judged alone. Those of a
+ * The fields of attention.h's structs that can be checked alone. Those of a
  * tensor depend on the problem: view_check.c.
  */
 #ifndef ULI_ATTENTION_TRANSLATE_ATTENTION_FIELDS_H

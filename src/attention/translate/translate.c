@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks of the problem and of how to run it: each field by its row of
- * attention_fields.c, then what relates several, in the order in which a reader
- * of the header meets them.
+ * attention_fields.c, then the relations between fields, in the order of the
+ * header.
  */
 #include "attention/translate/translate.h"
 #include <inttypes.h>
@@ -19,8 +19,8 @@
 #define INVALID(...)     uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
 #define UNSUPPORTED(...) uli_error(ULYX_ERR_UNSUPPORTED, __VA_ARGS__)
 
-/* Sinks and slopes have the precision of the statistics unless the caller says
- * otherwise: doubles beside doubles are not read as floats. */
+/* Sinks and slopes have the precision of the statistics unless the caller gives
+ * a dtype: in an F64 problem they are doubles, not floats. */
 static ulyx_dtype_t
 param_dtype_of(const ulyx_attention_t *given)
 {
@@ -45,8 +45,8 @@ check_dtypes(const ulyx_attention_t *given)
     return ULYX_SUCCESS;
 }
 
-/* Products of sizes, an empty one counted as 1: tables and loops go by some of
- * the sizes even where others are 0. */
+/* Products of sizes, where 0 counts as 1: tables and loops use some sizes even
+ * where others are 0. */
 static bool
 sizes_fit(const ulyx_attention_t *given)
 {
@@ -58,7 +58,7 @@ sizes_fit(const ulyx_attention_t *given)
            uli_size_mul(product, 8 * 512, &product);
 }
 
-/* The kernels of devices load rows in whole pieces of 16 bytes. */
+/* Device kernels load rows in units of 16 bytes. */
 static ulyx_status_t
 check_dims(const ulyx_attention_t *given, ulyx_memory_kind_t memory)
 {
@@ -114,8 +114,8 @@ check_arrays(const ulyx_attention_t *given)
     return check_aligned("k_segments", given->k_segments, 8);
 }
 
-/* Sinks and slopes are looked up by global head: the fields that say which one
- * each head is, named by what is wrong with them. */
+/* Sinks and slopes are indexed by global head. Checks the fields that give each
+ * head's global index; the error names the field. */
 static ulyx_status_t
 check_head_ids(const ulyx_attention_t *given)
 {
@@ -215,7 +215,7 @@ take_docs(const ulyx_attention_t *given, struct uli_attn_problem *problem)
     return ULYX_SUCCESS;
 }
 
-/* Work lists are as long as max_docs times heads. */
+/* Work lists have max_docs times heads entries. */
 static ulyx_status_t
 check_max_docs(const ulyx_attention_t *given, int64_t max_docs)
 {
@@ -228,8 +228,8 @@ check_max_docs(const ulyx_attention_t *given, int64_t max_docs)
     return ULYX_SUCCESS;
 }
 
-/* Segments are read where the caller has them. One that grows has to be copied
- * first, for an older program's is shorter. */
+/* Segments are read in the caller's array. If ulyx_segment_t grows, they must
+ * be copied first, because an older program's segment is shorter. */
 _Static_assert(sizeof(ulyx_segment_t) == ULI_LEAST(ulyx_segment_t, offset),
     "a caller's segment may be shorter than ours");
 
@@ -255,7 +255,7 @@ take_runs(const ulyx_attention_t *given, const char *name,
     return ULYX_SUCCESS;
 }
 
-/* The rows of the query runs, or the caller's bound of them. */
+/* Sets the number of rows of the query runs, or the caller's bound of it. */
 static ulyx_status_t
 count_rows(const ulyx_attention_t *given, struct uli_attn_problem *problem)
 {

@@ -17,7 +17,8 @@ index_at(const void *array, int32_t index_bytes, int64_t n)
     return ((const int32_t *)array)[n];
 }
 
-/* Ascending, disjoint, inside [0, batch * len), none across a batch item. */
+/* Checks that documents ascend, are disjoint, are inside [0, batch * len), and
+ * do not cross a batch item. */
 static ulyx_status_t
 check_axis(const char *name, const struct uli_attn_axis_docs *docs,
     int64_t count, int64_t batch, int64_t len)
@@ -91,8 +92,8 @@ check_order(const char *name, const struct uli_attn_problem *problem,
     return ULYX_SUCCESS;
 }
 
-/* Are keys [begin, end) of (kv head, batch) in the key segments? They may be
- * in several that touch. */
+/* Are keys [begin, end) of (kv head, batch) in the key segments? Several that
+ * touch may hold them together. */
 static bool
 keys_held(const struct uli_attn_runs *runs, int64_t head, int64_t batch,
     int64_t begin, int64_t end)
@@ -106,7 +107,7 @@ keys_held(const struct uli_attn_runs *runs, int64_t head, int64_t batch,
     return begin >= end;
 }
 
-/* The keys that rows [first, end) of a document see are one interval. */
+/* The keys that rows [first, end) of a document attend to are one interval. */
 static ulyx_status_t
 check_run_keys(const struct uli_attn_problem *problem,
     const struct uli_attn_run *run, const struct uli_attn_doc *doc,

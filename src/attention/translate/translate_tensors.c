@@ -9,7 +9,8 @@
 #include "base/dtype.h"
 #include "base/status.h"
 
-/* A list's offsets are bytes by the row stride of q (k). */
+/* The offsets of a segment list are bytes, in units of the row stride of q
+ * (k). */
 static ulyx_status_t
 set_offset_unit(const char *name, struct uli_attn_runs *runs,
     const ulyx_attention_tensor_t *tensor)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Row addresses. Element (batch i, head n, row r) of a tensor lies
+ * Row addresses. Element (batch i, head n, row r) of a tensor lies at
  *   strided: base + i * batch_stride + n * head_stride + r * row_stride
- *   pieces:  the same within the piece that holds r, r counted from its begin
+ *   pieces:  as strided within the piece that holds r, with r counted from
+ *            the piece's row_begin
  *   packed:  base + (offset of the run + r - row_begin) * row_stride
  */
 #include "attention/translate/view.h"
@@ -23,7 +24,8 @@ piece_of(const struct uli_attn_view *view, int64_t row)
     return uli_attn_piece_at(view, low);
 }
 
-/* Polls the flag with rising politeness: whoever sets it may need this core. */
+/* Polls the flag, and yields the core after some polls: the thread that sets
+ * the flag may need it. */
 static void
 wait_for_flag(struct uli_attn_call *call, const ulyx_attention_piece_t *piece)
 {
@@ -80,7 +82,7 @@ uli_attn_q_span(struct uli_attn_call *call, enum uli_attn_tensor tensor,
     return span_of(call, &call->views[tensor], run, row, end);
 }
 
-/* First run of the list that is not before (head, batch, row). */
+/* The first run of the list that is not before (head, batch, row). */
 static int64_t
 first_run_after(
     const struct uli_attn_runs *runs, int64_t head, int64_t batch, int64_t row)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Well-formed tensors. Two strided blocks of equal batch and row strides share
- * a byte only if a whole combination of those and their head strides brings two
- * rows within a row's length of each other. Equal strides leave only the
- * difference of two indices to go through; of blocks whose batch or row strides
- * differ we know only the addresses between their ends, and refuse where those
- * meet.
+ * Well-formed tensors. Two strided blocks with equal batch and row strides
+ * share a byte only if some multiples of those and of their head strides bring
+ * two rows within a row's length of each other. With equal strides only the
+ * differences of two indices have to be tried. For blocks with different batch
+ * or row strides only the address ranges are compared, and overlapping ranges
+ * are refused.
  */
 #include "attention/translate/view.h"
 #include <inttypes.h>
@@ -14,12 +14,12 @@
 #include "base/status.h"
 #include "base/params/structs.h"
 
-/* One strided part of a tensor: a piece, or all of it. */
+/* One strided part of a tensor: a piece, or the whole tensor. */
 struct block {
     int64_t base;
     int64_t count[3], stride[3]; /* batch, head, row; stride 0 for one entry */
     int64_t row_bytes;
-    int64_t low, high; /* addresses of the first and past the last byte */
+    int64_t low, high; /* addresses of the first byte and past the last */
 };
 
 static struct block
@@ -97,7 +97,7 @@ check_block(const struct uli_attn_view *view, int64_t index)
     return ULYX_SUCCESS;
 }
 
-/* Pieces are read where the caller has them: see take_runs of translate.c. */
+/* Pieces are read in the caller's array: see take_runs of translate.c. */
 _Static_assert(sizeof(ulyx_attention_piece_t) ==
                    ULI_LEAST(ulyx_attention_piece_t, flag_value),
     "a caller's piece may be shorter than ours");
@@ -201,7 +201,7 @@ uli_attn_view_init(const struct uli_attn_problem *problem,
 }
 
 /* The stride of a dimension in which at least one of two blocks has several
- * entries; false where they differ. */
+ * entries; false where the two strides differ. */
 static bool
 common_stride(
     const struct block *a, const struct block *b, int i, int64_t *stride_p)
@@ -230,8 +230,8 @@ rows_meet(int64_t delta, int64_t stride, int64_t low, int64_t high,
     return at > -a_bytes && at < b_bytes;
 }
 
-/* Goes through all differences of heads (where head strides differ: all pairs)
- * and of batch items. */
+/* Tries all differences of heads (all pairs, where head strides differ) and of
+ * batch items. */
 static bool
 lattice_meets(const struct block *a, const struct block *b, int64_t heads,
     int64_t batch_stride, int64_t row_stride)
@@ -253,7 +253,8 @@ lattice_meets(const struct block *a, const struct block *b, int64_t heads,
     return false;
 }
 
-/* Blocks with more combinations than this are judged by their ends. */
+/* For blocks with more combinations than this only address ranges are
+ * compared. */
 #define COMBINATIONS_MAX 4e6
 
 static bool
@@ -274,8 +275,8 @@ blocks_meet(struct block *a, struct block *b)
     return lattice_meets(a, b, heads, batch_stride, row_stride);
 }
 
-/* Rows of one block are apart if, taken by rising stride, each stride is at
- * least what the smaller ones span. */
+/* Rows of one block are apart if, by rising stride, each stride is at least the
+ * span of the smaller ones. */
 static bool
 block_meets_itself(const struct block *block)
 {
