@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What one rank gives another in an operation, as strided boxes between dense
- * tensors: the comparators' view, made from the index maths alone.
+ * The bytes that one rank sends another in an operation, as strided boxes
+ * between dense tensors. The comparators copy by these; they are made from the
+ * index maths alone.
  */
 #include "perf.h"
 
@@ -16,7 +17,7 @@ struct box_walk {
     bool ok;
 };
 
-/* Dense strides {batch, row, head} of a tensor on a rank's side. */
+/* Dense strides {batch, row, head} in bytes of a tensor on a rank's side. */
 static void
 strides_of(const struct box_walk *g, int32_t tensor, int32_t rank,
     bool head_side, int64_t strides_p[3])

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Communicators of this process's ranks: all made here, or, under a launcher,
- * one a process from its environment, through which several ranks a process
- * then meet to make one of all ranks.
+ * Makes the communicators of this process's ranks: all of them here, or, under
+ * a launcher, one per process from its environment. With several ranks per
+ * process these then exchange data through that one and make a communicator of
+ * all ranks.
  */
 #include "run.h"
 
@@ -14,15 +15,16 @@
 
 #include "comm/comm.h"
 
-/* ---- several ranks a process --------------------------------------------- */
+/* ---- several ranks per process ------------------------------------------- */
 
 /* An allgather of all ranks by way of the communicator of the processes: the
- * last rank of this process that comes takes what all have brought there. */
+ * last rank of this process that arrives gathers the data of all ranks of the
+ * process. */
 struct meeting {
     ulyx_comm_t *processes;
     int each, came;
-    uint64_t round; /* complete gathers */
-    bool ok;        /* of the last one */
+    uint64_t round; /* gathers completed */
+    bool ok;        /* of the last gather */
     unsigned char *mine, *all;
     pthread_mutex_t lock;
     pthread_cond_t done;
@@ -58,8 +60,9 @@ meeting_gather(struct meeting *m, size_t bytes)
     return ok;
 }
 
-/* An ulyx_allgather_fn. Nobody comes to the next gather before all have taken
- * what this one gave, for it is complete only with all of them. */
+/* An ulyx_allgather_fn. No rank reaches the next gather before all have copied
+ * the result of this one, because the next one completes only with all of
+ * them. */
 static int
 meeting_allgather(void *context, const void *mine, void *all_p, size_t bytes)
 {
@@ -90,7 +93,7 @@ meeting_allgather(void *context, const void *mine, void *all_p, size_t bytes)
     return ok ? 0 : 1;
 }
 
-/* A communicator of all ranks for a process that has `each` of them. */
+/* Makes a communicator of all ranks, for a process that has `each` of them. */
 static bool
 comms_spread(struct perf_run *run, ulyx_comm_t *processes, int each,
     const ulyx_comm_params_t *params)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device memory of a rank: its device, stream, timers and sides. Fills and
- * checks work on the host's copy of a side, which travels whole.
+ * The device memory of a rank: its device, stream, timers and sides. Fills and
+ * checks work on a copy on the host; a side is copied whole.
  */
 #include "perf.h"
 
@@ -13,8 +13,9 @@
 
 #define DEVICES (uli_device_ops(ULYX_MEMORY_CUDA))
 
-/* NCCL takes two ranks of one device for a mistake, unless they are of two
- * hosts, and then goes through sockets: good for bytes, not for times. */
+/* NCCL refuses two ranks on one device unless their host ids differ. With
+ * different ids it uses sockets: good enough for checks of bytes, not for
+ * times. */
 static void
 pose_as_hosts(const struct perf_options *options, int32_t devices)
 {
@@ -174,7 +175,8 @@ perf_graph_end(struct perf_rank *ranks, int count_ranks)
     return ok;
 }
 
-/* Each rank once, then all again: ranks of a thread wait for each other. */
+/* Launches each rank's graph once, then all again, because ranks of a thread
+ * wait for each other. */
 bool
 perf_graph_replay(struct perf_rank *ranks, int count_ranks, int times)
 {

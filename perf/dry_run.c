@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --dry-run: what a run would move, by the plans of all ranks made in this
- * process; nothing is moved and no tensor allocated.
+ * --dry-run: what a run would move, by plans of all ranks made in this process;
+ * nothing is moved, and no tensor is allocated.
  */
 #include "run.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tool's own small talk between ranks, over the control path of the
- * communicator: a barrier, and the gathering of records. A thread that drives
- * several ranks does it on a thread for each.
+ * Communication of the tool itself over the control path of the communicator: a
+ * barrier, and a gather of records. A thread that drives several ranks runs it
+ * on one thread per rank.
  */
 #include "perf.h"
 

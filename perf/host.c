@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a report says of a rank's machine.
+ * The description of a rank's machine in a report.
  */
 #include "perf.h"
 
@@ -12,7 +12,7 @@
 #include "comm/comm.h"
 #include "topology/node.h"
 
-/* The value of a line "key : value" of /proc/cpuinfo. */
+/* Reads the value of a line "key : value" of /proc/cpuinfo. */
 static bool
 read_cpuinfo(const char *key, char *text_p, size_t bytes)
 {
@@ -34,7 +34,7 @@ read_cpuinfo(const char *key, char *text_p, size_t bytes)
     return found;
 }
 
-/* Machines whose processors have no name there are named by their kind. */
+/* The processor's name in /proc/cpuinfo, else the kind of machine. */
 static void
 cpu_model(char *text_p, size_t bytes)
 {
@@ -50,7 +50,7 @@ void
 perf_place_fill(
     const struct perf_rank *rank, int64_t thread, struct perf_place *place_p)
 {
-    memset(place_p, 0, sizeof(*place_p)); /* padding travels, too */
+    memset(place_p, 0, sizeof(*place_p)); /* padding is sent too */
     place_p->pid = getpid();
     place_p->thread = thread;
     place_p->memory_bytes = uli_node_memory_available();

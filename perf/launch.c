@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starting the ranks: copies of this program that meet as ranks of one node do,
- * or, for the MPI comparison, the MPI build under mpirun.
- * Whoever a launcher has started as one of several starts nothing.
+ * Starting the ranks: copies of this program that meet as ranks of one node,
+ * or, for the MPI comparison, the MPI build under mpirun. A process that a
+ * launcher has started as one of several starts nothing.
  */
 #include "perf.h"
 
@@ -31,7 +31,7 @@ perf_launch_query(ulyx_launch_t *launch_p)
 }
 
 /* A launcher that has started one process, such as the shell of an interactive
- * job, leaves it to us to start more. */
+ * job, leaves it to this program to start more. */
 bool
 perf_launch_needed(
     const struct perf_options *options, const ulyx_launch_t *launch)
@@ -41,7 +41,7 @@ perf_launch_needed(
     return options->procs > 1 || options->vs[PERF_VS_MPI];
 }
 
-/* <directory of this program>/ulyx_perf_mpi, when it was built. */
+/* <directory of this program>/ulyx_perf_mpi, if it was built. */
 static bool
 mpi_program(char *path_p, size_t bytes)
 {
@@ -141,8 +141,8 @@ exit_of(int status)
     return PERF_INTERNAL;
 }
 
-/* Seconds within which the others end by themselves once one has failed: all
- * their waits are bounded. */
+/* Seconds within which the other ranks end by themselves after one has failed:
+ * all their waits are bounded. */
 static double
 patience_s(const struct perf_options *options)
 {
@@ -154,8 +154,8 @@ patience_s(const struct perf_options *options)
                                                         : 5;
 }
 
-/* Waits for all; a rank that is still there (stopped, say) long after another
- * has failed is killed. Returns the worst exit code. */
+/* Waits for all; kills ranks that are still running (stopped, for instance)
+ * long after another has failed. Returns the worst exit code. */
 static int
 wait_all(const struct perf_options *options, pid_t *pids, int count)
 {
@@ -189,7 +189,8 @@ wait_all(const struct perf_options *options, pid_t *pids, int count)
     return worst;
 }
 
-/* A name that no other job of this node has, and no other user can guess. */
+/* A name that no other job of this node has, and that no other user can
+ * guess. */
 static bool
 job_name(char name_p[2 * JOB_BYTES + 1])
 {
@@ -202,8 +203,9 @@ job_name(char name_p[2 * JOB_BYTES + 1])
     return true;
 }
 
-/* Each process is one bootstrap rank; its threads' ranks meet from there. No
- * network is asked for: the name of the job is all that they share. */
+/* Starts the processes. Each is one bootstrap rank, from which its threads'
+ * ranks meet. No network is needed: the processes share only the name of the
+ * job. */
 static int
 processes_spawn(const struct perf_options *options, char **argv)
 {
@@ -231,7 +233,7 @@ processes_spawn(const struct perf_options *options, char **argv)
     return started < options->procs ? PERF_INTERNAL : worst;
 }
 
-/* A report that cannot be written is known before anything is started. */
+/* Checks that a report can be written before anything is started. */
 static bool
 path_writable(const char *option, const char *path)
 {

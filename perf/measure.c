@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One row: warm up, then blocks of back-to-back operations, ours and the
- * comparators' in turn, so that what the machine does meanwhile falls on all
- * of them alike. A block's time is from the first rank's start to the last
- * rank's end, so that nobody's wait for a core is left out; --average 0 to 2
- * take the ranks' own durations. The row's time is the median of blocks.
+ * One row: warm-ups, then blocks of back-to-back operations, of ulyx and of the
+ * comparators in turn, so that other load of the machine affects all of them
+ * alike. A block's time is from the first rank's start to the last rank's end,
+ * so that no rank's wait for a core is left out; --average 0 to 2 use the
+ * ranks' own durations. The row's time is the median of blocks.
  */
 #include "perf.h"
 
@@ -19,8 +19,8 @@
 enum { BLOCKS = 10 };
 
 /* What runs in turn with the schedules in each block, where options->vs[versus]
- * asks for it; its time over ours goes to the row's column. Of comparators with
- * one column the faster counts, block by block. */
+ * is set. Its time divided by ulyx's is in the row's column. Among comparators
+ * with one column the fastest counts, block by block. */
 struct comparator {
     enum perf_versus versus;
     perf_comparator_fn run;
@@ -54,13 +54,13 @@ static const struct comparator comparators[] = {
     {PERF_VS_MPI, perf_run_mpi, true, COLUMN(ratio_typed)},
     {PERF_VS_COPY, perf_run_copy, false, COLUMN(ratio[PERF_VS_COPY])},
     {PERF_VS_PERMUTE, perf_run_permute, false, COLUMN(ratio[PERF_VS_PERMUTE])},
-    /* variant: a tensor at a time */
+    /* variant: one tensor at a time */
     {PERF_VS_NCCL, perf_run_nccl, false, COLUMN(ratio[PERF_VS_NCCL])},
     {PERF_VS_NCCL, perf_run_nccl, true, COLUMN(ratio_each)},
 };
 #undef COLUMN
 
-/* A runner is a schedule, below PERF_ALGOS, or a comparator. */
+/* A runner is a schedule (below PERF_ALGOS) or a comparator. */
 enum {
     COMPARATORS = sizeof(comparators) / sizeof(comparators[0]),
     RUNNERS = PERF_ALGOS + COMPARATORS
@@ -82,7 +82,7 @@ perf_execute(struct perf_rank *rank, ulyx_plan_t *plan, int32_t tensor)
         (const void *const *)src + tensor, dst + tensor, rank->stream);
 }
 
-/* The set that is the schedule's next; the comparators go on behind it. */
+/* Selects the schedule's next set of tensors; comparators continue after it. */
 static void
 take_set(struct perf_rank *rank)
 {
@@ -98,7 +98,7 @@ bool
 perf_run_ulyx(struct perf_rank *ranks, int count_ranks, int count)
 {
     for (int i = 0; i < count; i++) {
-        /* On a device a call ends when it is enqueued. */
+        /* On a device a call has returned when it is enqueued. */
         bool grouped = count_ranks > 1 && !ranks[0].stream;
         ulyx_status_t status = ULYX_SUCCESS;
 
@@ -149,7 +149,7 @@ runner_run(int runner, struct perf_rank *ranks, int count_ranks, int count,
     return true;
 }
 
-/* Over ranks, from each one's start and end. */
+/* The time of a block over ranks, from each rank's start and end. */
 static double
 over_ranks(const double *starts, const double *ends, int32_t n, int average)
 {
@@ -175,8 +175,8 @@ over_ranks(const double *starts, const double *ends, int32_t n, int average)
     }
 }
 
-/* Runs the operations of a block and tells when each of this thread's ranks
- * started and ended. */
+/* Runs the operations of a block, and returns when each of this thread's ranks
+ * started and ended, in seconds. */
 static bool
 time_on_host(int runner, struct perf_rank *ranks, int count_ranks, int count,
     const struct perf_options *options, double *starts_p, double *ends_p)
@@ -196,7 +196,7 @@ time_on_host(int runner, struct perf_rank *ranks, int count_ranks, int count,
     return ok;
 }
 
-/* A capture is ended whatever became of it. */
+/* Ends the capture also after an error. */
 static bool
 runner_capture(int runner, struct perf_rank *ranks, int count_ranks, int count)
 {
@@ -205,7 +205,7 @@ runner_capture(int runner, struct perf_rank *ranks, int count_ranks, int count)
     return perf_graph_end(ranks, count_ranks) && ok;
 }
 
-/* The same between events; a graph's times are of one replay. */
+/* As above, between events; a graph's times are divided by its replays. */
 static bool
 time_on_device(int runner, struct perf_rank *ranks, int count_ranks, int count,
     const struct perf_options *options, double *ends_p)
@@ -229,7 +229,7 @@ time_on_device(int runner, struct perf_rank *ranks, int count_ranks, int count,
     return perf_graph_drop(ranks, count_ranks) && ok;
 }
 
-/* Seconds an operation of one block; < 0 on failure. */
+/* Seconds per operation of one block; < 0 on failure. */
 static double
 runner_block(int runner, struct perf_rank *ranks, int count_ranks, int count,
     const struct perf_options *options)
@@ -271,7 +271,8 @@ close_samples(struct samples *samples)
         free(samples->times[r]);
 }
 
-/* As many blocks as there are to be, each of about as many operations. */
+/* Allocates the samples of all runners: at most BLOCKS blocks of about equal
+ * numbers of operations, or one block per iteration. */
 static bool
 open_samples(struct samples *samples, const struct perf_options *options)
 {
@@ -297,7 +298,7 @@ time_blocks(struct perf_rank *ranks, int count_ranks,
     int64_t total = (int64_t)options->iterations * options->aggregate;
     int blocks = samples->blocks;
 
-    /* Every set once in any case: a rank's first store to a page of a peer's
+    /* Runs every set at least once: a rank's first store to a page of a peer's
      * window costs a page fault. */
     for (int r = 0; r < RUNNERS; r++)
         if (runner_wanted(options, r) &&
@@ -318,7 +319,8 @@ time_blocks(struct perf_rank *ranks, int count_ranks,
     return true;
 }
 
-/* Of a block, by the fastest of the comparators that share the column. */
+/* The time of a block, by the fastest of the comparators that share the
+ * column. */
 static double
 column_time(const struct samples *s, size_t column, int block)
 {
@@ -330,7 +332,7 @@ column_time(const struct samples *s, size_t column, int block)
     return least;
 }
 
-/* The ratio of a peer's blocks to ours, pair by pair, its median. */
+/* The median over blocks of the ratio of a comparator's time to ulyx's. */
 static double
 samples_ratio(
     const struct samples *s, const double *ours, size_t column, double *scratch)
@@ -354,7 +356,7 @@ fill_ratios(const struct samples *s, const double *ours,
     }
 }
 
-/* Of the schedule in use. */
+/* Fills the row of the schedule in use. */
 static bool
 fill_row(struct perf_rank *rank, const struct samples *samples,
     const struct perf_options *options, struct perf_row *row)
@@ -380,7 +382,7 @@ fill_row(struct perf_rank *rank, const struct samples *samples,
     return true;
 }
 
-/* Sums over all ranks and schedules into the rows. */
+/* Sums the wrong elements over all ranks, per schedule, into the rows. */
 static bool
 gather_wrong(struct perf_rank *ranks, int count_ranks, int64_t *mine,
     struct perf_row *rows)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command line: nccl-tests' flags and our own, in one table. Unlike
- * nccl-tests an unknown flag or a bad value is an error, with exit 6 and the
- * reason as the last line.
+ * The command line: nccl-tests' flags and those of ulyx_perf, in one table.
+ * Unlike in nccl-tests, an unknown flag or a bad value is an error, with exit 6
+ * and the reason as the last line.
  */
 #include "options.h"
 
@@ -14,15 +14,16 @@
 
 #include "base/schedules.h"
 
-/* ELSEWHERE: of nccl-tests, and not to be had here but for 0, off. */
-enum kind { FLAG, COUNT, LONG, BYTES, REAL, TEXT, ELSEWHERE, KINDS };
+/* ELSEWHERE: a flag of nccl-tests that is not supported here, except 0
+ * (off). */
+enum kind { FLAG, COUNT, LONG, BYTES, REAL, TEXT, ELSEWHERE };
 
 struct option {
     const char *brief, *name;
     enum kind kind;
     size_t offset;
     double low, high;
-    const char *help; /* NULL: another name of a row above; of ELSEWHERE why */
+    const char *help; /* NULL: another name of a row above; of ELSEWHERE: why */
 };
 
 #define AT(field) offsetof(struct perf_options, field)
@@ -176,7 +177,8 @@ usage_print(FILE *out)
             (long long)models[i].dim_v, models[i].note);
 }
 
-/* What manual pages and completion are made from: lines of tabs. */
+/* Prints the source of manual pages and completion: lines of fields with
+ * tabs. */
 static void
 options_print_table(void)
 {
@@ -200,7 +202,7 @@ options_print_table(void)
            "option\t\t--version\t\tthe version\n");
 }
 
-/* Answers a question about the program itself; false where the word is none. */
+/* Answers an option about the program itself; false: the word is none. */
 static bool
 options_answer(const char *word)
 {
@@ -216,7 +218,7 @@ options_answer(const char *word)
     return true;
 }
 
-/* A number with an optional K, M or G; false when anything is left over. */
+/* A number with an optional K, M or G; false when anything follows it. */
 bool
 perf_number(const char *text, bool suffix, double *value_p)
 {
@@ -298,8 +300,8 @@ perf_note(struct perf_options *options, const char *format, ...)
     va_end(arguments);
 }
 
-/* By its long name, of so many characters; cut short where nothing else begins
- * so. NULL: none, or several, which are named. */
+/* The option with this long name of `length` characters, which may be cut short
+ * where that is unambiguous. NULL: none, or several, which the error names. */
 static const struct option *
 find_long(const char *word, size_t length)
 {
@@ -342,8 +344,8 @@ perf_option_given(const struct perf_options *options, const char *name)
     return false;
 }
 
-/* The option of a word. *value_p: its value where the word has it too, behind
- * "=" or glued to a short name; else NULL. */
+/* The option of a word. *value_p: its value where the word contains it, after
+ * "=" or after a short name; else NULL. */
 static const struct option *
 option_find(const char *word, const char **value_p)
 {
@@ -370,7 +372,8 @@ store_elsewhere(const struct option *option, const char *value)
     return PERF_NOT_IMPLEMENTED;
 }
 
-/* Takes the word at argv[*at_p], and its value behind it; returns an exit. */
+/* Takes the word at argv[*at_p], and its value after it; returns an exit
+ * code. */
 static int
 option_take(int argc, char **argv, int *at_p, struct perf_options *options)
 {

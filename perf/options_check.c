@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the words of the command line mean, and which do not go together. An
+ * What the words of the command line mean, and which contradict each other. An
  * option that would have no effect is refused rather than ignored.
  */
 #include "options.h"
@@ -17,8 +17,8 @@ value_refuse(const char *name, const char *value, const char *known)
     return perf_reject("%s %s is unknown; known: %s", name, value, known);
 }
 
-/* The next of a comma list into word_p, and *at_p behind it; false at the end
- * of the list. */
+/* Copies the next word of a comma list into word_p, and sets *at_p after it;
+ * false at the end of the list. */
 static bool
 next_word(const char **at_p, char *word_p, size_t bytes)
 {
@@ -34,7 +34,7 @@ next_word(const char **at_p, char *word_p, size_t bytes)
 /* ---- types and operations ------------------------------------------------ */
 
 static const struct dtype_row {
-    const char *name, *nccl; /* as typed, and nccl-tests' name for it */
+    const char *name, *nccl; /* as typed, and nccl-tests' name of the type */
     ulyx_dtype_t code;
     int64_t bytes; /* of DTYPE_BYTES */
 } dtypes[] = {{"bf16", "bfloat16", ULYX_DTYPE_BF16, 0},
@@ -55,7 +55,7 @@ static const struct dtype_row {
     {"uint64", "uint64", ULYX_DTYPE_BYTES, 8}};
 enum { DTYPE_ROWS = sizeof(dtypes) / sizeof(dtypes[0]) };
 
-/* Adjoints add, which takes a type that ulyx can add. */
+/* Adjoints add, which needs a type that ulyx can add. */
 static bool
 can_add(ulyx_dtype_t code)
 {
@@ -111,8 +111,8 @@ check_dtypes(struct perf_options *o)
     return true;
 }
 
-/* nccl-tests' reductions: wrappers name one also where nothing is reduced, and
- * alltoall_perf takes and ignores it. */
+/* nccl-tests' reductions: wrappers give one even where nothing is reduced, and
+ * alltoall_perf accepts and ignores it. */
 static bool
 is_reduction(const char *word)
 {
@@ -231,7 +231,7 @@ check_versus(struct perf_options *o)
     return true;
 }
 
-/* Each comparator is of one kind of memory. */
+/* Each comparator works on one kind of memory. */
 static bool
 check_memory(struct perf_options *o)
 {
@@ -265,7 +265,7 @@ check_words(struct perf_options *o)
     return true;
 }
 
-/* Pairs of which one would silently win. */
+/* Pairs of options of which one would silently be ignored. */
 static bool
 check_pairs(const struct perf_options *o)
 {
@@ -285,7 +285,7 @@ check_pairs(const struct perf_options *o)
     return true;
 }
 
-/* --tune measures what it needs, all of it. */
+/* --tune determines all of its measurements itself. */
 static bool
 check_tune(const struct perf_options *o)
 {
@@ -347,6 +347,6 @@ perf_options_complete(struct perf_options *o)
     if (o->nccl_format && !perf_option_given(o, "--dtype") &&
         !perf_option_given(o, "--datatype"))
         o->dtype = "float";
-    o->progress = !o->progress; /* the flag says no */
+    o->progress = !o->progress; /* the flag turns it off */
     return check_pairs(o) && check_counts(o) && check_words(o) && check_tune(o);
 }

@@ -2,9 +2,9 @@
  *
  * The identity pattern and its check. In permutations the bits of an element
  * encode (tensor, batch, token, head, element); in adjoints elements are small
- * integers, so that sums are exact in every order. What belongs where is
- * worked out from the plan's published positions, heads and segments, not from
- * the moves that the library makes of them.
+ * integers, so that sums are exact in every order. The expected places are
+ * computed from the plan's published positions, heads and segments, not from
+ * the library's moves.
  */
 #include "view.h"
 
@@ -22,7 +22,7 @@ hash_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Code of a row: its elements' bits follow from it. */
+/* Code of a row, from which the bits of its elements follow. */
 static uint64_t
 row_code(int32_t tensor, const struct perf_line *row)
 {
@@ -61,7 +61,8 @@ store_float(int32_t dtype, unsigned char *at, int64_t value)
     memcpy(at, &half, sizeof(half));
 }
 
-/* The small integer that rank `from` has for an element of an adjoint. */
+/* The small integer that rank `from` contributes to an element of an
+ * adjoint. */
 static int64_t
 code_small(const struct perf_rank *rank, uint64_t code, int64_t c, int32_t from)
 {
@@ -70,7 +71,7 @@ code_small(const struct perf_rank *rank, uint64_t code, int64_t c, int32_t from)
 }
 
 /* The bytes [8 k, 8 k + 8) of a permuted row: one mix serves all elements in
- * them, and each still has bits that no other place has. */
+ * them, and each element still has bits that no other place has. */
 static uint64_t
 word_of(uint64_t code, int64_t k)
 {
@@ -102,13 +103,13 @@ fill_row(void *context, const struct perf_view *v, const struct perf_line *row)
         store_float(v->dtype, at, code_small(v->rank, code, c, v->rank->rank));
 }
 
-/* ---- what the check expects ---------------------------------------------- */
+/* ---- expected values ----------------------------------------------------- */
 
 struct checking {
     struct perf_view view;
     const unsigned char *base;
     int64_t wrong;
-    int32_t nholders; /* table of all ranks' holdings */
+    int32_t nholders; /* tables below: all ranks' holdings */
     int64_t (*heads)[2];
     ulyx_segment_t **segments;
     int64_t *nsegments;
@@ -169,7 +170,8 @@ expected_small(const struct checking *k, const struct perf_line *row,
     return 0;
 }
 
-/* Wrong elements of a permuted row; a row that no rank holds is zeros. */
+/* Number of wrong elements of a permuted row; a row that no rank holds is
+ * zeros. */
 static int64_t
 wrong_permuted(const struct perf_view *v, const unsigned char *at,
     uint64_t code, bool zeros)
@@ -177,7 +179,7 @@ wrong_permuted(const struct perf_view *v, const unsigned char *at,
     int64_t bytes = v->dim * v->elem_bytes, wrong = 0, element = -1;
     uint64_t differ = 0;
 
-    /* The quick look first: nearly all rows are right. */
+    /* A fast comparison first: nearly all rows are right. */
     for (int64_t k = 0; 8 * k + 8 <= bytes; k++) {
         uint64_t word;
 

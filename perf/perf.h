@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_perf: sweeps the exchange the way nccl-tests sweeps collectives.
+ * ulyx_perf: sweeps the exchange as nccl-tests sweeps collectives.
  *
  * A run is a list of cases (a model's geometry and an operation), each swept
- * over S. A process has nthreads x nranks_per_thread ranks; a rank has one
+ * over S. A process has nthreads x nranks_per_thread ranks. A rank has one
  * communicator handle, and for each row a plan, windows and comparators.
  */
 #ifndef PERF_PERF_H
@@ -40,36 +40,36 @@ enum perf_versus {
     PERF_VS_BEST,
     PERF_VS_FLAG,
     PERF_VS_MPI,
-    PERF_VS_COPY, /* this and what follows: of device memory */
+    PERF_VS_COPY, /* this and the following: on device memory */
     PERF_VS_PERMUTE,
     PERF_VS_NCCL,
     PERF_VERSUS
 };
 
 enum {
-    PERF_DTYPES = 8,      /* of one run */
-    PERF_ALGOS = 5,       /* schedules of one run */
-    PERF_PERCENTILES = 8, /* columns of one run */
+    PERF_DTYPES = 8,      /* most in one run */
+    PERF_ALGOS = 5,       /* most schedules in one run */
+    PERF_PERCENTILES = 8, /* most columns in one run */
 };
 struct perf_dtype {
-    char name[16]; /* as it is printed */
+    char name[16]; /* as printed */
     ulyx_dtype_t code;
     int64_t bytes;
 };
 
 struct perf_options {
-    /* nccl-tests' */
+    /* of nccl-tests */
     int64_t min_bytes, max_bytes, step_bytes;
     double step_factor;
     int iterations, warmups, aggregate, cycles, check, average;
-    int replays; /* of a block's operations in a graph; 0 = no graph */
+    int replays; /* launches of a block's graph; 0 = no graph */
     int threads, ranks_per_thread, blocking, parallel_init;
     int per_iteration; /* each iteration is a block of its own */
     int unalign;       /* elements that tensors lie beyond 64-byte places */
     double timeout_s;
     const char *json_file;
     bool register_memory; /* -R 0: ordinary memory */
-    /* ours */
+    /* of ulyx_perf */
     int procs;
     int64_t batch, seq, heads, kv_heads, dim, dim_v, replicated;
     const char *dtype, *direction, *order, *work, *model, *versus, *memory;
@@ -85,19 +85,20 @@ struct perf_options {
     int npercents;
     char notes[512];     /* lines for readers */
     uint64_t given;      /* bit i: row i of the table was on the line */
-    uint64_t directions; /* from operation */
+    uint64_t directions; /* bit per direction, from `direction` */
     bool vs[PERF_VERSUS];
 };
 
-/* Fills the options; on --help prints and returns false with exit 0, on an
- * error the reason on stderr and exit 6 (5: known, and not to be had here). */
+/* Fills the options. On --help prints and returns false with exit 0; on an
+ * error prints the reason on stderr, with exit 6 (5: known, but not supported
+ * here). */
 bool perf_options_parse(
     int argc, char **argv, struct perf_options *options, int *exit_p);
-/* Says on stderr how to get help, then the reason, last and in one line.
+/* Prints on stderr how to get help, then the reason, last and in one line.
  * returns false. */
 bool perf_reject(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* One geometry: what a row moves for a given S. */
+/* One geometry and operation: what a row moves for a given S. */
 struct perf_case {
     char name[64];
     int64_t heads, kv_heads, dim_qk, dim_v;
@@ -105,7 +106,7 @@ struct perf_case {
     struct perf_dtype dtype;
 };
 
-/* Everything of one row that all ranks share: shape in both forms. */
+/* Everything of one row that all ranks share: the shape in both forms. */
 struct perf_shape {
     int64_t seq;
     int32_t nranks;
@@ -120,14 +121,15 @@ struct perf_shape {
 void perf_shape_fill(const struct perf_options *options,
     const struct perf_case *one, int64_t seq, int32_t nranks,
     struct perf_shape *shape_p);
-/* The S whose largest sequence-side bytes a rank are nearest below `bytes`,
- * at least 1. */
+/* The S with the largest sequence-side bytes per rank that do not exceed
+ * `bytes`; at least one row per rank. */
 int64_t perf_shape_seq(const struct perf_options *options,
     const struct perf_case *one, int64_t bytes, int32_t nranks);
 int64_t perf_shape_bytes(const struct perf_options *options,
     const struct perf_case *one, int64_t seq, int32_t nranks);
 
-/* Boxes of one operation between two ranks, dense strides, and their bytes. */
+/* Boxes of one operation between two ranks, with dense strides, and their
+ * bytes. */
 struct perf_boxes {
     struct uli_box *boxes;
     int32_t *tensors;
@@ -138,10 +140,10 @@ bool perf_boxes_make(const struct uli_layout *layout,
     struct perf_boxes *boxes_p);
 void perf_boxes_free(struct perf_boxes *boxes);
 
-/* What a rank has for one row. Tensors of one side lie in one window, each
+/* What a rank has for one row. The tensors of one side lie in one window, each
  * between guard bands; `sets` copies are used in turn, so that caches do not
- * help. Of device memory base is a copy on the host, filled and checked there.
- */
+ * help. On device memory base is a copy on the host, filled and checked
+ * there. */
 enum {
     PERF_MAX_SETS = 16,
     PERF_TENSORS = 6,
@@ -150,41 +152,37 @@ enum {
 };
 struct perf_side {
     ulyx_mem_t *mem;             /* NULL: malloc */
-    unsigned char *base, *where; /* on the host; where operations find it */
+    unsigned char *base, *where; /* on the host; where operations use it */
     int64_t bytes, set_bytes;
     int64_t offset[PERF_TENSORS], extent[PERF_TENSORS]; /* within a set */
 };
 struct perf_rank {
     int32_t rank, nranks;
     ulyx_comm_t *comm;
-    ulyx_plan_t *plans[PERF_ALGOS]; /* one a schedule that is compared */
+    ulyx_plan_t *plans[PERF_ALGOS]; /* one per schedule compared */
     int nplans;
-    ulyx_plan_t *plan; /* the one in use, plans[algo] */
+    ulyx_plan_t *plan; /* the plan in use, plans[algo] */
     int algo;
     struct uli_layout *layout;
     const struct perf_shape *shape;
     ulyx_direction_t direction;
-    struct perf_side src, dst, back; /* back: round trip, shape of src */
+    struct perf_side src, dst, back; /* back: of the round trip, like src */
     int sets, turn;
     int next[PERF_ALGOS]; /* set of the schedule's next operation: schedule a of
-                           * n has the sets a, a + n, ..., so that what each
-                           * has left can be told */
+                           * n uses the sets a, a + n, ..., so that its results
+                           * can be checked separately */
     struct perf_boxes *to; /* [nranks] what this rank sends to each */
-    void *mpi;             /* comparator state */
-    unsigned char *arrays; /* of perf_run_stream, and how far it is in them */
+    void *mpi;             /* state of the comparator */
+    unsigned char *arrays; /* of perf_run_stream, and its place in them */
     int64_t array_at;
-    ulyx_mem_t *flag_mem;       /* of perf_run_flag */
-    unsigned char *flags;       /* [nranks] lines, a flag from each rank */
-    _Atomic uint64_t **flag_of; /* [nranks] this rank's flag at each */
-    uint64_t round; /* operations whose flags this rank has posted */
-    int32_t device; /* ordinal, of device memory */
+    int32_t device; /* ordinal of the device, on device memory */
     void *stream, *timers[2], *graph;
-    struct perf_peers *peers; /* comparators of device memory */
+    struct perf_peers *peers; /* comparators on device memory */
 };
-/* Whether it went well; else says on stderr what did not. */
+/* True on success; else prints the error on stderr. */
 bool perf_tell(const char *what, ulyx_status_t status);
 bool perf_rank_open(struct perf_rank *rank, const struct perf_options *options);
-/* What follows is by that schedule's plan. */
+/* The following calls use that schedule's plan. */
 void perf_rank_use(struct perf_rank *ranks, int count_ranks, int algo);
 void perf_rank_close(struct perf_rank *rank);
 void perf_rank_pointers(const struct perf_rank *rank,
@@ -192,24 +190,24 @@ void perf_rank_pointers(const struct perf_rank *rank,
 
 /* Fills src of all sets with the identity pattern and poisons dst. */
 bool perf_fill(struct perf_rank *rank);
-/* Wrong elements of the destination sets of the schedule in use, guards
- * included. */
+/* Number of wrong elements in the destination sets of the schedule in use,
+ * guards included. */
 int64_t perf_check(struct perf_rank *rank);
-/* Add the wrong elements of this thread's ranks, of the schedule in use: what
- * timing has left, and what so many passes from scratch leave, after which
- * nothing is left of other schedules' timing. Collective; false when an
- * operation failed. */
+/* Each adds the wrong elements of this thread's ranks, for the schedule in use:
+ * timed: those that timing has left; anew: those of so many passes from
+ * scratch, which overwrite what other schedules' timing has left. Collective;
+ * false when an operation failed. */
 bool perf_verify_timed(
     struct perf_rank *ranks, int count_ranks, int64_t *wrong_p);
 bool perf_verify_anew(
     struct perf_rank *ranks, int count_ranks, int passes, int64_t *wrong_p);
 
-/* Results of one row, equal on all ranks. Times are seconds an operation. */
+/* Results of one row, equal on all ranks. Times are seconds per operation. */
 struct perf_stat {
     double shown, mean, minimum, maximum, median, p99, cv;
     double percentiles[PERF_PERCENTILES]; /* of options->percents */
 };
-/* Both sort the values, of which there is one at least. */
+/* Both sort the values, of which there is at least one. */
 double perf_median(double *values, int n);
 struct perf_stat perf_statistics(
     double *values, int n, const struct perf_options *options);
@@ -221,22 +219,22 @@ struct perf_row {
     double algbw, busbw; /* GB/s, 10^9 */
     int64_t wrong;       /* -1 = unchecked */
     bool has[PERF_VERSUS];
-    double ratio[PERF_VERSUS]; /* peer's time over ours */
-    double ratio_stream;       /* one copy a rank, of memory beyond caches */
+    double ratio[PERF_VERSUS]; /* peer's time / ulyx's time */
+    double ratio_stream;       /* one copy per rank, of memory beyond caches */
     double ratio_typed;        /* MPI_Alltoallw */
-    double ratio_each;         /* nccl, a tensor at a time */
+    double ratio_each;         /* nccl, one tensor at a time */
     char describe[1024];
 };
 
-/* One timed block: `count` back-to-back operations of a kind, by all ranks of
- * this thread. */
+/* One timed block: `count` back-to-back operations by all ranks of this
+ * thread. */
 bool perf_run_ulyx(struct perf_rank *ranks, int count_ranks, int count);
-/* The same by a comparator, in one of its ways where it has several. */
+/* As above by a comparator, in one of its variants. */
 typedef bool (*perf_comparator_fn)(
     struct perf_rank *ranks, int count_ranks, int count, int variant);
-/* How contiguous memory is copied: by libc's memcpy, line after line with
- * streaming stores, by several pages side by side in the ways that machines
- * like, and so with ordinary stores. */
+/* How contiguous memory is copied: by libc's memcpy; line after line with
+ * streaming stores; several pages side by side with streaming stores, with two
+ * prefetch hints; and so with ordinary stores. */
 enum perf_copy {
     PERF_COPY_LIBC,
     PERF_COPY_STREAMED,
@@ -247,8 +245,8 @@ enum perf_copy {
 };
 bool perf_run_memcpy(
     struct perf_rank *ranks, int count_ranks, int count, int copy);
-/* As many bytes between two arrays of the rank's own, of a rank's 2 x 32 MiB,
- * that go round: what the threads get of memory. */
+/* As many bytes, between two arrays of the rank's own of 32 MiB each, used
+ * round and round: the memory bandwidth that the threads get. */
 bool perf_run_stream(
     struct perf_rank *ranks, int count_ranks, int count, int copy);
 bool perf_stream_open(struct perf_rank *rank);
@@ -267,30 +265,30 @@ bool perf_run_mpi(
     struct perf_rank *rank, int count_ranks, int count, int typed);
 
 /* Device memory (device.c), of the device that is current in the process. open
- * returns PERF_OK, or PERF_SKIPPED or another exit with the reason said. */
+ * returns PERF_OK, or PERF_SKIPPED or another exit with the reason printed. */
 int perf_devices_open(const struct perf_options *options);
 bool perf_device_open(struct perf_rank *rank);
 void perf_device_close(struct perf_rank *rank);
 bool perf_device_alloc(struct perf_rank *rank, struct perf_side *side);
 void perf_device_free(struct perf_rank *rank, struct perf_side *side);
-/* The whole side to the device, or back. Host memory: nothing. */
+/* Copies the whole side to the device, or back. Host memory: nothing. */
 bool perf_side_up(struct perf_rank *rank, struct perf_side *side);
 bool perf_side_down(struct perf_rank *rank, struct perf_side *side);
-/* Until all that was enqueued has ended. Host memory: nothing. */
+/* Waits until everything enqueued has ended. Host memory: nothing. */
 bool perf_device_wait(struct perf_rank *ranks, int count_ranks);
-/* Around what is timed: events of each rank's stream; stop waits for the end
- * and gives the seconds of each rank between them. */
+/* Around what is timed: events on each rank's stream; stop waits for the end,
+ * and returns each rank's seconds between them. */
 bool perf_device_start(struct perf_rank *ranks, int count_ranks);
 bool perf_device_stop(
     struct perf_rank *ranks, int count_ranks, double *seconds_p);
-/* Between begin and end operations become each rank's graph, which replay
- * launches so many times and drop frees. Freed by perf_device_close, too. */
+/* Operations between begin and end become each rank's graph; replay launches it
+ * `times` times, drop frees it, as does perf_device_close. */
 bool perf_graph_begin(struct perf_rank *ranks, int count_ranks);
 bool perf_graph_end(struct perf_rank *ranks, int count_ranks);
 bool perf_graph_replay(struct perf_rank *ranks, int count_ranks, int times);
 bool perf_graph_drop(struct perf_rank *ranks, int count_ranks);
 
-/* Comparators on device memory (versus_device.c). open is collective where
+/* Comparators on device memory (versus_device.c). open is collective where the
  * options ask for nccl. */
 bool perf_peers_open(struct perf_rank *ranks, int count_ranks,
     const struct perf_options *options);
@@ -299,32 +297,33 @@ bool perf_run_copy(
     struct perf_rank *ranks, int count_ranks, int count, int variant);
 bool perf_run_permute(
     struct perf_rank *ranks, int count_ranks, int count, int variant);
-/* each: a tensor at a time, as frameworks do. */
+/* each: one tensor at a time, as frameworks do. */
 bool perf_run_nccl(
     struct perf_rank *ranks, int count_ranks, int count, int each);
-/* An operation of some plan of the rank's, on its tensors from `tensor` on. */
+/* An operation of some plan of the rank, on its tensors from `tensor` on. */
 ulyx_status_t perf_execute(
     struct perf_rank *rank, ulyx_plan_t *plan, int32_t tensor);
 
-/* Measures one shape on this thread's ranks: fills a row a schedule,
+/* Measures one shape on this thread's ranks: fills a row per schedule,
  * rows_p[ranks[0].nplans], on every rank. */
 int perf_measure(struct perf_rank *ranks, int count_ranks,
     const struct perf_options *options, struct perf_row *rows_p);
 
-/* What the plan in use is, for the row. */
+/* Describes the plan in use, for the row. */
 bool perf_row_describe(const struct perf_rank *rank, struct perf_row *row);
 
 /* Collective helpers on a thread's ranks (gather.c). */
 bool perf_barrier(struct perf_rank *ranks, int count_ranks);
-/* Records of `bytes` each: one a rank of this thread in mine, and all_p gets
- * every rank's, [nranks]. */
+/* Gathers records of `bytes` each: mine has one per rank of this thread;
+ * all_p[nranks] gets those of all ranks. */
 bool perf_gather(struct perf_rank *ranks, int count_ranks, const void *mine,
     size_t bytes, void *all_p);
 
-/* Where a rank is, and the memory that its node could give at the start. */
+/* Where a rank runs, and the memory that its node had available at the
+ * start. */
 struct perf_place {
     int64_t pid, thread, memory_bytes;
-    int32_t node, nodes; /* the rank's, and how many there are */
+    int32_t node, nodes; /* the rank's, and their number */
     int32_t cores;       /* that the process may use */
     char host[64], cpu[64];
 };
@@ -340,21 +339,21 @@ void perf_report_begin(
     struct perf_report *report, const struct perf_place *places);
 void perf_report_row(struct perf_report *report, const struct perf_row *row);
 void perf_report_progress(struct perf_report *report, int done, int of);
-/* A line for readers: a comment of the table, stderr beside CSV. */
+/* A line for readers: a comment in the table; with CSV, on stderr. */
 void perf_report_note(struct perf_report *report, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Footer and files; false when a file could not be written. */
+/* Writes footer and files; false when a file could not be written. */
 bool perf_report_close(struct perf_report *report);
 double perf_report_average(const struct perf_report *report);
 int64_t perf_report_wrong(const struct perf_report *report);
 
-/* Local processes: starts options->procs copies of this program (or of the
- * MPI build under mpirun) and returns their worst exit code. */
+/* Local processes: starts options->procs copies of this program (or the MPI
+ * build under mpirun), and returns their worst exit code. */
 int perf_launch(const struct perf_options *options, int argc, char **argv);
 bool perf_launch_needed(
     const struct perf_options *options, const ulyx_launch_t *launch);
-/* How a launcher (mpirun, srun, torchrun, ours) has started this process;
- * false: its variables are refused, the reason is on stderr. */
+/* How a launcher (mpirun, srun, torchrun, this program) has started this
+ * process; false: its variables are refused, the reason is on stderr. */
 bool perf_launch_query(ulyx_launch_t *launch_p);
 /* Becomes the build with MPI; returns the exit code only on failure. */
 int perf_launch_mpi_here(char **argv);

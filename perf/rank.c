@@ -18,7 +18,8 @@ perf_tell(const char *what, ulyx_status_t status)
     return false;
 }
 
-/* Bytes of the widest element of a side: some partials of the adjoint are. */
+/* Bytes of the widest element of a side: partials of the adjoint may be wider
+ * than the tensor. */
 static int64_t
 element_bytes(const struct perf_rank *rank, bool source)
 {
@@ -38,8 +39,8 @@ element_bytes(const struct perf_rank *rank, bool source)
     return widest;
 }
 
-/* Offsets and extents of one set; joint parts share the head side's base. Each
- * tensor lies so many elements beyond a 64-byte place. */
+/* Offsets and extents of one set, in bytes; joint parts share the head side's
+ * base. Each tensor lies `elements` elements beyond a 64-byte place. */
 static bool
 lay_out(
     struct perf_rank *rank, struct perf_side *side, int elements, bool source)
@@ -134,7 +135,7 @@ make_boxes(struct perf_rank *rank)
     return true;
 }
 
-/* The plan exists; window attaches are not collective. */
+/* The plan exists already. Attaching windows is not collective. */
 bool
 perf_rank_open(struct perf_rank *rank, const struct perf_options *options)
 {

@@ -17,33 +17,34 @@ struct perf_run {
     char **argv;
     int32_t nranks, first_rank; /* of all, and this process's first */
     ulyx_comm_t **comms;        /* [threads * ranks_per_thread] */
-    struct perf_report *report; /* at rank 0's process */
+    struct perf_report *report; /* in rank 0's process */
 };
 
 /* Fills run->cases from the options; false when a name is unknown. */
 bool perf_run_choose(struct perf_run *run);
 
-/* The rows of one case: begun with all zero; next gives S in seq and the case
- * itself in one, and returns true, or false after the last. Sizes that round to
- * the same S make one row. In nccl-tests' form a shape that nobody has chosen
- * gets fewer heads and elements where that gives a small size as it was asked
- * for. A row for which memory_bytes, of the machine, would not do ends the
- * sweep with left_out_bytes = its size. */
+/* The rows of one case: begun with all zero. next sets seq to S and `one` to
+ * the case itself, and returns true, or false after the last. Sizes that round
+ * to the same S make one row. In nccl-tests' form a shape that the user has not
+ * chosen gets fewer heads and elements, where that gives a small size exactly.
+ * A row that needs more than memory_bytes, of the machine, ends the sweep with
+ * left_out_bytes = its size. */
 struct perf_sweep {
     bool begun;
     double bytes;
     int64_t seq, left_out_bytes;
-    int asked, exact; /* sizes, and those that a row has as they were asked */
+    int asked, exact; /* sizes; rows of exactly the size asked for */
     struct perf_case one;
 };
 bool perf_sweep_next(const struct perf_run *run, const struct perf_case *one,
     int64_t memory_bytes, struct perf_sweep *sweep);
 
-/* Makes the communicators of this process's ranks. returns a perf_exit, the
- * reason on stderr. */
+/* Makes the communicators of this process's ranks.
+ * returns a perf_exit, with the reason on stderr. */
 int perf_run_connect(struct perf_run *run);
 
-/* Plans of all ranks in this process, printed. returns a perf_exit. */
+/* Makes and prints the plans of all ranks in this process.
+ * returns a perf_exit. */
 int perf_run_dry(struct perf_run *run);
 
 #endif

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From options and S to a plan's parameters and to the index maths' shape.
- * seq_to_head moves q, k, v; head_to_seq moves the output. With replicated
- * tokens each tensor has a second part, which every rank holds.
+ * From options and S to a plan's parameters and to the shape of the index
+ * maths. seq_to_head moves q, k, v; head_to_seq moves the output. With
+ * replicated tokens each tensor has a second part, which every rank holds.
  */
 #include "perf.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Sets of tensors cover at least this much on a rank of mean size, beyond the
- * caches of one core. */
+/* Sets of tensors cover at least this much on a rank of mean size: more than
+ * the caches of one core. */
 enum { ROTATE_BYTES = 64 << 20 };
 
 static bool

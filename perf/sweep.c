@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which geometries, and which sizes of each.
+ * Which geometries to sweep, and which sizes of each.
  */
 #include "run.h"
 
@@ -10,8 +10,8 @@
 
 #include "options.h"
 
-/* Everything that is asked for of one geometry, but for sums of a type that
- * ulyx does not add. */
+/* Adds every operation and type asked for, of one geometry, except sums of a
+ * type that ulyx does not add. */
 static void
 add_cases(struct perf_run *run, const char *name, int64_t heads,
     int64_t kv_heads, int64_t dim_qk, int64_t dim_v)
@@ -93,15 +93,15 @@ perf_run_choose(struct perf_run *run)
     }
 }
 
-/* What a row takes on a machine that holds all ranks: three sides of all sets,
- * one of which may be of fp32, with room for what comparators pack. */
+/* Bytes that a row takes on a machine that holds all ranks: three sides of all
+ * sets, of which one may be fp32, and room for what comparators pack. */
 static double
 memory_of(const struct perf_shape *shape)
 {
     return 5.0 * shape->sets * (double)shape->full_bytes;
 }
 
-/* Into the sweep's case what the size needs of heads and elements. */
+/* Sets the sweep's case: heads and elements as the size needs them. */
 static void
 case_shrink(const struct perf_run *run, const struct perf_case *one,
     struct perf_sweep *sweep)

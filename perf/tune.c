@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --tune, by every rank: exchanges of two ranks of different nodes, at thirteen
- * sizes; the same of as many pairs as a node has ranks at once, which tells how
- * many NICs they share; and of two ranks of one node. Rank 0 fits half of the
- * sizes and writes the file, then says how well the file predicts the other
- * half, and exchanges of all ranks together, which nothing was fitted to.
+ * --tune, by every rank. Measured are exchanges of two ranks of different
+ * nodes, at thirteen sizes; the same exchanges of as many pairs at once as a
+ * node has ranks, which shows how many NICs they share; and exchanges of two
+ * ranks of one node. Rank 0 fits half of the sizes and writes the file. It then
+ * prints how well the file predicts the other half, and exchanges of all ranks
+ * together, to which nothing was fitted.
  */
 #include "tune.h"
 
@@ -17,8 +18,8 @@
 #include "comm/comm.h"
 
 enum { LEAST_ROWS = 2, PAIR_HEADS = 8, DIM = 64, ELEMENT = 2 };
-#define BUDGET_S    0.25 /* of a size's iterations */
-#define LONGEST_S   2.0  /* of those that it takes to fill a link */
+#define BUDGET_S    0.25 /* of the iterations of a size */
+#define LONGEST_S   2.0  /* of those that fill a link */
 #define BLOCK_BYTES (1 << 20)
 
 struct tune {
@@ -45,7 +46,7 @@ perf_tune_case(int32_t nranks)
 
 /* ---- one size ------------------------------------------------------------ */
 
-/* Each of the ten blocks moves so much that what a link can take at once (the
+/* Each of the ten blocks moves so much that what a link absorbs at once (the
  * buffers of NICs and switches, the burst of a limited link) does not count. */
 static void
 choose_iterations(struct perf_options *options, double seconds, double bytes)
@@ -58,7 +59,7 @@ choose_iterations(struct perf_options *options, double seconds, double bytes)
     options->iterations = (int)fmax(count, filling);
 }
 
-/* Seconds of an exchange of so many rows a rank by all ranks of comm. */
+/* Seconds of an exchange of `rows` rows per rank by all ranks of comm. */
 static int
 measure_exchange(const struct perf_options *options, ulyx_comm_t *comm,
     int64_t rows, const char *algo, double *seconds_p)
@@ -90,7 +91,7 @@ measure_exchange(const struct perf_options *options, ulyx_comm_t *comm,
 
 /* ---- two ranks ----------------------------------------------------------- */
 
-/* A communicator of the ranks that give the same color >= 0. */
+/* Makes a communicator of the ranks that give the same color >= 0. */
 static int
 tune_split(struct tune *t, int color, ulyx_comm_t **comm_p)
 {
@@ -109,7 +110,7 @@ tune_measure_curve(
     double seconds;
     int code;
 
-    options.iterations = 10; /* to see what an exchange takes */
+    options.iterations = 10; /* first, to learn how long an exchange takes */
     code = measure_exchange(&options, pair, LEAST_ROWS, "direct", &seconds);
     for (int i = 0; i < PERF_TUNE_SIZES && code == PERF_OK; i++) {
         curve->rows[i] = (int64_t)LEAST_ROWS << i;
@@ -123,14 +124,14 @@ tune_measure_curve(
     return code;
 }
 
-/* Nobody goes on before all have come, and rank 0 has what rank 0 measured. */
+/* Waits for all ranks, so that rank 0 has its results before any goes on. */
 static int
 tune_meet(struct tune *t, int code)
 {
     return perf_barrier(t->rank, 1) ? code : PERF_LIBRARY;
 }
 
-/* The curve of the pair that has color 0; the others wait. */
+/* The curve of the pair with color 0; the other ranks wait. */
 static int
 tune_measure_pair(struct tune *t, int color, struct perf_curve *curve)
 {
@@ -144,8 +145,8 @@ tune_measure_pair(struct tune *t, int color, struct perf_curve *curve)
     return tune_meet(t, code);
 }
 
-/* As many pairs as there are colors, at once, at the largest size: the longest
- * time of any over that of one alone. */
+/* Runs one pair per color at once, at the largest size: the longest time of any
+ * pair over that of one pair alone. */
 static int
 tune_measure_abreast(struct tune *t, int color)
 {
@@ -172,7 +173,7 @@ tune_measure_abreast(struct tune *t, int color)
     return code;
 }
 
-/* This rank's place among the ranks of its node, and how many that has. */
+/* Index of the rank among the ranks of its node; *count_p: their number. */
 static int32_t
 place_of(const ulyx_comm_t *comm, int32_t rank, int32_t *count_p)
 {
@@ -222,16 +223,16 @@ tune_measure_links(struct tune *t)
     return code;
 }
 
-/* ---- what the file is worth ---------------------------------------------- */
+/* ---- how good the file is ------------------------------------------------ */
 
 struct errors {
     double all[64];
     int count;
 };
 
-/* Schedules differ by less than this where the choice is close, so a larger
- * error in the median decides nothing. On busy nodes the waits for a core are
- * taken for properties of the link. */
+/* A larger error in the median is too much to choose by, because schedules
+ * differ by less where the choice is close. On busy nodes waits for a core are
+ * measured as properties of the link. */
 static const double doubtful_error = 0.25;
 
 static void
@@ -260,7 +261,8 @@ say_line(const char *what, const char *algo, double bytes, double measured,
         e->all[e->count++] = fabs(error);
 }
 
-/* Two ranks at the sizes that were not fitted. */
+/* Prints measurement and prediction for two ranks at the sizes that were not
+ * fitted. */
 static int
 say_held_out(struct tune *t, const struct uli_planner *planner,
     const struct perf_curve *curve, const char *what, ulyx_comm_t *pair)
@@ -281,7 +283,7 @@ say_held_out(struct tune *t, const struct uli_planner *planner,
     return PERF_OK;
 }
 
-/* All ranks together, by each schedule. */
+/* As above for all ranks together, by each schedule. */
 static int
 say_job(struct tune *t, const struct uli_planner *planner)
 {
@@ -313,7 +315,7 @@ say_job(struct tune *t, const struct uli_planner *planner)
     return code;
 }
 
-/* The pair again, for its places; measures nothing. */
+/* Makes the pair again, for its places; measures nothing. */
 static int
 tune_judge_pair(struct tune *t, const struct uli_planner *planner, bool nic)
 {
@@ -332,7 +334,7 @@ tune_judge_pair(struct tune *t, const struct uli_planner *planner, bool nic)
     return code;
 }
 
-/* That the file can be written is known before anything is measured. */
+/* Checks that the file can be written before anything is measured. */
 static int
 tune_check_file(struct tune *t)
 {
@@ -356,8 +358,8 @@ tune_check_file(struct tune *t)
     return code;
 }
 
-/* Every rank predicts by what rank 0 has written: the file is read there, and
- * what it says is handed round. */
+/* Every rank predicts by the file of rank 0: rank 0 reads it, and sends its
+ * content to the others. */
 static int
 tune_share_planner(struct tune *t, struct uli_planner *planner)
 {

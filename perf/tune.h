@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --tune: the links of the machines that it runs on, measured, fitted and
- * written as a tuning file (docs/TOPOLOGY.md).
+ * --tune: measures the links of the machines on which it runs, fits them, and
+ * writes a tuning file (docs/TOPOLOGY.md).
  */
 #ifndef PERF_TUNE_H
 #define PERF_TUNE_H
@@ -11,7 +11,7 @@
 
 enum { PERF_TUNE_SIZES = 13 };
 
-/* Exchanges of two ranks: q, k and v of rows[i] tokens a rank, bytes[i] from
+/* Exchanges of two ranks: q, k and v of rows[i] tokens per rank, bytes[i] from
  * each to the other. */
 struct perf_curve {
     int64_t rows[PERF_TUNE_SIZES];
@@ -22,24 +22,26 @@ struct perf_curve {
 struct perf_tuning {
     bool has_nic, has_near;
     struct perf_curve nic, near; /* between nodes, and within one */
-    int32_t abreast; /* ranks of a node that sent at once, one: not measured */
-    double slowdown; /* of each, against one alone */
-    char between[160]; /* whom, for a comment */
+    int32_t abreast;   /* ranks of a node that sent at once; 1: not measured */
+    double slowdown;   /* of each, against one alone */
+    char between[160]; /* which ranks, for a comment */
 };
 
-/* Heads and their elements of what is measured, for so many ranks. */
+/* The heads and elements that are measured, for so many ranks. */
 struct perf_case perf_tune_case(int32_t nranks);
 
-/* The file. returns PERF_OK, or PERF_INTERNAL with the reason on stderr. */
+/* Writes the file.
+ * returns PERF_OK, or PERF_INTERNAL with the reason on stderr. */
 int perf_tune_write(const char *path, const struct perf_tuning *tuning);
 
-/* Seconds that the planner gives an exchange of so many rows a rank. Errors:
- * those of uli_choose. */
+/* Seconds that the planner predicts for an exchange of `rows` rows per rank.
+ * Errors: those of uli_choose. */
 ulyx_status_t perf_tune_predict(const struct perf_options *options,
     const struct ulyx_comm *comm, const struct uli_planner *planner,
     int64_t rows, const char *algo, double *seconds_p);
 
-/* All of it, by every rank; thread: this rank's. returns a perf_exit. */
+/* Runs all of it, by every rank.
+ * returns a perf_exit. */
 int perf_tune(const struct perf_options *options, struct perf_rank *rank);
 
 #endif

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * From measured exchanges of two ranks to the links of a tuning file, and back
- * to predictions by it.
+ * to predictions by that file.
  *
- * A link is a latency and, at each knot, the seconds a byte that remain:
- * T(B) = L + B rate(B). L is where the line through the two smallest sizes
- * meets zero bytes, at least a tenth of the smallest time. Every other size is
- * a knot; those between are held out, to tell how well the file predicts what
- * it has not seen. A longer message does not take less: where noise says so,
- * the fit keeps the longest time so far.
+ * A link is a latency L and, at each knot, the remaining seconds per byte:
+ *     T(B) = L + B rate(B)
+ * L is where the line through the two smallest knots meets zero bytes, at least
+ * a tenth of the smallest time. Every other size is a knot; the sizes between
+ * are held out, to show how well the file predicts what was not fitted. A
+ * longer message does not take less time: where noise says otherwise, the fit
+ * keeps the longest time so far.
  *
- * Launch and hand-off are within L, and a fabric of which nothing but these
- * nodes was seen is taken to have no taper.
+ * Launch and hand-off are within L. A fabric of which only these nodes were
+ * measured is assumed to have no taper.
  */
 #include "tune.h"
 
@@ -24,7 +25,7 @@
 #include "collectives/plan/plan_choose.h"
 #include "comm/comm.h"
 
-enum { LEAST_PS = 1 }; /* of a rate: 1 TB/s, and 0 is none */
+enum { LEAST_PS = 1 }; /* of a rate, in ps per byte: 1 TB/s; 0 means none */
 
 static void
 write_link(FILE *file, const char *name, const struct perf_curve *c)

@@ -21,7 +21,7 @@ struct thread {
     int64_t memory_bytes; /* the least of all nodes */
 };
 
-/* A plan of each rank, by the schedule of that number. */
+/* Makes a plan of each rank by the schedule `algo`. */
 static bool
 create_plans(struct perf_rank *ranks, int count, const char *algo,
     const struct perf_shape *shape)
@@ -62,7 +62,7 @@ open_ranks(struct thread *thread, const struct perf_case *one,
     return ok && perf_peers_open(thread->ranks, count, options);
 }
 
-/* One size of one case: a row a schedule. */
+/* One size of one case: a row per schedule. */
 static int
 one_size(struct thread *thread, const struct perf_case *one, int64_t seq)
 {
@@ -90,7 +90,7 @@ one_size(struct thread *thread, const struct perf_case *one, int64_t seq)
     return code;
 }
 
-/* All ranks learn where all are; rank 0 prints the header. */
+/* Gathers where all ranks run; rank 0 prints the header. */
 static bool
 thread_introduce(struct thread *thread)
 {
@@ -126,7 +126,7 @@ note_left_out(const struct thread *thread, const struct perf_sweep *sweep)
             (long long)thread->memory_bytes);
 }
 
-/* What a program that looks rows up by their size has to know. */
+/* Notes what a program that looks rows up by their size needs. */
 static void
 note_sizes(const struct perf_run *run, int asked, int exact)
 {
@@ -147,7 +147,7 @@ note_sizes(const struct perf_run *run, int asked, int exact)
             each);
 }
 
-/* Sizes, of all cases. */
+/* The number of sizes of all cases. */
 static int
 count_sizes(const struct thread *thread)
 {
@@ -208,7 +208,7 @@ thread_main(void *context)
     }
     sizes = count_sizes(thread);
     if (sizes == 0)
-        thread->code = PERF_USAGE; /* the notes say why */
+        thread->code = PERF_USAGE; /* the notes give the reason */
     for (int n = 0; (cycles == 0 || n < cycles) && thread->code == PERF_OK; n++)
         run_cases(thread, sizes, &done);
     return NULL;
@@ -247,7 +247,7 @@ run_threads(struct perf_run *run)
     return worst;
 }
 
-/* nccl-tests' floor: fails when the average is under nine tenths of it. */
+/* nccl-tests' floor: fails when the average is below nine tenths of it. */
 static bool
 under_floor(const struct perf_report *report)
 {
@@ -322,7 +322,7 @@ command_run(int argc, char **argv)
     return code;
 }
 
-/* What was printed has to have arrived: a full disk is no success. */
+/* Everything printed must have been written: a full disk is no success. */
 int
 main(int argc, char **argv)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The check of a row: what timing left in the schedule's sets (on a device,
- * where comparators write to the same tensors, what one more call leaves);
- * then, in each pass, its sets from poison anew, so that an element that no
- * operation writes shows, and for the two permutations the way back, which must
- * give what was sent.
+ * The check of a row. First what timing left in the schedule's sets (on a
+ * device, where comparators write to the same tensors, what one more call per
+ * set leaves). Then, in each pass, the schedule's sets are poisoned and
+ * exchanged anew, so that an element that no operation writes is found; for the
+ * two permutations the exchange back must give what was sent.
  */
 #include "perf.h"
 
 #include <stdio.h>
 
-/* There and back again; false on failure. Adds what does not come back. */
+/* Exchanges forth and back; false on failure. Adds the elements that differ. */
 static bool
 round_trip(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
 {
@@ -49,7 +49,7 @@ round_trip(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
     return true;
 }
 
-/* Every element of every rank's destination, guards included. */
+/* Checks every element of every rank's destination, guards included. */
 static bool
 check_all(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Views of tensors, from positions, heads and segments that plans publish.
+ * Views of tensors, from the positions, heads and segments that plans publish.
  */
 #include "view.h"
 
@@ -92,7 +92,7 @@ each_segment_row(const struct perf_view *v, perf_line_fn fn, void *context)
     int64_t low = first_row(v), high = low + perf_view_part(v)->rows;
     int64_t row_bytes = v->dim * v->elem_bytes;
     /* Published offsets count rows of the tensor's own dtype; partials lie in
-     * the same places by their own rows. */
+     * the same places, counted in their own rows. */
     const ulyx_tensor_t *t = &v->rank->shape->tensors[v->tensor];
     int64_t published =
         t->dim *

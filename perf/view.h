@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of a tensor on one side of a rank, by what the plan publishes:
- * where each lies, and which batch item, token and head it is.
+ * The rows of a tensor on one side of a rank, by what the plan publishes: the
+ * place of each, and its batch item, token and head.
  */
 #ifndef PERF_VIEW_H
 #define PERF_VIEW_H
 
 #include "perf.h"
 
-/* The rows of one tensor on one side of a rank, each `dim` elements. */
+/* One row of a tensor, of `dim` elements. */
 struct perf_line {
     int64_t offset; /* bytes in the tensor, from its base */
     int64_t batch, position, axis_row, head;
@@ -28,22 +28,22 @@ struct perf_view {
 typedef void (*perf_line_fn)(
     void *context, const struct perf_view *v, const struct perf_line *row);
 
-/* Whether the operation's destination is the head side. */
+/* Is the operation's destination the head side? */
 bool perf_to_head(ulyx_direction_t direction);
 
-/* The source's or the destination's side of the rank's operation; closed by
- * the caller. */
+/* Opens the source's or the destination's side of the rank's operation; the
+ * caller closes it. */
 void perf_view_open(struct perf_view *view, const struct perf_rank *rank,
     int32_t tensor, bool source);
 void perf_view_close(struct perf_view *view);
 
-/* Calls fn for each row that the rank has there. */
+/* Calls fn for each row of the side. */
 void perf_view_each(
     const struct perf_view *view, perf_line_fn fn, void *context);
 
 const ulyx_part_t *perf_view_part(const struct perf_view *view);
 
-/* The published segments of a tensor on a rank, to be freed. */
+/* The published segments of a tensor on a rank; the caller frees them. */
 ulyx_segment_t *perf_view_segments(
     const struct perf_rank *rank, int32_t tensor, int32_t of, int64_t *count_p);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a plan is, in a few words for columns: the schedule and the verbs from
- * its description of itself (ulyx_plan_describe), the transports from the
- * communicator. Words of one column are joined by "+".
+ * A plan in a few words, for columns: the schedule and the verbs from its own
+ * description (ulyx_plan_describe), the transports from the communicator. Words
+ * of one column are joined by "+".
  */
 #include "perf.h"
 
@@ -13,7 +13,7 @@
 #include "comm/comm.h"
 #include "comm/remote/remote.h"
 
-/* Adds a word that is not there yet. */
+/* Adds a word that is not in the text yet. */
 static void
 add_word(char *text_p, size_t bytes, const char *word)
 {
@@ -24,8 +24,8 @@ add_word(char *text_p, size_t bytes, const char *word)
             word);
 }
 
-/* "reshuffle direct (...", "reshuffle packed on device memory: pack,
- * send/receive (staged: ...": there who carries it is what was asked for. */
+/* From "reshuffle direct (..." the schedule; from "reshuffle packed on device
+ * memory: pack, send/receive (staged: ..." the transport. */
 static void
 find_schedule(struct perf_row *row)
 {
@@ -42,8 +42,8 @@ find_schedule(struct perf_row *row)
         (int)strcspn(at, " :,(;"), at);
 }
 
-/* In "; seq_to_head: 3 stored to (its dst is a window), 1 by slot (small); ".
- */
+/* The verbs in "; seq_to_head: 3 stored to (its dst is a window), 1 by slot
+ * (small); ". */
 static void
 find_verbs(ulyx_direction_t direction, struct perf_row *row)
 {
@@ -67,7 +67,7 @@ find_verbs(ulyx_direction_t direction, struct perf_row *row)
             add_word(row->verb, sizeof(row->verb), verbs[i].word);
 }
 
-/* How other ranks are reached. */
+/* The transports to the other ranks. */
 static void
 find_transports(const ulyx_comm_t *comm, struct perf_row *row)
 {
@@ -96,7 +96,7 @@ perf_row_describe(const struct perf_rank *rank, struct perf_row *row)
     find_schedule(row);
     find_verbs(rank->direction, row);
     find_transports(rank->comm, row);
-    /* Also where pairs leave it to the schedule (hier). */
+    /* Also where pairs leave the bytes to the schedule (hier). */
     if (rank->comm->nnodes > 1 && !rank->stream)
         add_word(row->verb, sizeof(row->verb), "put");
     return true;

@@ -3,16 +3,16 @@
  * What an exchange on device memory is measured against, by the same ranks at
  * the same time on the same tensors.
  *
- *   copy     one device copy of the bytes that the rank gives, its own share
- *            included: what memory allows
- *   permute  pack, copy, unpack, a tensor at a time, as frameworks do around
- *            an all-to-all; the copy stays on the device and nobody is waited
- *            for, so this is the best that they could do on one card
- *   nccl     our schedule by NCCL, and permute + all-to-all + permute by NCCL
- *            for each tensor
+ *   copy     one device copy of the bytes that the rank sends, its own share
+ *            included: the limit of memory
+ *   permute  pack, copy, unpack, one tensor at a time, as frameworks do around
+ *            an all-to-all; the copy stays on the device and nothing waits for
+ *            other ranks, so this is the best that they could do on one card
+ *   nccl     ulyx's schedule by NCCL, and permute + all-to-all + permute by
+ *            NCCL for each tensor
  *
- * pack and unpack are the kernels of messages.h, and the copy
- * is a batch of theirs that copies what goes out to what comes in.
+ * pack and unpack are the kernels of messages.h; the copy is a batch that
+ * copies outgoing messages to incoming ones.
  */
 #include "perf.h"
 
@@ -36,7 +36,7 @@ struct perf_peers {
 
 /* ---- permute ------------------------------------------------------------- */
 
-/* Pieces come in pairs: to a peer, from it. struct uli_batch is the rank. */
+/* Messages come in pairs: to a peer, from that peer. `batch` is the rank. */
 static ulyx_status_t
 copy_run(struct uli_batch *batch, const struct uli_batch_message *pieces,
     int32_t count, void *stream, uli_deadline_t deadline)
@@ -57,7 +57,7 @@ copy_run(struct uli_batch *batch, const struct uli_batch_message *pieces,
 
 static const struct uli_batch_ops copying = {.run = copy_run};
 
-/* A block a multiprocessor. */
+/* One block per multiprocessor. */
 static bool
 blocks_of(const struct perf_rank *rank, int32_t *blocks_p)
 {
@@ -96,7 +96,7 @@ open_permute(struct perf_rank *rank, int32_t t)
         .device = rank->device,
         .blocks = blocks,
         .threads = THREADS,
-        .chunk_bytes = INT64_C(1) << 40, /* in one piece */
+        .chunk_bytes = INT64_C(1) << 40, /* in one chunk */
         .batch_ops = &copying,
         .batch = (struct uli_batch *)(void *)rank};
     ok = ok &&
@@ -131,7 +131,7 @@ perf_run_permute(
 
 /* ---- copy ---------------------------------------------------------------- */
 
-/* From the source to the spare side, in as many pieces as either end asks. */
+/* From the source to the spare side, in as many parts as the room needs. */
 bool
 perf_run_copy(struct perf_rank *ranks, int count_ranks, int count, int variant)
 {

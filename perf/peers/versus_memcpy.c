@@ -2,12 +2,13 @@
  *
  * The limit: the same bytes, copied by the same ranks at the same time between
  * the same windows, but contiguous. What this rank stores to rank p in the
- * exchange it copies, in one piece, into p's spare window. Of several ways to
+ * exchange, it copies in one piece into p's spare window. Of several ways to
  * copy the fastest counts: of memcpy and a streaming copy (vs_memcpy), and of
- * those and our copies of several pages side by side (vs_best).
+ * those and ulyx's copies of several pages side by side (vs_best).
  *
- * And the limit of memory itself, as STREAM has it (of_bw): each rank for
- * itself copies as many bytes between two arrays beyond the caches of a core.
+ * And the limit of memory itself, as STREAM measures it (of_bw): each rank
+ * copies as many bytes between two arrays of its own beyond the caches of a
+ * core.
  */
 #include "perf.h"
 
@@ -16,8 +17,9 @@
 
 #include "comm/comm.h"
 
-/* The set in turn of rank p's spare memory as mapped here, and its room (sets
- * of uneven ranks differ by a few pages); own memory where p has no window. */
+/* The set in turn of rank p's spare memory as mapped here, and its size (sets
+ * of uneven ranks differ by a few pages); this rank's own memory where p has no
+ * window. */
 static unsigned char *
 spare_of(const struct perf_rank *rank, int32_t p, int64_t *room_p)
 {
@@ -52,10 +54,10 @@ bytes_copy(unsigned char *dst, const unsigned char *src, int64_t bytes,
         uli_box_copy(&box, (struct uli_box_span){0, 1}, dst, src, &ways[copy]);
 }
 
-/* Copies this rank's share for p. *from_p walks through the source, so that
- * every byte is read once, as in the exchange: a source that is read again and
- * again would come from the caches. Shares longer than what is left of either
- * end go round. */
+/* Copies this rank's share for p. *from_p advances through the source, so that
+ * every byte is read once, as in the exchange: a source that is read repeatedly
+ * would come from the caches. Shares longer than the rest of either end wrap
+ * around. */
 static void
 copy_to(struct perf_rank *rank, int32_t p, enum perf_copy copy, int64_t *from_p)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What frameworks do on MPI: pack each peer's share, MPI_Alltoall (or
- * Alltoallv where shares differ), unpack; and MPI_Alltoallw with derived
- * types straight between the tensors, which is MPI's own way to say it. Built
+ * What frameworks do on MPI: pack each peer's share, MPI_Alltoall (or Alltoallv
+ * where shares differ), unpack; and MPI_Alltoallw with derived types straight
+ * between the tensors, which is MPI's own way to express the exchange. Built
  * into ulyx_perf_mpi only, which runs under mpirun.
  */
 #include "perf.h"
@@ -38,7 +38,7 @@ box_span(const struct uli_box *box)
         0, box->extent[0] * box->extent[1] * box->extent[2]};
 }
 
-/* A strided type for one side of a box; absolute displacement in *at_p. */
+/* A strided type for one side of a box, from the box's offset on. */
 static MPI_Datatype
 box_type(const struct uli_box *box, bool source)
 {
@@ -186,7 +186,7 @@ src_set(const struct perf_rank *rank)
     return rank->src.base + (int64_t)rank->turn * rank->src.set_bytes;
 }
 
-/* Ours, into memory that is read again at once. */
+/* ulyx's way, for memory that is read again at once. */
 static struct uli_copy_way
 packing_way(const struct uli_box *box)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where rows go: the table or CSV on standard output, JSON to a file, and a
- * progress line on a terminal's standard error.
+ * progress line on standard error if it is a terminal.
  */
 #include "report.h"
 

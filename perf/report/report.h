@@ -10,8 +10,8 @@
 
 #include "perf.h"
 
-/* What the rows of a run came to. Medians over rows of the ratio columns;
- * has[] false where none was measured. */
+/* The results of a run's rows. Ratio columns have medians over rows; has[] is
+ * false where none was measured. */
 enum perf_column {
     PERF_MEMCPY,
     PERF_MPI,
@@ -20,13 +20,13 @@ enum perf_column {
     PERF_PERMUTE,
     PERF_NCCL,
     PERF_NCCL_EACH,
-    PERF_LATER, /* columns of CSV that came later stand behind all others */
+    PERF_LATER, /* later columns of CSV stand after all others */
     PERF_BEST = PERF_LATER,
     PERF_STREAM,
     PERF_FLAG,
     PERF_COLUMNS
 };
-/* A ratio column: which comparison it belongs to, and its place in a row. */
+/* A ratio column: its comparison, and its place in a row. */
 struct perf_ratio {
     const char *name;
     enum perf_versus versus;
@@ -43,8 +43,8 @@ struct perf_summary {
     double median[PERF_COLUMNS];
 };
 
-/* What makes a row of CSV or JSON stand alone: everything that it depends on
- * and the row's own columns do not have, in the order of the columns. */
+/* What a row of CSV or JSON needs to stand alone: everything that it depends on
+ * and that is not in the row's own columns, in the order of the columns. */
 struct perf_fact {
     const char *name, *text; /* text NULL: a number */
     int64_t number;
@@ -65,7 +65,7 @@ void perf_csv_header(FILE *out, const struct perf_options *options,
 void perf_csv_row(FILE *out, const struct perf_options *options,
     const struct perf_summary *summary, const struct perf_row *row);
 
-/* NULL when the file cannot be opened; that is said on stderr. */
+/* NULL when the file cannot be opened, with the reason on stderr. */
 struct perf_json;
 struct perf_json *perf_json_open(
     const struct perf_options *options, int32_t nranks, int argc, char **argv);

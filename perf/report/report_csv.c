@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CSV: one header line, then a line a row. Empty = not measured. A row says
- * everything that it depends on, so that rows of several runs can lie in one
- * file. New columns come at the end; percentiles that were asked for are last.
+ * CSV: one header line, then a line per row. Empty = not measured. A row
+ * contains everything that it depends on, so that rows of several runs can be
+ * in one file. New columns come at the end; percentiles that were asked for are
+ * last.
  */
 #include "report.h"
 
@@ -32,7 +33,7 @@ perf_csv_header(
     fprintf(out, "\n");
 }
 
-/* Text with a comma or a quote stands between quotes, a quote in it twice. */
+/* Text with a comma or a quote is put in quotes, with quotes in it doubled. */
 static void
 put_text(FILE *out, const char *text)
 {

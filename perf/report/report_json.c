@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON as schema.json describes it. Of the environment only variables of
- * ours and of the libraries beside us are kept, and none that holds a secret.
+ * JSON as schema.json describes it. From the environment only variables of ulyx
+ * and of the libraries that it uses are kept, and none that holds a secret.
  */
 #include "report.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nccl-tests' table: the same first thirteen fields in the same places, ours
- * behind them, so that scripts that split on blanks keep working. In-place is
- * not implemented, neither timed nor averaged: N/A. --wide adds fields at the
- * end.
+ * nccl-tests' table: the same first thirteen fields in the same places, those
+ * of ulyx_perf after them, so that scripts that split on blanks keep working.
+ * In-place is not implemented, neither timed nor averaged: N/A. --wide adds
+ * fields at the end.
  *
- * With --nccl-format there are those thirteen and no more, and the in-place
- * ones have numbers, because most programs that read nccl-tests turn them into
- * numbers: those of out-of-place again, which a comment says. Nobody's average
- * changes by that.
+ * With --nccl-format there are only those thirteen, and the in-place ones
+ * repeat the out-of-place numbers, as a comment in the table says, because most
+ * programs that read nccl-tests turn them into numbers. That changes no
+ * average.
  */
 #include "report.h"
 
@@ -149,7 +149,7 @@ row_ratios(FILE *out, const struct perf_row *row)
     }
 }
 
-/* Of the name in the header. */
+/* The width of the name in the header. */
 static int
 percentile_width(double percent)
 {

@@ -22,7 +22,8 @@ perf_median(double *values, int n)
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* By the nearest rank: the least value that so many per cent do not exceed. */
+/* By the nearest rank: the least value that is not below `percent` per cent of
+ * the values. */
 static double
 sorted_percentile(const double *sorted, int n, double percent)
 {

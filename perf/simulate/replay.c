@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plays a schedule in GOAL (ulyx_info plan --export goal) on SimGrid's SMPI and
- * prints how long it took in simulated time. Receives are posted first; then
+ * Plays a schedule in GOAL (ulyx_info plan --export goal) on SimGrid's SMPI,
+ * and prints its duration in simulated time. Receives are posted first; then
  * the lines in order, each after what it requires has ended. All ranks start at
  * one moment of the simulated clock, so no barrier is in the figure.
  *
@@ -13,11 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Line of one rank; `requires` holds labels in a run of one array. */
+/* A line of one rank; its required labels are a run of one array. */
 struct step {
     enum { SEND, RECEIVE, NOTHING } kind;
     int bytes, peer, tag;
-    int first, count; /* of requires */
+    int first, count; /* in `requires` */
     MPI_Request request;
 };
 
