@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is said of the ranks of one communicator; see info_found.h. Causes come
- * first, then where calls differ, then all ranks.
+ * The report on the ranks of one communicator; see info_found.h. Causes come
+ * first, then differing calls, then all ranks.
  */
 #include "info_found.h"
 
@@ -133,7 +133,8 @@ rank_waits_for_it(const void *context, int32_t rank)
 
 /* ---- groups of ranks in the same call ------------------------------------ */
 
-/* What stands for the rank; false: it has made no call. */
+/* The call to report for the rank: the one that it is in, else its last; false:
+ * it has made no call. */
 static bool
 rank_call(const struct info_rank *rank, struct info_call *call_p)
 {
@@ -239,8 +240,8 @@ found_print_calls(const struct info_found *found)
         free(calls);
 }
 
-/* How far an exchange that stands still is: "; moves, misses rank 5 (away),
- * rank 7 (moves, 3 chunks sent, 1 received) and 12 more". */
+/* Prints the progress of an exchange that stands still: "; moves, misses rank 5
+ * (away), rank 7 (moves, 3 chunks sent, 1 received) and 12 more". */
 static void
 rank_print_progress(const struct info_rank *rank)
 {
@@ -266,7 +267,7 @@ rank_print_progress(const struct info_rank *rank)
         printf(" and %d more", progress->missing - shown);
 }
 
-/* ---- what they do -------------------------------------------------------- */
+/* ---- what the ranks do --------------------------------------------------- */
 
 static void
 found_print_ranks(struct info_found *found)
@@ -288,7 +289,7 @@ found_print_ranks(struct info_found *found)
     }
 }
 
-/* ---- who holds them up --------------------------------------------------- */
+/* ---- which ranks hold the others up -------------------------------------- */
 
 static int
 found_count_waiting(const struct info_found *found)
@@ -324,7 +325,7 @@ found_print_causes(struct info_found *found)
     }
 }
 
-/* The rank on a circle that `at` leads to, or -1. */
+/* The first rank from `at` that is on a circle of waiting ranks; -1: none. */
 static int
 found_enter_circle(const struct info_found *found, int at)
 {
@@ -365,9 +366,9 @@ found_print_circle(const struct info_found *found, int start)
     } while (at != start);
 }
 
-/* ---- what communicators have failed by ----------------------------------- */
+/* ---- failures of communicators ------------------------------------------- */
 
-/* Each text once, by the first rank that has it. */
+/* Prints each text once, for the first rank that has it. */
 static void
 found_print_failures(const struct info_found *found)
 {
@@ -391,7 +392,7 @@ found_print_failures(const struct info_found *found)
         printf("  failed otherwise at %d more\n", more);
 }
 
-/* ---- the whole ----------------------------------------------------------- */
+/* ---- the report ---------------------------------------------------------- */
 
 static void
 found_print_missing(const struct info_found *found, int32_t nranks)

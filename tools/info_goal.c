@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A schedule in GOAL: for each rank its sends and receives, labelled, and which
- * of them require others. The wire's sends require all that was gathered, the
- * spread's all that came by wire, each through one empty calculation, so that
- * the file grows with the messages and not with their pairs.
+ * of them require others. The sends of the wire phase require everything
+ * gathered, those of the spread phase everything that came by wire, each
+ * through one empty calculation, so that the file grows with the number of
+ * messages and not of their pairs.
  *
  *     num_ranks 2
  *     rank 0 {
@@ -27,10 +28,10 @@ enum goal_phase { GOAL_GATHER, GOAL_WIRE, GOAL_SPREAD };
 struct goal_writer {
     const struct uli_demand *x;
     struct uli_factors f;
-    int64_t peers; /* ranks of other nodes sent to at one time; 0: all */
+    int64_t peers; /* most ranks of other nodes sent to at one time; 0: all */
     FILE *file;
     int64_t label;
-    int64_t gate;        /* label that sends require; 0 for none */
+    int64_t gate;        /* label that sends require; 0: none */
     int64_t phase_first; /* label of the phase's first message */
     int64_t *carries;    /* [nodes], then of all */
     int64_t *window;     /* [peers], or [1] */
@@ -38,8 +39,8 @@ struct goal_writer {
 
 /* ---- lines --------------------------------------------------------------- */
 
-/* The next label: a message of rank r, which is being written, to the peer.
- * None of 0 bytes. */
+/* Writes the next label: a message of the present rank r to the peer. Messages
+ * of 0 bytes are left out. */
 static void
 goal_send(
     struct goal_writer *w, int64_t bytes, int32_t to, enum goal_phase phase)
@@ -82,7 +83,7 @@ pair_bytes(const struct goal_writer *w, int32_t from, int32_t to)
     return uli_holding_all(&w->f.from, from) * uli_holding_all(&w->f.to, to);
 }
 
-/* Pairwise: a send to another node waits for what came from the rank that is
+/* Pairwise: a send to another node requires the receive from the rank that is
  * w->peers such steps before; 0 is direct. */
 static void
 direct_write(struct goal_writer *w, int32_t r)
@@ -120,8 +121,8 @@ is_rail_peer(const struct uli_demand *x, int32_t from, int32_t to)
     return x->place[to] % here == x->place[from];
 }
 
-/* What rank `from` hands to `to` of its node: to's own share, and what `to`
- * sends to other nodes. */
+/* Bytes that rank `from` gives to `to` of its node: to's own share, and what
+ * `to` sends to other nodes. */
 static int64_t
 gathered_bytes(const struct goal_writer *w, int32_t from, int32_t to)
 {
@@ -195,7 +196,8 @@ hier_messages(const struct uli_demand *x)
 
 /* ---- the file ------------------------------------------------------------ */
 
-/* The most messages of a rank, and all of rank r, by a schedule. */
+/* Per schedule: the most messages of a rank, and the writer of all lines of
+ * rank r. */
 static const struct {
     int64_t (*messages)(const struct uli_demand *x);
     void (*write)(struct goal_writer *w, int32_t r);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See info_machine.h.
+ * The links of a machine; see info_machine.h.
  */
 #include "info_machine.h"
 
@@ -16,7 +16,7 @@ take_rate(
     link->source = ULI_SOURCE_TOPOLOGY;
 }
 
-/* Between the first two GPUs; false where there are no two. */
+/* The link between the first two GPUs; false where there are no two. */
 static bool
 gpu_link(const struct uli_topology *topology, struct uli_topo_link *link_p)
 {

@@ -52,7 +52,8 @@ command_print_help(const struct info_command *command)
     return 0;
 }
 
-/* What manual pages and completion are made from: lines of tabs. */
+/* Prints the source of manual pages and completion: lines of fields with
+ * tabs. */
 static int
 command_print_table(const struct info_command *command)
 {
@@ -80,7 +81,7 @@ command_print_table(const struct info_command *command)
     return 0;
 }
 
-/* Whether a text is one of the words of "heads|balanced"; anything is where
+/* Is the text one of the words of "heads|balanced"? True for any text where
  * value lists none. */
 static bool
 option_takes_word(const char *value, const char *text)
@@ -129,7 +130,7 @@ parse_number(const char *text, int64_t *value_p)
     return end != text && *end == 0 && errno == 0;
 }
 
-/* returns -1, or the exit code of an error that was said. */
+/* returns -1, or the exit code of an error that was printed. */
 static int
 option_store(const struct info_command *command,
     const struct info_option *option, const char *value)
@@ -172,7 +173,7 @@ operand_has_value(const struct info_option *option)
                : *(const char **)option->to != NULL;
 }
 
-/* The operand that has no value yet; else the list, NULL without one. */
+/* The operand that has no value yet; else the list; NULL without one. */
 static const struct info_option *
 command_next_operand(const struct info_command *command)
 {

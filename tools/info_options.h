@@ -13,7 +13,7 @@ enum info_kind {
     INFO_NUMBER, /* to: int64_t */
     INFO_TEXT,   /* to: const char * */
     INFO_FLAG,   /* to: bool */
-    INFO_LIST,   /* to: struct info_list; an operand, the last, one at least */
+    INFO_LIST,   /* to: struct info_list; the last operand, one word at least */
 };
 struct info_list {
     char **at; /* of the command line, whose words move */
@@ -21,13 +21,13 @@ struct info_list {
 };
 
 struct info_option {
-    const char *name; /* "--seq"; without dashes: an operand, then required */
+    const char *name; /* "--seq"; without dashes: a required operand */
     enum info_kind kind;
     void *to;
     int64_t low, high; /* of a number */
     const char *help;  /* NULL: an old name of the row above */
-    /* What a text is called in help, "FILE"; "heads|balanced": it is one of
-     * these words. NULL: nothing is said of it. */
+    /* The name of a value in the help, "FILE"; "heads|balanced": the value is
+     * one of these words. NULL: no name. */
     const char *value;
 };
 
@@ -40,18 +40,19 @@ struct info_command {
 
 enum { INFO_USAGE = 6 };
 
-/* Reads the command line into what the options point to. returns -1 to go on;
- * else the exit code: 0 after --help, and after --help=table, which prints the
- * rows for manual pages and completion; INFO_USAGE after an error, which is the
- * last line on stderr. */
+/* Reads the command line into the variables that the options point to.
+ * returns -1 to go on; else the exit code: 0 after --help, and after
+ * --help=table, which prints the rows for manual pages and completion;
+ * INFO_USAGE after an error, which is the last line on stderr. */
 int info_options_read(
     const struct info_command *command, int argc, char **argv);
 
-/* Says how to get help, then the reason. returns INFO_USAGE. */
+/* Prints how to get help, then the reason.
+ * returns INFO_USAGE. */
 int info_reject(const char *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* "1,2,8", "1-64" (1, 2, 4, ... and the last): at most so many numbers of at
+/* "1,2,8", "1-64" (1, 2, 4, ... and the last): at most `capacity` numbers of at
  * least 1, growing; returns how many, 0 for anything else. */
 int info_parse_numbers(const char *text, int64_t *numbers_p, int capacity);
 

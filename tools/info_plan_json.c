@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info plan --json: who holds what of a plan before and after, and the
- * bytes that each pair of ranks passes on. All of it is index maths of the
- * layout, which any rank's plan has whole.
+ * ulyx_info plan --json: which rank holds what of a plan before and after, and
+ * the bytes that each pair of ranks exchanges. Everything follows from the
+ * index maths of the layout, which any rank's plan has whole.
  *
  *   tensors[t]            {name, heads, dim, element_bytes, ownership
  *                          "query" or "kv"}
@@ -24,7 +24,7 @@
 struct tally {
     const struct uli_layout *layout;
     ulyx_direction_t direction;
-    int64_t *from; /* [nranks], of one destination */
+    int64_t *from; /* [nranks] bytes, of one destination */
 };
 
 static bool
@@ -41,7 +41,7 @@ tally_add_move(void *context, const struct uli_move *move)
     return true;
 }
 
-/* The row of the matrix of rank `to`; *received_p: without its own. */
+/* Row `to` of the matrix; *received_p: its sum without the rank's own share. */
 static json_t *
 tally_pack_row(struct tally *tally, struct uli_place *scratch, int32_t to,
     json_int_t *received_p)
@@ -98,7 +98,7 @@ layout_pack_directions(const struct uli_layout *layout)
     }
     if (!scratch || !tally.from) {
         json_decref(directions);
-        directions = NULL; /* said by info_write_json */
+        directions = NULL; /* info_write_json reports it */
     }
     free(tally.from);
     free(scratch);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info plan --nodes: what an exchange would cost on machines that are not
- * here: time, busbw and the link that bounds it, of the schedule that a plan
- * would choose and of the others, and where each parameter comes from. Of one
- * machine as text; of several as rows (info_sweep.c). Also writes schedules as
- * GOAL.
+ * ulyx_info plan --nodes: what an exchange would cost on other machines: time,
+ * busbw and the link that bounds it, for the schedule that a plan would choose
+ * and for the others, and where each parameter comes from. One machine as text;
+ * several as rows (info_sweep.c). Also writes schedules as GOAL.
  */
 #include "info_predict.h"
 
@@ -22,7 +21,7 @@
 
 struct options {
     struct uli_demand_shape shape;
-    uint64_t directions; /* bits */
+    uint64_t directions; /* bit per direction */
     const char *algo, *tuning, *export, *output, *nodes, *seq;
     const char *direction, *local, *machine;
     int64_t node_counts[INFO_SWEEP], seqs[INFO_SWEEP];
@@ -83,7 +82,8 @@ parse_directions(const char *text, uint64_t *directions_p)
     return true;
 }
 
-/* What the words mean. returns -1, or an exit code. */
+/* Resolves the words.
+ * returns -1, or an exit code. */
 static int
 options_settle(struct options *o)
 {
@@ -292,8 +292,8 @@ print_parameters(const struct uli_planner *planner, const struct uli_demand *x)
             (long long)planner->limits.chunk_bytes);
 }
 
-/* The chosen schedule, then the others as somebody who asked for them would
- * get them. */
+/* Prints the chosen schedule, then each other as it would be if it were asked
+ * for. */
 static ulyx_status_t
 print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
     const struct uli_choice *c)
@@ -354,7 +354,7 @@ export_goal(const struct uli_demand *x, const struct uli_estimate *e,
     return status;
 }
 
-/* Model and rules: defaults, then the machine, then the file. */
+/* Sets model and rules: defaults, then the machine, then the file. */
 static ulyx_status_t
 planner_prepare(struct options *o, struct uli_settings *settings,
     struct uli_planner *planner)
@@ -378,8 +378,7 @@ planner_prepare(struct options *o, struct uli_settings *settings,
     }
     if (status == ULYX_SUCCESS && path[0] != 0)
         status = uli_tuning_read(path, model, &planner->tuning, NULL, NULL);
-    if (!o->algo) /* batch transports of device memory are none of the model's
-                   */
+    if (!o->algo) /* the model has no batch transports of device memory */
         o->algo = uli_algo_parse(settings->algo, &algo) ? settings->algo : "";
     return status;
 }

@@ -19,26 +19,27 @@ void info_print_source(enum uli_model_source source); /* ends the line */
 /* An uli_tuning_report; context is the file's path. */
 void info_print_finding(void *context, int32_t line, const char *text);
 const char *info_operation_name(int direction);
-/* Says the last error on stderr; the exit code. */
+/* Prints the last error on stderr.
+ * returns the exit code. */
 int info_finish(ulyx_status_t status);
 
 /* The most bytes that a rank must receive from others, each once. */
 double info_received_bytes(
     const struct uli_demand *x, ulyx_direction_t direction);
-/* Bytes a second that a NIC carries of a schedule that takes so long. */
+/* Bytes per second through a NIC under a schedule that takes time_s. */
 double info_nic_rate(const struct uli_model *model, const struct uli_demand *x,
     const struct uli_schedule *schedule, double time_s);
 
 /* ---- predictions as rows (info_sweep.c) ---------------------------------- */
 
-enum { INFO_SWEEP = 64 }; /* numbers of nodes, or of tokens */
+enum { INFO_SWEEP = 64 }; /* most numbers of nodes, or of tokens */
 enum info_form { INFO_TABLE, INFO_CSV, INFO_JSON };
 struct info_sweep;
 
-/* Begins on standard output. Errors: NO_MEMORY. */
+/* Begins the rows on standard output. Errors: NO_MEMORY. */
 ulyx_status_t info_sweep_open(enum info_form form, struct info_sweep **sweep_p);
-/* A row for each schedule that the exchange can go by and each operation;
- * algo: that schedule alone, unless "". Errors: as uli_choose. */
+/* Adds a row per operation and schedule that the exchange can use; algo: that
+ * schedule alone, unless "". Errors: as uli_choose. */
 ulyx_status_t info_sweep_add(struct info_sweep *sweep,
     const struct uli_planner *planner, const struct uli_demand_shape *shape,
     const struct uli_demand *x, const char *algo);

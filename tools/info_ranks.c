@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info ranks: what the ranks of this host do, and who holds them up.
+ * ulyx_info ranks: what the ranks of this host do, and which hold the others
+ * up.
  */
 #include "info_ranks.h"
 

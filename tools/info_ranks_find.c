@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finding the ranks of this host: a rank's control segment is a memfd that its
- * process keeps open, so it can be opened again at /proc/PID/fd by the same
- * user. Only sealed memory files are mapped, which nobody can shrink under the
- * reader; nothing is written.
+ * Finding the ranks of this host. A rank's control segment is a memfd that its
+ * process keeps open, so the same user can open it again at /proc/PID/fd. Only
+ * sealed memory files are mapped, which nobody can shrink during the read;
+ * nothing is written.
  *
- * Ranks that are all threads of one process share anonymous memory, and are
- * not found.
+ * Ranks that are all threads of one process share anonymous memory, and are not
+ * found.
  */
 #include "info_ranks.h"
 
@@ -34,7 +34,7 @@ process_state(pid_t pid)
     if (!fgets(text, sizeof(text), file))
         text[0] = 0;
     fclose(file);
-    end = strrchr(text, ')'); /* of the name, which may hold anything */
+    end = strrchr(text, ')'); /* of the name, which may contain anything */
     return end && end[1] == ' ' && end[2] != 0 ? end[2] : '?';
 }
 
@@ -99,8 +99,8 @@ segment_read(struct info_ranks *ranks, pid_t pid, int fd)
     return code;
 }
 
-/* Its links are read before they are opened: what is no memory file of the
- * library stays untouched. */
+/* The links of a process are read before they are opened: a file that is no
+ * memory file of the library stays untouched. */
 static int
 process_read(struct info_ranks *ranks, pid_t pid)
 {
@@ -133,7 +133,8 @@ process_read(struct info_ranks *ranks, pid_t pid)
     return code;
 }
 
-/* Of one rank twice, what it says itself comes first, and the newest. */
+/* For one rank twice: its own record before others' mentions, the newest
+ * first. */
 static int
 rank_compare(const void *left, const void *right)
 {

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who waits for whom. A rank in a collective call waits for those that have
- * come to fewer collective calls. In an exchange, attach or detach it says for
- * whom it stands still; where the schedule of an exchange does not tell, it
- * waits for those that have not begun the same call of the same plan. Of calls
- * that say neither (shrink, agree) nothing is concluded. Of a rank
- * without a dump only what the others have noted is known.
+ * Which rank waits for which. A rank in a collective call waits for the ranks
+ * that have made fewer collective calls. In an exchange, attach or detach a
+ * rank announces for which rank it stands still; where the schedule of an
+ * exchange announces nothing, it waits for the ranks that have not begun the
+ * same call of the same plan. Calls that show neither (shrink, agree) give no
+ * conclusion. Of a rank without a dump only what the others have noted is
+ * known.
  */
 #include "info_ranks.h"
 
 #include <string.h>
 #include "comm/comm.h"
 
-/* An exchange that stands still has named a rank by then. */
+/* An exchange that moves announces nothing; one that stands still has announced
+ * by then. */
 #define STILL_NS INT64_C(1000000000)
 
-/* Ended by a failure of the communicator, and not by its own. A MISMATCH mostly
- * leaves the communicator alive. */
+/* Did the call end by a failure of the communicator, and not by one of its own?
+ * Ranks that disagree have mostly not failed the communicator. */
 static bool
 call_has_failed(
     const struct info_rank *rank, const struct uli_recorder_call *call)
@@ -28,7 +30,7 @@ call_has_failed(
            call->status == ULYX_ERR_ABORTED;
 }
 
-/* The longest: of several threads it is the one that hangs. */
+/* The longest call: with several threads it is the one that hangs. */
 static const struct uli_recorder_call *
 rank_find_call(const struct info_rank *rank)
 {
@@ -75,7 +77,7 @@ call_is_collective(const struct uli_recorder_call *call)
            call->call != ULI_CALL_SHRINK;
 }
 
-/* By what the rank has noted of its call's peers. */
+/* Does the rank miss the other, by what it has noted of its call's peers? */
 static bool
 rank_misses(const struct info_rank *rank, int32_t other)
 {
@@ -108,8 +110,8 @@ info_rank_waits_for(const struct info_rank *rank, const struct info_rank *other)
            !rank_has_begun(other, call);
 }
 
-/* Of the ranks that rank `at` waits for: the first of them that itself waits
- * for nobody; otherwise the first. -1: none. */
+/* A rank that this one waits for: the first that itself waits for nobody, else
+ * the first. -1: none. */
 static int
 rank_choose_next(const struct info_rank *ranks, int count, int at)
 {

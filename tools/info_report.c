@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info report: dumps of many processes and hosts laid side by side. A file
- * that is refused is said, and the others are reported all the same.
+ * ulyx_info report: the dumps of many processes and hosts in one report. A
+ * refused file is named, and the others are reported all the same.
  */
 #include "info_report.h"
 
@@ -28,7 +28,7 @@ report_refuse(struct report *report, const char *path, const char *why)
     fprintf(stderr, "ulyx_info: report: %s: %s\n", path, why);
 }
 
-/* returns how many files were refused; -1: no memory. */
+/* returns the number of refused files; -1: no memory. */
 static int
 report_read(struct report *report, const struct info_list *files)
 {
@@ -51,7 +51,7 @@ report_read(struct report *report, const struct info_list *files)
 
 /* ---- ranks without a dump ------------------------------------------------ */
 
-/* Those that say where the rank is come first. */
+/* Mentions with a host come first. */
 static int
 mention_compare(const void *left, const void *right)
 {
@@ -72,7 +72,7 @@ mentions_same(const struct info_mention *a, const struct info_mention *b)
            memcmp(a->id, b->id, sizeof(a->id)) == 0;
 }
 
-/* -1, 0, 1: the rank comes before the mention, is it, or comes after it. */
+/* -1, 0, 1: the rank comes before the mention, is its rank, comes after it. */
 static int
 rank_against(const struct info_rank *rank, const struct info_mention *mention)
 {
@@ -99,7 +99,8 @@ ranks_add_absent(struct info_ranks *ranks, const struct info_mention *mention)
     return info_ranks_add(ranks, &rank);
 }
 
-/* Both sorted: one walk. returns 0, or 1 after a message. */
+/* Adds the mentioned ranks without a dump; one walk over two sorted lists.
+ * returns 0, or 1 after a message. */
 static int
 report_add_absent(struct report *report)
 {

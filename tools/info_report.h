@@ -10,11 +10,11 @@
 
 enum { INFO_REPORT_WHY = 256 };
 
-/* A rank that a dump speaks of, which may have left none of its own. */
+/* A rank that a dump mentions, which may have left no dump itself. */
 struct info_mention {
     unsigned char id[16];
     int32_t nranks, rank;
-    int32_t pid; /* 0: not said, as an empty host */
+    int32_t pid; /* 0: not known; as is an empty host */
     char name[ULI_RECORDER_TEXT], host[ULI_RECORDER_TEXT];
 };
 struct info_mentions {
@@ -22,10 +22,10 @@ struct info_mentions {
     size_t count, capacity;
 };
 
-/* Adds the ranks of a dump, and those that it mentions. What is in the file is
- * believed after it has been checked: kinds, ranges, lengths.
- * returns 0; -1: the file is refused, and why_p says why; 1: no memory, which
- * has been said. */
+/* Adds the ranks of a dump, and those that it mentions. The content of the file
+ * is used after it has been checked: kinds, ranges, lengths.
+ * returns 0; -1: the file is refused, with the reason in why_p; 1: no memory,
+ * which has been reported. */
 int info_report_read(const char *path, struct info_ranks *ranks,
     struct info_mentions *mentions, char why_p[INFO_REPORT_WHY]);
 

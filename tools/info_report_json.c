@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info report --json: the same as the text.
+ * ulyx_info report --json: the content of the text.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ text_or_null(const char *text)
     return text[0] != 0 ? json_string(text) : json_null();
 }
 
-/* Of the call that the rank is in, where it stands still. */
+/* The progress of the call that the rank is in, where that stands still. */
 static json_t *
 progress_pack(const struct info_rank *rank)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading dumps. They come from anywhere: a file that is truncated, written by
- * another program, or malicious is refused as a whole, with the place; nothing
- * of it is used. Sizes are bounded before memory is taken: the file,
- * communicators of a file, calls and peers of a rank. Texts go to terminals, so
- * what does not print becomes '?'.
+ * Reading dumps, which come from anywhere. A file that is cut off, of another
+ * program, or malicious is refused as a whole, with the place; nothing of it is
+ * used. Sizes are bounded before memory is taken: the file, communicators of a
+ * file, calls and peers of a rank. Texts are printed on terminals, so
+ * characters that do not print become '?'.
  */
 #include "info_report.h"
 
@@ -39,7 +39,7 @@ reader_note(struct reader *reader, const char *format, ...)
         vsnprintf(reader->why, INFO_REPORT_WHY, format, arguments);
     va_end(arguments);
 }
-/* A macro, so that the compiler sees that the result is false. */
+/* A macro, so that compilers know its value. */
 #define reader_refuse(...) (reader_note(__VA_ARGS__), false)
 
 /* ---- members ------------------------------------------------------------- */
@@ -111,7 +111,7 @@ take_hex(struct reader *reader, const json_t *object, const char *name,
     return true;
 }
 
-/* Microseconds as nanoseconds: what would not fit is no time. */
+/* Microseconds as nanoseconds; a number that would not fit is refused. */
 static bool
 take_time(struct reader *reader, const json_t *object, const char *name,
     int64_t *ns_p)
@@ -273,7 +273,7 @@ reader_take_failure(
     return true;
 }
 
-/* Whoever is awaited but not among the peers is mentioned, too. */
+/* Also mentions ranks that are awaited but not among the peers. */
 static bool
 reader_mention_awaited(
     struct reader *reader, const struct uli_recorder_copy *copy)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Predictions as rows, for programs that plot or compare them: a row for each
- * number of nodes, S, schedule and operation. One list of fields serves CSV and
- * JSON; the names in it are an interface.
+ * Predictions as rows, for programs that plot or compare them: a row per number
+ * of nodes, S, schedule and operation. One list of fields serves CSV and JSON;
+ * its names are an interface.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct field {
     enum field_kind kind;
     int64_t number;
     double real;
-    const char *text; /* plain words: nothing in them wants quoting */
+    const char *text; /* plain words that need no quotes */
 };
 
 enum { FIELDS = 17 };
@@ -37,7 +37,7 @@ struct row {
     bool chosen;
 };
 
-/* Of the sequence side of the rank that has most tokens. */
+/* Bytes of the sequence side of the rank that has most tokens. */
 static int64_t
 row_size_bytes(const struct row *r)
 {
@@ -146,7 +146,7 @@ info_sweep_open(enum info_form form, struct info_sweep **sweep_p)
     return ULYX_SUCCESS;
 }
 
-/* The rows of one schedule. */
+/* Adds the rows of one schedule. */
 static void
 sweep_add_estimate(struct info_sweep *sweep, struct row *row,
     const struct uli_choice *choice, bool chosen)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info topology: the machine as a tree, what of it is not known and why,
+ * ulyx_info topology: the machine as a tree, what is not known of it and why,
  * and where the ranks of a node go.
  */
 #include <stdio.h>
@@ -78,7 +78,7 @@ print_node(const struct uli_topology *t, const struct uli_topo_node *n)
     printf("\n");
 }
 
-/* PCI roots and switches without anything that counts are left out. */
+/* PCI roots and switches without a GPU or NIC below them are left out. */
 static bool
 has_device(const struct uli_topology *t, const struct uli_topo_node *n)
 {

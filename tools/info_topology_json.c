@@ -38,7 +38,7 @@ numa_pack(const struct uli_topology *t, const struct uli_topo_node *n)
         n->memory_bytes < 0 ? json_null() : json_integer(n->memory_bytes));
 }
 
-/* Names come from files of others: what is no UTF-8 becomes null. */
+/* Names come from foreign files: a name that is no UTF-8 becomes null. */
 static json_t *
 name_pack(const char *name)
 {
@@ -74,8 +74,8 @@ kind_pack_all(const struct uli_topology *t, enum uli_topo_kind kind)
     return list;
 }
 
-/* How far a rank is from its NIC: null for one that has none, and for one
- * without GPU, which lies at no device. */
+/* How far a rank is from its NIC: null for a rank without NIC, and for one
+ * without GPU, which is near no device. */
 static json_t *
 place_pack_nic_link(
     const struct uli_topology *t, const struct uli_rank_place *place)
@@ -106,8 +106,8 @@ place_pack(
         index_pack(place->nic), "nic_link", place_pack_nic_link(t, place));
 }
 
-/* One row each of the matrices of classes and of rates; rates are known of
- * links between GPUs only. */
+/* Appends one row to the matrix of classes and one to that of rates; rates are
+ * known for links between GPUs only. */
 static void
 links_append_rank(const struct uli_topology *t,
     const struct uli_rank_place *places, int32_t ranks, int32_t r,

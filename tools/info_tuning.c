@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info tuning FILE: whether it can be read, what it says of links, fabric
- * and host, its rules, and what an exchange of each size would take by it.
- * Sizes are those that rules speak of: bytes of a message between two ranks.
+ * ulyx_info tuning FILE: whether the file can be read, its links, fabric and
+ * host, its rules, and how long an exchange of each size would take by them.
+ * Sizes are those of rules: bytes of a message between two ranks.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -46,7 +46,7 @@ print_rules(const struct uli_tuning *tuning)
     }
 }
 
-/* Every rank has one token of so many bytes for every rank. */
+/* Every rank has one token of `bytes` bytes for every rank. */
 static ulyx_status_t
 make_demand(int64_t nodes, int64_t ranks_per_node, int64_t bytes,
     struct uli_demand *x_p)

@@ -68,7 +68,7 @@ print_build(void)
     }
 }
 
-/* The help in lines of at most 76 columns. */
+/* Prints the help in lines of at most 76 columns. */
 static void
 print_wrapped(const char *text)
 {
@@ -127,7 +127,8 @@ print_caps(uint64_t caps)
             printf(", %s", names[i].name);
 }
 
-/* A transport that moves memory of devices only is of no use without any. */
+/* Does the transport have devices? One that only moves device memory is of no
+ * use without. */
 static bool
 has_devices(const struct uli_tr_ops *ops, char *why_p, size_t bytes)
 {
@@ -166,7 +167,7 @@ struct shape {
     bool json;
 };
 
-enum { JSON_RANKS_MAX = 1024 }; /* a matrix an operation: 8 MB each */
+enum { JSON_RANKS_MAX = 1024 }; /* a matrix of 8 MB per operation */
 
 static int
 parse_shape(int argc, char **argv, struct shape *s)
@@ -350,7 +351,7 @@ show_transports(int argc, char **argv)
     return print_transports();
 }
 
-/* As a file for ULYX_CALIBRATE. */
+/* Prints the choice of copies as a file for ULYX_CALIBRATE. */
 static int
 show_copies(int argc, char **argv)
 {
@@ -385,7 +386,7 @@ show_all(int argc, char **argv)
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
-    bool options; /* it reads what follows, --help too */
+    bool options; /* reads what follows, --help too */
     const char *summary, *text;
 } commands[] = {
     {"all", show_all, false, "the next three; also without a command", NULL},
@@ -453,7 +454,8 @@ settings_print_rows(void)
             rows[i].help);
 }
 
-/* What manual pages and completion are made from: lines of tabs. */
+/* Prints the source of manual pages and completion: lines of fields with
+ * tabs. */
 static int
 commands_print_table(void)
 {
@@ -486,7 +488,7 @@ version_print(void)
     return 0;
 }
 
-/* The page of a command without options. */
+/* The help of a command without options. */
 static int
 command_print_page(int at)
 {
@@ -521,8 +523,8 @@ command_run(int argc, char **argv)
     return info_reject("", "%s is not understood", what);
 }
 
-/* Errors are printed by this program; the log would say each once more. What
- * the user has set of it stays. */
+/* Turns the log off unless the user has set it: this program prints errors
+ * itself, and the log would repeat them. */
 static void
 quiet_log(void)
 {
@@ -533,7 +535,7 @@ quiet_log(void)
     unsetenv("ULYX_DEBUG");
 }
 
-/* What was printed has to have arrived: a full disk is no success. */
+/* Everything printed must have been written: a full disk is no success. */
 int
 main(int argc, char **argv)
 {
