@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
+ *
  * One attention layer on sequence-sharded tensors, forward and backward, as a
- * framework calls it. A process a rank; prints the same tokens on any number.
+ * framework calls it. One process per rank; prints the same tokens on any
+ * number of ranks.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +44,8 @@ main(void)
     params.parts = &tokens, params.nparts = 1, params.docs_q = &docs;
     params.heads = H, params.kv_heads = HKV, params.dim_qk = DIM;
     params.dtype = ULYX_DTYPE_F32, params.mask_kind = ULYX_MASK_CAUSAL;
-    TRY(ulyx_comm_create_from_env(NULL, &comm)); /* once a process */
-    /* Once a layer shape; the plan tells our tokens. */
+    TRY(ulyx_comm_create_from_env(NULL, &comm)); /* once per process */
+    /* Once per layer shape; the plan has this rank's tokens. */
     TRY(ulyx_dist_attention_create(comm, &params, &dist));
     TRY(ulyx_dist_attention_get_bytes(
         dist, &workspace_bytes, &saved_bytes, NULL));
@@ -58,7 +60,7 @@ main(void)
         values_fill(k, rows, HKV * DIM, position, 7);
     values_fill(v, rows, HKV * DIM, position, 2),
         values_fill(dout, rows, H * DIM, position, 5);
-    /* One part, so one pointer for each tensor. */
+    /* One part, so one pointer per tensor. */
     const void *q_of[] = {q}, *k_of[] = {k}, *v_of[] = {v};
     const void *out_of[] = {out}, *dout_of[] = {dout};
     void *to_out[] = {out}, *to_dq[] = {dq}, *to_dk[] = {dk}, *to_dv[] = {dv};
@@ -66,7 +68,7 @@ main(void)
     forward.workspace = workspace, forward.workspace_bytes = workspace_bytes;
     forward.saved = saved, forward.saved_bytes = saved_bytes;
     TRY(ulyx_dist_attention_forward(dist, &forward, NULL));
-    /* q, k, v may go now. */
+    /* q, k, v may be freed now. */
 
     backward.out = out_of, backward.dout = dout_of, backward.dq = to_dq;
     backward.dk = to_dk, backward.dv = to_dv, backward.workspace = workspace;
@@ -74,7 +76,7 @@ main(void)
     backward.saved = saved, backward.saved_bytes = saved_bytes;
     TRY(ulyx_dist_attention_backward(dist, &backward, NULL)); /* factor one */
 
-    for (int64_t r = 0; r < rows; r++) /* the first number of a token's */
+    for (int64_t r = 0; r < rows; r++) /* the first number of each token */
         printf("token %2d  out %8.5f  dq %8.5f  dk %8.5f  dv %8.5f\n",
             (int)position[r], out[r * H * DIM], dq[r * H * DIM],
             dk[r * HKV * DIM], dv[r * HKV * DIM]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A loop of exchanges between windows that outlives its ranks. A process a
+ *
+ * A loop of exchanges between windows that outlives its ranks. One process per
  * rank; `recover R K` kills rank R in step K, and the others go on without it.
  */
 #include <signal.h>
@@ -19,7 +20,7 @@
 enum { TOKENS = 24, HEADS = 6, DIM = 2, ALL = TOKENS * HEADS * DIM };
 enum { STEPS = 20 };
 
-/* What a rank holds as long as nobody is lost. */
+/* The state of a rank while no rank is lost. */
 struct job {
     ulyx_comm_t *comm;
     ulyx_mem_t *mem; /* a window: seq[ALL], then head[ALL] */
@@ -28,14 +29,15 @@ struct job {
     int64_t position[TOKENS], rows, head_count;
 };
 
-/* The checkpoint: what token `position` holds after so many steps. */
+/* The checkpoint: element i of token `position` after so many steps. */
 static float
 checkpoint_value(int64_t position, int64_t i, uint64_t steps)
 {
     return (float)(position * 16 + i) + (float)steps;
 }
 
-/* The windows, the plan and the state after `steps` steps, on job->comm. */
+/* Makes the windows, the plan and the state after `steps` steps, on
+ * job->comm. */
 static ulyx_status_t
 job_start(struct job *job, uint64_t steps)
 {
@@ -80,9 +82,9 @@ job_step(struct job *job)
     return ULYX_SUCCESS;
 }
 
-/* A rank that is only stopped may wake up and store into the window: until it
- * is heard of or proved dead, detach and free say BUSY, and the memory stays.
- */
+/* A rank that is only stopped may go on and store into the window. Until it is
+ * heard of or proved dead, detach and free return BUSY, and the memory
+ * stays. */
 static ulyx_status_t
 job_end(struct job *job)
 {
@@ -96,7 +98,7 @@ job_end(struct job *job)
 }
 
 /* Runs to the end of the steps, or of this communicator. All ranks that live
- * leave with the same *done_p: steps that every one of them has ended. */
+ * leave with the same *done_p: the steps that every one of them has ended. */
 static ulyx_status_t
 job_run(struct job *job, uint64_t *done_p, int victim, uint64_t last_step)
 {

@@ -72,7 +72,7 @@ def recipe():
                 "sequence_parallel_size": RANKS,
                 "zero_optimization": {"stage": 2},
                 "zero_allow_untested_optimizer": True,
-                "gradient_clipping": 0.0,  # DeepSpeed clips at 1 unasked
+                "gradient_clipping": 0.0,  # DeepSpeed clips at 1 by default
                 "optimizer": {"type": "SGD", "params": {"lr": RATE}}})
     losses, rank = [], dist.get_rank()
     for step in range(STEPS):

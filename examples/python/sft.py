@@ -67,7 +67,7 @@ def train(comm, folder):
             packing=True, padding_free=True, learning_rate=1e-2,
             logging_steps=1, report_to=[], save_strategy="no",
             disable_tqdm=True, use_cpu=True, bf16=False,
-            train_sampling_strategy="sequential",  # else others in other order
+            train_sampling_strategy="sequential",  # else the order would differ
             ddp_backend="gloo" if RANKS > 1 else None),
         train_dataset=texts(), processing_class=tokenizer())
     if comm is not None:

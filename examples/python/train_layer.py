@@ -83,7 +83,7 @@ def alone(q, k, v):
 
 
 def main():
-    # Under a launcher its ranks, else this process alone.
+    # The ranks of a launcher, else this process alone.
     comm = ulyx.Communicator.from_env() if ulyx.launch().nranks \
         else ulyx.Communicator.local(1)[0]
     torch.set_num_threads(1)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading text and drawing batches. Borders of documents are uniform and ignore
- * how the sequence will be sharded; a document has two tokens at least. The
- * corpus is taken as a ring, so a document may be longer than the text.
+ * Reading text and drawing batches. Borders of documents are drawn uniformly,
+ * whatever the sharding of the sequence; a document has two tokens at least.
+ * The corpus is used as a ring, so a document may be longer than the text.
  */
 #include "data.h"
 
@@ -68,8 +68,9 @@ corpus_append(struct corpus *corpus, const char *path)
     return error;
 }
 
-/* Those of the repository that this was built from, of the one that holds the
- * program, or installed beside it. returns: 0 when anything was read. */
+/* Appends the documents of the repository from which this was built, of the one
+ * that contains the program, or installed beside it. returns: 0 when anything
+ * was read. */
 static int
 append_own_documents(struct corpus *corpus)
 {
@@ -188,7 +189,7 @@ paths_compare(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* docs - 1 sorted cuts with room for two tokens between any two. */
+/* Draws docs - 1 sorted borders with room for two tokens between any two. */
 static void
 draw_borders(struct batch *batch, uint64_t *state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Ranks as processes are copies of this program that meet at an id which the
- * parent serves; as threads they share a communicator that needs no meeting.
+ * parent serves; ranks as threads share a communicator that needs no meeting.
  */
 #include "launch.h"
 
@@ -32,7 +32,7 @@ launch_query(ulyx_launch_t *launch_p)
                : call_failed("launcher");
 }
 
-/* Threads that each rank computes with, for BLAS too. */
+/* Number of threads with which each rank computes, also in BLAS. */
 static int
 rank_threads(const struct options *options, bool one_process)
 {
@@ -45,8 +45,8 @@ rank_threads(const struct options *options, bool one_process)
                       : 1;
         threads = threads < 1 ? 1 : threads;
     }
-    /* One BLAS serves all threads of a process: several ranks call it at
-     * once, each for itself. */
+    /* One BLAS serves all threads of a process; several ranks call it at the
+     * same time, each for itself. */
     openblas_set_num_threads(
         one_process && options->ranks > 1 ? 1 : (int)threads);
     return (int)threads;
@@ -145,7 +145,7 @@ launch_processes(const struct options *options, char **argv)
         started += start_one(r, (int)options->ranks, text, argv) > 0;
     if (started < (int)options->ranks) {
         fprintf(stderr, "train_bytes: fork: %s\n", strerror(errno));
-        worst = 1; /* those that run end when the meeting fails */
+        worst = 1; /* the running ones end when the meeting fails */
     }
     while (started > 0 && (wait(&status) > 0 || errno == EINTR)) {
         int code = exit_of(status);
@@ -172,7 +172,7 @@ thread_main(void *argument)
     return NULL;
 }
 
-/* Starts all, waits for all. returns: the worst error. */
+/* Starts all threads and waits for them. returns: the worst error. */
 static int
 run_threads(struct rank_thread *threads, int32_t count)
 {

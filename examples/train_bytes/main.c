@@ -2,7 +2,7 @@
  *
  * train_bytes: trains a transformer on the bytes of a text, each sequence
  * sharded over ranks. Shows what a framework does with distributed attention;
- * --help has the options, docs/USING.md the reasons.
+ * --help lists the options, docs/USING.md gives the reasons.
  */
 #include "launch.h"
 

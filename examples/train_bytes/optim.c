@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The update: clip by the global norm, warm up for WARMUP steps, then a
- * constant rate. AdamW: moments 0.9 and 0.95, decay of matrices only, apart
+ * constant rate. AdamW: moments 0.9 and 0.95; decay of matrices only, separate
  * from the gradient.
  */
 #include "optim.h"

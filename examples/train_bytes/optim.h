@@ -17,7 +17,7 @@ int optimizer_create(struct optimizer *optimizer_p, const struct model *model);
 void optimizer_destroy(struct optimizer *optimizer);
 /* Global norm of the summed gradient. */
 double optimizer_norm(const struct model *model);
-/* One update; step counts from 0, norm is that of the gradient. */
+/* One update; step counts from 0, norm is the gradient's global norm. */
 void optimizer_step(struct optimizer *optimizer, struct model *model,
     int64_t step, double norm);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The command line, in one table: an unknown flag, a value out of range or a
- * shape that does not fit together is an error that names it.
+ * contradictory shape is an error that names it.
  */
 #include "options.h"
 
@@ -101,7 +101,8 @@ usage_print(void)
            "  --help          this text\n");
 }
 
-/* What manual pages and completion are made from: lines of tabs. */
+/* Prints the source of manual pages and completion: lines of fields with
+ * tabs. */
 static void
 options_print_table(void)
 {
@@ -124,7 +125,7 @@ options_print_table(void)
            "option\t-h\t--help\t\tthe options\n");
 }
 
-/* Answers a question about the program itself; false where the word is none. */
+/* Answers an option about the program itself; false: the word is none. */
 static bool
 options_answer(const char *word)
 {
@@ -190,7 +191,7 @@ store_choice(
     return 2;
 }
 
-/* What single values cannot show. */
+/* Checks what depends on several values. */
 static int
 options_check(struct options *o)
 {

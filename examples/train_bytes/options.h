@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the command line asks for. One run of the trainer is a function of
- * these, of the text and of nothing else: ranks only change where work is
- * done, so the same options give the same losses, up to rounding, on any
- * number of ranks.
+ * The options of the command line. One run of the trainer is a function of
+ * these, of the text and of nothing else. Ranks only change where work is done,
+ * so the same options give the same losses, up to rounding, on any number of
+ * ranks.
  */
 #ifndef TRAIN_OPTIONS_H
 #define TRAIN_OPTIONS_H
@@ -17,7 +17,7 @@ struct options {
     int64_t docs;        /* documents packed into a step's sequence */
     int64_t layers, dim; /* dim: width of the residual stream */
     int64_t heads, kv_heads, hidden; /* hidden: width of the SwiGLU */
-    int64_t threads;                 /* of a rank; 0: usable cores over ranks */
+    int64_t threads;                 /* of a rank; 0: usable cores / ranks */
     double lr, clip, decay;          /* clip: largest global norm; 0 = none */
     int64_t seed;
     double timeout_s;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sum over ranks by the library, in rank order. 2 (P - 1) / P of the values
+ * The sum over ranks by the library, in rank order. 2 (P - 1) / P of the values
  * leave each rank.
  */
 #include "reduce.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sums over ranks: each rank's part of a replicated parameter's gradient
- * becomes the gradient on all ranks, with the same bits everywhere and in
- * every run.
+ * becomes the gradient on all ranks, with the same bits everywhere and in every
+ * run.
  */
 #ifndef TRAIN_REDUCE_H
 #define TRAIN_REDUCE_H
@@ -10,7 +10,7 @@
 #include <ulyx/ulyx.h>
 
 /* values[count] <- sum over ranks, of F32 or F64. comm NULL (one rank) leaves
- * them as they are. *sent_p grows by the bytes that this rank sent.
+ * the values unchanged. *sent_p grows by the bytes that this rank sent.
  * returns: 0, or 3 after a message. */
 int reduce_sum(ulyx_comm_t *comm, ulyx_dtype_t dtype, int64_t count,
     void *values, int64_t *sent_p);

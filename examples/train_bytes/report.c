@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of steps go to standard output, the progress line to standard error,
- * where it is redrawn below them.
+ * Lines of steps go to standard output; the progress line goes to standard
+ * error, where it is redrawn below them.
  */
 #include "report.h"
 

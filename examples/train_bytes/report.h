@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run prints: a line a step, a progress line on a terminal, and at the
+ * What a run prints: a line per step, a progress line on a terminal, and at the
  * end speed, bytes and memory.
  */
 #ifndef TRAIN_REPORT_H
@@ -14,7 +14,7 @@ struct report {
     double begin_s; /* of the first step */
 };
 
-/* Sums over ranks and per rank, of the whole run. */
+/* Sums over ranks, and figures per rank, of the whole run. */
 struct report_totals {
     double loss, entropy;
     double dist_bytes, sum_bytes; /* sent by all ranks */
@@ -22,7 +22,7 @@ struct report_totals {
 };
 
 double report_clock_s(void);
-/* Largest resident memory of this process so far, bytes. */
+/* Largest resident memory of this process so far, in bytes. */
 double report_peak_bytes(void);
 
 void report_begin(struct report *report_p, const struct options *options,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loop: draw the batch, forward and backward on this rank's tokens, sum
- * gradients and losses over ranks, update. The loss was scaled by the tokens
- * predicted on all ranks, so sums are all it takes: no average, no factor P.
+ * gradients and losses over ranks, update. The loss was scaled by the number of
+ * tokens predicted on all ranks, so sums are enough: no average, no factor P.
  */
 #include "model/model.h"
 #include "optim.h"
@@ -63,7 +63,7 @@ run_step(struct run *run, int64_t index)
     return 0;
 }
 
-/* Each rank's figures in its own places, summed over ranks. */
+/* Each rank's figures, in places of its own, summed over ranks. */
 static int
 run_summary(struct run *run)
 {
@@ -119,7 +119,7 @@ REAL_NAME(train_rank)(const struct train_rank *self)
     if (error == 0)
         error = run_steps(&run);
     if (error != 0 && self->comm)
-        ulyx_comm_abort(self->comm); /* the others need not wait */
+        ulyx_comm_abort(self->comm); /* the other ranks need not wait */
     optimizer_destroy(&run.optimizer);
     model_destroy(&run.model);
     attend_destroy(&run.attend);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One rank's training, from the first step to the last, and how a caller can
- * look at it.
+ * observe it.
  */
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
@@ -11,14 +11,14 @@
 
 #include <ulyx/ulyx.h>
 
-/* A matrix [in][out], or a gain [1][out]. Values lie one after another in the
- * model's flat arrays, from `at` on. */
+/* A matrix [in][out], or a gain [1][out]. Its values are adjacent in the
+ * model's flat arrays, from index `at` on. */
 struct parameter {
     char name[32];
     int64_t in, out, at;
 };
 
-/* After a step's sums over ranks and before its update. */
+/* The state after a step's sums over ranks and before its update. */
 struct train_view {
     int64_t step;
     int32_t rank;

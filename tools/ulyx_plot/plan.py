@@ -215,8 +215,8 @@ def _map(canvas: Canvas, plan: Plan, rows: Rows, by_head: bool, x: float,
         sequence_patches(plan, rows)
     _draw_patches(canvas, patches, x, y, width, max(plan["seq"], 1))
     _head_lines(canvas, x, y, width, rows)
-    # Before, the strips of k and v are those of q: their names would only lie
-    # across the heads.
+    # Before the exchange the strips of k and v equal those of q: their names
+    # would only cover the heads.
     _draw_labels(canvas, [p for p in patches
                           if by_head or p.top < rows.kv(0)], x, y, width,
                  max(plan["seq"], 1))

@@ -26,7 +26,7 @@ class PlotError(Exception):
     """The cause, and what to do about it."""
 
 
-# Our name: what the tables call it, or have called it.
+# Name here: the names in tables, present or former.
 ALIASES = {
     "op": ("op", "operation", "direction"),
     "size_bytes": ("size_bytes", "size"),
@@ -149,7 +149,7 @@ def distinct(rows: Sequence[Row], name: str) -> List[str]:
     return list(found)
 
 
-# ---- what ulyx_info says in words -------------------------------------------
+# ---- the text of ulyx_info --------------------------------------------------
 
 _SUMMARY = re.compile(r"(\d+ ranks, \d+ nodes? of \d+); a rank receives at most "
                       r"([\d.]+ MB)")
@@ -204,7 +204,7 @@ def read_prediction(text: str) -> Prediction:
     return found
 
 
-# ---- asking ulyx_info -------------------------------------------------------
+# ---- calls of ulyx_info -----------------------------------------------------
 
 def find_info(given: Optional[str]) -> str:
     """ulyx_info as named, else beside this program, else in PATH."""

@@ -17,7 +17,7 @@ GRID = "#e4e7eb"
 PAPER = "#ffffff"
 SHADE = "#f5f7fa"
 
-# Okabe and Ito's colours, which people of all colour visions tell apart.
+# Okabe and Ito's colours, distinct in every kind of colour vision.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00",
            "#f0e442", "#8a8f98")
 ACCENT = "#d55e00"

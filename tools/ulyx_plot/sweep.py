@@ -19,7 +19,7 @@ from ulyx_plot.svg import COLOURS, INK
 NEEDED = ("size_bytes", "time_us", "busbw")
 MADE_BY = "ulyx_perf --csv or -J FILE"
 
-# What tells one curve from another, and how it is said.
+# The fields that distinguish curves, and their texts.
 PARTS = (("model", "{}"), ("ranks", "{} ranks"), ("nodes", "{} nodes"),
          ("schedule", "{}"), ("dtype", "{}"), ("batch", "batch {}"),
          ("memory", "{} memory"), ("order", "{} order"), ("work", "work by {}"),
@@ -31,7 +31,7 @@ DIRECTIONS = {
     "s2h_adj": "gradients of q, k, v (s2h_adj)",
     "h2s_adj": "gradient of the output (h2s_adj)"}
 
-# Ratio column: what it is compared with, colour, marker, dashes.
+# Ratio column: the name of its comparison, colour, marker, dashes.
 COMPARISONS = {
     "vs_memcpy": ("plain copy of the same bytes: the limit", INK, "none", "2 4"),
     "vs_copy": ("one device copy: the limit", INK, "none", "2 4"),
@@ -141,7 +141,7 @@ def _facts(rows: Sequence[Row], machine: Row) -> List[str]:
         if values:
             text = (one if values == ["1"] else several).format(
                 ", ".join(values))
-            # A row's cores are those that a process may use.
+            # A row's cores are the number that a process may use.
             facts.append(text + " a process" * (name == "cores" and bool(own)))
     return facts
 

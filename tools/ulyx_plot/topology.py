@@ -173,7 +173,7 @@ def _frame(canvas: Canvas, machine: Machine, groups: Sequence[Group], node: Node
                 "end")
     low, high = sorted((node.y(HEAD), node.y(HEAD + BAR)))
     canvas.rect(MARGIN + 16, low, width - 32, high - low, "#dbeaf5", None, 5)
-    # The half that is away from the ranks; lines run in the other one.
+    # The half away from the ranks; lines run in the other half.
     canvas.text(canvas.width - MARGIN - 28, node.y(HEAD + 11) + 4,
                 shorten(words, width - 60, 12), 12, INK, "end")
     for group, (x, wide) in zip(groups, node.spans):
@@ -203,7 +203,7 @@ def _boxes(canvas: Canvas, machine: Machine, node: Node, column: float,
              (name, _rate(nic["bytes_per_s"])), index in strong_nics)
 
 
-# ---- the way of the bytes ---------------------------------------------------
+# ---- the path of the bytes --------------------------------------------------
 
 def _step(canvas: Canvas, at: Point, number: int) -> None:
     canvas.circle(at[0], at[1], 9, ACCENT, PAPER, 1.5)

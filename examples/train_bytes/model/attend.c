@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What both kinds of attention share: choosing one, and the memory of what
- * backward needs, one piece a layer. */
+ * What both kinds of attention share: the choice between them, and the memory
+ * that backward needs, one part per layer.
+ */
 #include "attend.h"
 
 #include <stdio.h>
@@ -10,7 +11,7 @@
 
 static int64_t
 bytes_rounded(
-    int64_t bytes) /* at least one byte, aligned as the library asks */
+    int64_t bytes) /* at least one byte, aligned as the library requires */
 {
     return (bytes + 64) / 64 * 64;
 }

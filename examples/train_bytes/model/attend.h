@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one place where tokens meet other tokens, and so the one place that
- * knows of ranks: attend_plain.c calls the attention, attend_sharded.c the
- * distributed attention. The model sees local rows [rows][heads][head_dim]
- * either way.
+ * The only place where tokens interact, and so the only place that depends on
+ * ranks: attend_plain.c calls the attention, attend_sharded.c the distributed
+ * attention. The model uses local rows [rows][heads][head_dim] either way.
  */
 #ifndef EXAMPLES_TRAIN_BYTES_MODEL_ATTEND_H
 #define EXAMPLES_TRAIN_BYTES_MODEL_ATTEND_H
@@ -28,7 +27,7 @@ struct attend_ops {
         real *dq, real *dk, real *dv);
 };
 
-/* Ordinary memory, or a window that all ranks know. */
+/* Ordinary memory, or a window that all ranks have attached. */
 struct memory {
     void *at;
     ulyx_mem_t *window;
@@ -41,8 +40,8 @@ struct attend {
     int64_t heads, kv_heads, head_dim;
     int threads;
     int64_t rows;       /* of this rank */
-    int64_t *positions; /* [rows] of the local rows in the sequence */
-    bool keeps_inputs;  /* backward needs no q, k, v: they are in `saved` */
+    int64_t *positions; /* [rows] in the sequence, of the local rows */
+    bool keeps_inputs;  /* backward needs no q, k, v: `saved` has them */
     void **saved;       /* [layers], of saved_bytes each */
     int64_t saved_bytes, workspace_bytes;
     void *workspace;
@@ -55,17 +54,17 @@ struct attend {
 int attend_create(struct attend *attend_p, const struct options *options,
     ulyx_comm_t *comm, int threads);
 void attend_destroy(struct attend *attend);
-/* Memory aligned to 64 for tensors of the calls, as the options ask. Returns 0,
- * or prints the cause and returns another number. */
+/* Memory aligned to 64 bytes for tensors of the calls, as the options say.
+ * Returns 0, or prints the cause and returns another number. */
 int attend_take(
     const struct attend *attend, int64_t bytes, struct memory *memory_p);
 void attend_give_back(const struct attend *attend, struct memory *memory);
-/* Another batch: its documents hold for the passes to come. The batch must
- * live until the next one. */
+/* Begins another batch: its documents apply to the passes that follow. The
+ * batch must live until the next one. */
 int attend_step(struct attend *attend, const struct batch *batch);
 
-/* Of one layer, on tensors [rows][heads or kv_heads][head_dim]; backward
- * writes dq, dk, dv, exact adjoints. */
+/* The passes of one layer, on tensors [rows][heads or kv_heads][head_dim];
+ * backward writes dq, dk, dv, exact adjoints. */
 int attend_forward(struct attend *attend, int64_t layer, const real *q,
     const real *k, const real *v, real *out);
 int attend_backward(struct attend *attend, int64_t layer, const real *q,

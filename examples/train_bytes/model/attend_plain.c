@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One rank: the attention itself, no communicator. Backward needs q, k, v and
- * out, which the model keeps, and the LSE, which is what is saved here.
+ * out, which the model keeps, and the LSE, which is saved here.
  */
 #include "attend.h"
 
@@ -78,7 +78,7 @@ plain_destroy(struct attend *attend)
 static int
 plain_step(struct attend *attend, const ulyx_docs_t *docs)
 {
-    (void)attend, (void)docs; /* every call is given the batch's */
+    (void)attend, (void)docs; /* every call gets the batch's documents */
     return 0;
 }
 
@@ -95,7 +95,7 @@ attend_tensor(const struct attend *attend, int64_t heads, const real *base)
     return t;
 }
 
-/* [heads][rows] */
+/* The LSE of a layer, [heads][rows]. */
 static ulyx_attention_tensor_t
 lse_of(const struct attend *attend, int64_t layer)
 {

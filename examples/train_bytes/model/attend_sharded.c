@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * P ranks: distributed attention exchanges q, k, v, attends and exchanges back.
- * With ULYX_SAVE_HEADS it keeps the head-sharded q, k, v itself, so the model
- * need not keep them; with --save none the model keeps them and they travel
- * again. One distributed attention serves all layers: what differs between
- * layers is only where the saved parts lie.
+ * P ranks: distributed attention exchanges q, k, v, attends, and exchanges
+ * back. With ULYX_SAVE_HEADS it keeps the head-sharded q, k, v, so the model
+ * need not keep them; with --save none the model keeps them, and they are
+ * exchanged again. One distributed attention serves all layers, because layers
+ * differ only in where the saved parts lie.
  */
 #include "attend.h"
 
@@ -18,7 +18,7 @@ call_failed(const char *what)
     return 3;
 }
 
-/* The local rows, and which rows of the sequence they are. */
+/* Finds the number of local rows, and which rows of the sequence they are. */
 static int
 query_rows(struct attend *attend)
 {

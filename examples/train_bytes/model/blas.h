@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The three matrix products of a linear map, on dense row-major matrices.
- * A rank without tokens has zero rows, which BLAS need not see.
+ * The three matrix products of a linear map, on dense row-major matrices. A
+ * rank without tokens has zero rows; BLAS is not called then.
  */
 #ifndef EXAMPLES_TRAIN_BYTES_MODEL_BLAS_H
 #define EXAMPLES_TRAIN_BYTES_MODEL_BLAS_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Output head and cross entropy, forward and backward in one pass over blocks
- * of rows: loss = lse(logits) - logits[label], its gradient softmax - 1 at the
- * label. The caller's scale is 1 / (tokens predicted on all ranks): then
- * summing gradients over ranks gives the gradient of the mean over all tokens,
- * however unevenly ranks hold them.
+ * of rows: loss = lse(logits) - logits[label], and its gradient is the softmax,
+ * less 1 at the label. The caller's scale is 1 / (tokens predicted on all
+ * ranks): so summing gradients over ranks gives the gradient of the mean over
+ * all tokens, however unevenly ranks hold them.
  */
 #include "parts.h"
 #include "blas.h"

@@ -116,7 +116,7 @@ swiglu_part_backward(struct model *model, int64_t index, real *d)
         s->sums);
 }
 
-/* From the gradients of rotated q and k, and of v, to that of normed x. */
+/* From the gradients of rotated q and k, and of v, to that of the normed x. */
 static void
 projections_backward(struct model *model, int64_t index)
 {

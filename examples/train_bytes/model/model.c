@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The model: parameters, memory, and a step's forward and backward. All
- * activations lie in one allocation, whose size is counted by walking the same
- * list twice, first without memory.
+ * activations are in one allocation; its size is counted by a first walk over
+ * the same list without memory.
  */
 #include "model.h"
 #include "parts.h"
@@ -54,9 +54,9 @@ list_parameters(struct model *model)
     return 0;
 }
 
-/* Gains 1; matrices normal with deviation 1 / sqrt(in), those that write to
- * the residual stream divided by sqrt(2 * layers); the embedding 0.2; the head
- * 0.02, so that the first loss is near ln(256). */
+/* Standard deviations: gains are 1; matrices 1 / sqrt(in), divided by
+ * sqrt(2 * layers) if they write to the residual stream; the embedding 0.2; the
+ * head 0.02, so that the first loss is near ln(256). */
 static double
 deviation_of(const struct model *model, const struct parameter *p)
 {
@@ -87,7 +87,8 @@ model_initialise(struct model *model)
     }
 }
 
-/* A piece of [rows][width] reals at *at, which moves on. base NULL counts. */
+/* Takes [rows][width] reals at *at, and advances *at. base NULL: only
+ * counts. */
 static real *
 model_take(char *base, int64_t *at, int64_t rows, int64_t width)
 {
@@ -213,7 +214,7 @@ model_destroy(struct model *model)
     memset(model, 0, sizeof(*model));
 }
 
-/* This rank's rows: labels were shifted on the whole sequence before, and
+/* Takes this rank's rows: labels were shifted on the whole sequence before, and
  * positions are those of the sequence. */
 static void
 model_slice(struct model *model, const struct batch *batch)

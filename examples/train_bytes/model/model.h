@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A decoder-only transformer over bytes, on this rank's tokens. Parameters are
- * replicated: every rank has all of them, and a gradient here is this rank's
- * part, whose sum over ranks is the gradient.
+ * replicated: every rank has all of them. A gradient here is this rank's part;
+ * the sum of the parts over ranks is the gradient.
  *
- * Kept from forward for backward, a layer and token: the layer's input and its
- * middle (dim each), attention's output (dim), gate and up (hidden each), two
- * norms' inverses, and q, k, v where attention does not keep them itself.
+ * Kept from forward for backward, per layer and token: the layer's input and
+ * its middle (dim each), attention's output (dim), gate and up (hidden each),
+ * two norms' inverses, and q, k, v where attention does not keep them.
  */
 #ifndef EXAMPLES_TRAIN_BYTES_MODEL_MODEL_H
 #define EXAMPLES_TRAIN_BYTES_MODEL_MODEL_H
@@ -17,7 +17,7 @@
 #include "real.h"
 #include "train.h"
 
-/* In this order for each layer. */
+/* In this order in each layer. */
 enum layer_parameter {
     NORM1,
     WQ,
@@ -39,7 +39,7 @@ struct activations {
     real *inverse1, *inverse2; /* [rows] */
 };
 
-/* Used within a layer and shared by all. */
+/* Used within a layer and shared by all layers. */
 struct scratch {
     real *normed, *d_normed, *d_out; /* [rows][dim] */
     real *wide1, *wide2;             /* [rows][hidden] */
@@ -56,29 +56,29 @@ struct model {
     struct parameter *parameters;
     real *value, *gradient; /* [values] */
     struct activations *layers;
-    real *x, *dx; /* [rows][dim]: after the last layer, and the gradient */
+    real *x, *dx; /* [rows][dim]: after the last layer; its gradient */
     real *final_inverse;
     struct scratch scratch;
     unsigned char *tokens; /* [rows], of the current batch */
     int32_t *labels;
     int64_t *positions;
-    struct memory memory; /* all of the above reals but value and gradient */
+    struct memory memory; /* of the reals above but value and gradient */
     int64_t memory_bytes;
 };
 
-/* attend tells the rows of this rank and outlives the model. Weights depend on
+/* attend has the rows of this rank, and outlives the model. Weights depend on
  * the options' seed only. returns: 0, or 3 after a message. */
 int model_create(struct model *model_p, const struct options *options,
     struct attend *attend);
 void model_destroy(struct model *model);
 
-/* Forward and backward of this rank's rows of the batch: *loss_p is the sum of
- * their cross entropies, gradient this rank's part of the gradient of the mean
+/* Forward and backward of this rank's rows of the batch. *loss_p: the sum of
+ * their cross entropies; gradient: this rank's part of the gradient of the mean
  * over all predicted tokens. returns: 0, or non-zero after a message. */
 int model_step(struct model *model, const struct batch *batch, double *loss_p);
 
-/* One layer: y[rows][dim] from layers[index].x, and d, in place, from the
- * gradient of y to that of x. */
+/* One layer: y[rows][dim] from layers[index].x; backward turns d, the gradient
+ * of y, into that of x, in place. */
 int layer_forward(struct model *model, int64_t index, real *y);
 int layer_backward(struct model *model, int64_t index, real *d);
 

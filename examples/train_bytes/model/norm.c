@@ -2,7 +2,7 @@
  *
  * RMSNorm. With u = x * inverse, y = gain * u:
  *   dx = inverse * (gain * dy - u * mean(gain * dy * u))
- * Sums over columns and rows are in double: they are what makes gradients on
+ * Sums over columns and rows are in double, because they make the gradients on
  * P ranks differ from those on one.
  */
 #include "parts.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of a layer that work on each token alone. None knows of ranks:
+ * The parts of a layer that work on each token alone. None depends on ranks:
  * tokens are sharded, so these are the same code on 1 rank and on 64.
  */
 #ifndef EXAMPLES_TRAIN_BYTES_MODEL_PARTS_H
@@ -8,11 +8,11 @@
 
 #include "real.h"
 
-/* RMSNorm: y = x * inverse * gain, inverse[rows] = 1 / rms(x), kept for
+/* RMSNorm: y = x * inverse * gain; inverse[rows] = 1 / rms(x), kept for
  * backward. */
 void norm_forward(int64_t rows, int64_t dim, const real *x, const real *gain,
     real *inverse, real *y);
-/* dx += its gradient, dgain += its gradient; sums[dim] is scratch. */
+/* Adds the norm's gradients to dx and dgain; sums[dim] is scratch. */
 void norm_backward(int64_t rows, int64_t dim, const real *x, const real *gain,
     const real *inverse, const real *dy, real *dx, real *dgain, double *sums);
 
@@ -20,7 +20,7 @@ void norm_backward(int64_t rows, int64_t dim, const real *x, const real *gain,
 void rope_table(
     int64_t rows, int64_t dim, const int64_t *positions, real *table);
 /* Rotates x[rows][heads][dim] in place; sign -1 undoes it, which is also the
- * gradient, since rotations are orthogonal. */
+ * gradient, because rotations are orthogonal. */
 void rope_rotate(int64_t rows, int64_t heads, int64_t dim, const real *table,
     int sign, real *x);
 
@@ -30,10 +30,10 @@ void swiglu_forward(int64_t count, const real *gate, const real *up, real *h);
 void swiglu_backward(int64_t count, const real *gate, const real *up,
     const real *dh, real *dgate, real *dup);
 
-/* Output head and loss. Adds the rows' cross entropies (nats, unscaled) and
- * gives gradients scaled by `scale`: dx[rows][dim] is written, dw += . Rows
- * with a negative label count for nothing. w[dim][VOCABULARY]; logits is
- * scratch for HEAD_ROWS rows, so that memory does not grow with the
+/* Output head and loss. Returns the sum of the rows' cross entropies (nats,
+ * unscaled); gradients are scaled by `scale`: dx[rows][dim] is written, dw is
+ * added to. Rows with a negative label count for nothing. w[dim][VOCABULARY];
+ * logits is scratch for HEAD_ROWS rows, so that memory does not grow with the
  * sequence. */
 enum { HEAD_ROWS = 1024 };
 double head_step(int64_t rows, int64_t dim, const real *x,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The element type of parameters and activations. Sources that include this
- * are compiled twice, for float and (TRAIN_F64) for double; what they define
- * for other files gets the type into its name, so that one program has both.
+ * file are compiled twice, for float and (TRAIN_F64) for double. The names that
+ * they define for other files contain the type, so that one program has both.
  */
 #ifndef EXAMPLES_TRAIN_BYTES_MODEL_REAL_H
 #define EXAMPLES_TRAIN_BYTES_MODEL_REAL_H
