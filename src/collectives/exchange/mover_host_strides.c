@@ -30,8 +30,7 @@ pair_tells(const struct uli_exchange *exchange, int32_t p)
            !exchange->work->pairs[p].slot;
 }
 
-/* ---- this rank's strides
- * -------------------------------------------------- */
+/* ---- this rank's strides ------------------------------------------------- */
 
 static bool
 strides_same(const struct uli_call_strides *a, const struct uli_call_strides *b)
@@ -73,8 +72,7 @@ uli_host_tell_strides(
     memcpy(uli_record_strides(record), own->at, sizeof(own->at));
 }
 
-/* ---- a peer's strides
- * ----------------------------------------------------- */
+/* ---- a peer's strides ---------------------------------------------------- */
 
 /* Copies the record's strides into plan->laid; true: they have changed. */
 static bool

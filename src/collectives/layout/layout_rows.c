@@ -139,8 +139,7 @@ uli_layout_update_rows(struct uli_layout *layout, const int64_t *rows,
     return status;
 }
 
-/* ---- most rows
- * ------------------------------------------------------------ */
+/* ---- most rows ----------------------------------------------------------- */
 
 bool
 uli_layout_rows_change(const struct uli_layout *layout)
