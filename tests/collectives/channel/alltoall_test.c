@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * alltoall and alltoallv by threads as ranks: all sizes, windows and ordinary
- * memory in any mixture, disagreement between two ranks only, refusals.
+ * alltoall and alltoallv with threads as ranks: all sizes, windows and ordinary
+ * memory in any mixture, disagreement between only two ranks, refusals.
  */
 #include "ulyx/collective.h"
 
@@ -23,7 +23,8 @@ struct net {
     ulyx_comm_t *comms[MAX_RANKS];
     ulyx_mem_t *mems[MAX_RANKS];
     char *window[MAX_RANKS], *plain[MAX_RANKS];
-    /* of a draw: sizes[s][d], and where the pieces lie at each rank */
+    /* of a draw: sizes[s][d] bytes from s to d, and the offset of each piece at
+     * each rank */
     int64_t sizes[MAX_RANKS][MAX_RANKS];
     int64_t src_at[MAX_RANKS][MAX_RANKS], dst_at[MAX_RANKS][MAX_RANKS];
     char *src[MAX_RANKS], *dst[MAX_RANKS];
@@ -211,7 +212,8 @@ one_thread_in_a_group(void **state)
 
 /* ---- disagreement and refusal -------------------------------------------- */
 
-/* Rank 1 expects a byte more of rank 0: only these two see it. */
+/* Rank 1 expects one byte more from rank 0 than rank 0 sends: only these two
+ * ranks report the error. */
 static int
 sizes_body(int rank, int nranks, void *context)
 {
@@ -272,8 +274,8 @@ other_call_body(int rank, int nranks, void *context)
              ranks_expect(strstr(ulyx_last_error(), "alltoallv") != NULL));
 }
 
-/* After a good call, another one on some ranks: all learn which, the
- * communicator stays usable. */
+/* After a good call some ranks make another call: every rank reports both
+ * calls, and the communicator stays usable. */
 static int
 stray_body(int rank, int nranks, void *context)
 {

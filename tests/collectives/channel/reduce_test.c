@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reductions against sums in rank order, over random sizes and dtypes, with
- * guards; and what ranks learn when one of them errs.
+ * guards; and the errors that all ranks return when one of them errs.
  */
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ struct scene {
     uint64_t seed;
 };
 
-/* Element i of rank r's tensor, as stored in the dtype. */
+/* Element i of rank r's tensor, rounded to the dtype. */
 static double
 scene_value(const struct scene *s, int r, int64_t i)
 {
@@ -166,7 +166,9 @@ gathers_and_broadcasts(void **state)
 
 /* ---- errors -------------------------------------------------------------- */
 
-/* Rank 2 asks for another count, then passes NULL; then all is well. */
+/* Ranks differ in the count, the dtype and the call, or pass invalid arguments:
+ * each error names what differs, the destination stays untouched, and a later
+ * good call succeeds. */
 static int
 error_body(int rank, int nranks, void *context)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What copy engines are told to do, without a device: moves cut into pieces
- * that fill slots round by round, and boxes as strided copies, in host memory.
+ * The work lists of copy engines, without a device: moves cut into pieces that
+ * fill slots round by round, and boxes as strided copies, in host memory.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 /* ---- pieces -------------------------------------------------------------- */
 
-/* What the walk of one destination has given so far. */
+/* What the walk over one destination has delivered so far. */
 struct seen {
     const struct uli_engine_walk *walk;
     int32_t dst, *round;
@@ -28,8 +28,8 @@ elements_of(const int64_t count[4])
     return count[0] * count[1] * count[2] * count[3];
 }
 
-/* Each source's pieces follow one another in a slot, and no slot is too full;
- * what is not of a peer needs none. */
+/* Each source's pieces follow one another in its slot, and no piece exceeds the
+ * slot; a piece without a remote source has round -1 and no slot. */
 static bool
 item_check(void *context, const struct uli_engine_copy_item *piece)
 {
@@ -134,7 +134,7 @@ copies_counted(int32_t device, void *dst, const void *src,
     return uli_device_host.copy_rect(device, dst, src, rect, stream);
 }
 
-/* Strides of a tensor whose dimensions lie in some order, with gaps. */
+/* Strides of a tensor whose dimensions nest in some order, with gaps. */
 static void
 draw_strides(struct test_random *random, const int64_t extent[3],
     int64_t run_bytes, int64_t stride[3])
@@ -202,8 +202,8 @@ any_box_is_copied_byte_for_byte(void **state)
     }
 }
 
-/* [b, s, h, d] to and from a pair's receive buffer, and what no copy
- * expresses. */
+/* [b, s, h, d] to and from a pair's receive buffer takes one copy; a box that
+ * no strided copy expresses takes several. */
 static void
 regular_boxes_are_one_copy(void **state)
 {

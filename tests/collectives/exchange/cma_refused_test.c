@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Processes whose memory the kernel does not let each other read: the exchange
- * goes through the rings, and the log says why, once a process, as a warning
- * only where reading was insisted on.
+ * uses the rings, and each process logs the reason once, as a warning only
+ * where ULYX_CMA=on demands reading.
  */
 #include <errno.h>
 #include <linux/capability.h>
@@ -45,7 +45,7 @@ forbid_reads(void)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-/* The right to trace would override it. */
+/* CAP_SYS_PTRACE would override the refusal. */
 static bool
 be_undumpable(void)
 {
@@ -58,7 +58,7 @@ be_undumpable(void)
            prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0;
 }
 
-/* Two communicators and their plans: what is said is said once. */
+/* Two communicators and their plans: the reason is logged only once. */
 static int
 refused_rank(int rank, int nranks, void *context)
 {
@@ -95,7 +95,8 @@ words_count(const char *text, const char *word)
     return found;
 }
 
-/* Reads and removes each rank's log, which says what it should that often. */
+/* Reads and removes each rank's log, which must hold the reason in so many info
+ * lines and warnings. */
 static void
 check_logs(const struct shared *shared, const char *why, int infos, int warns)
 {
@@ -154,7 +155,7 @@ filter_warns_where_reading_was_insisted_on(void **state)
     refused_run(BY_FILTER, "on", "a filter of system calls", 0, 1);
 }
 
-/* A process that does not let itself be read, and cannot read its peer. */
+/* A process that is not dumpable, and cannot read its peer. */
 static void
 processes_that_are_not_dumpable_say_so(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a communicator comes to its choice of copies: off, a file, the cache of
- * the user, one rank's measurement; and that no choice shows in the bytes.
+ * How a communicator chooses its copies: off, a file, the user's cache, one
+ * rank's measurement; and that no choice changes the bytes.
  */
 #include "support/test.h"
 
@@ -22,7 +22,7 @@ enum { RANKS = 3, LIMIT_S = 60, TOKENS = 96, HEADS = 12, DIM = 64 };
 
 struct measuring {
     int calls;
-    bool over; /* time is over before all is measured */
+    bool over; /* the time is over before all is measured */
 };
 static struct measuring *measuring; /* shared by the ranks */
 
@@ -42,7 +42,7 @@ struct scene {
     char folder[64], file[96], cache[96];
 };
 
-/* A folder for the cache, in place of the user's own. */
+/* A temporary folder as the user's cache. */
 static struct scene
 scene_open(void)
 {
@@ -76,7 +76,7 @@ file_put(const char *path, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Files in the cache; their text in text_p. */
+/* Number of files in the cache; stores their text. */
 static int
 cache_count(const struct scene *scene, char text_p[ULI_COPY_TEXT])
 {
@@ -114,8 +114,8 @@ make_plan(ulyx_comm_t *comm, ulyx_plan_t **plan_p)
     return ulyx_plan_create(comm, &params, plan_p);
 }
 
-/* Moves values that say token, head and element, there and back.
- * returns a hash of what came, 0 after an error. */
+/* Moves values that encode token, head and element, there and back.
+ * returns a hash of the received elements, or 0 after an error. */
 static uint64_t
 move_bytes(ulyx_comm_t *comm)
 {
@@ -224,7 +224,7 @@ choice_is_measured_by_one_rank_and_kept(void **state)
         assert_int_equal(shared->shown[r] != 0, r == 0);
     }
     shared_free(shared);
-    /* What is kept is taken: it was marked. */
+    /* The kept choice is used: the test has marked it. */
     char *stream = strstr(text, "stream ");
     strcpy(stream, "stream 123456\n");
     char command[256];
@@ -259,7 +259,8 @@ cache_of_nonsense_is_measured_anew(void **state)
     scene_close(&scene);
 }
 
-/* It serves this process, and the next one measures again. */
+/* This process uses the partial measurement, and the next one measures
+ * again. */
 static void
 choice_measured_in_part_is_not_kept(void **state)
 {
@@ -278,7 +279,7 @@ choice_measured_in_part_is_not_kept(void **state)
     scene_close(&scene);
 }
 
-/* A file where the folder should be: nobody hears of it. */
+/* A file in place of the cache folder: no error, no message. */
 static void
 unwritable_cache_is_silent(void **state)
 {
@@ -322,7 +323,7 @@ file_that_cannot_serve_is_named(void **state)
     scene_close(&scene);
 }
 
-/* Forced to any way, streamed and not: the bytes of a call are the same. */
+/* The bytes of a call are the same with every choice, streamed or not. */
 static void
 no_choice_shows_in_the_bytes(void **state)
 {

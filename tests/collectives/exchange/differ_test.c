@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks in different calls: all get MISMATCH with two of the calls, long before
- * their deadline, as threads and as processes (on several hosts by
- * `netns-test.sh spread`); and none do where ranks are only slow, several
- * threads make the calls, or operations go on beside others.
+ * Ranks in different calls: all return MISMATCH with two of the calls, long
+ * before their deadline, as threads and as processes (on several hosts by
+ * `netns-test.sh spread`). No rank returns MISMATCH where ranks are only slow,
+ * where several threads make the calls, or where operations run beside others.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -39,7 +39,7 @@ struct scenario {
     const char *name;
     int nranks;
     enum act acts[MOST];
-    const char *words[2]; /* of the error, at all ranks */
+    const char *words[2]; /* in the error, at all ranks */
 };
 
 static const struct scenario scenarios[] = {
@@ -99,7 +99,8 @@ shared_free(void)
 
 typedef int run_fn(int nranks, rank_fn body, void *context, double limit_s);
 
-/* By threads or processes; 0: every rank has found what it should. */
+/* Runs the body by threads or processes.
+ * returns 0 when every rank succeeds. */
 static int
 ranks_play(run_fn *run, int nranks, rank_fn body)
 {
@@ -116,7 +117,7 @@ alltoall_call(ulyx_comm_t *comm)
     return ulyx_alltoall(comm, src, dst, sizeof(src[0]), NULL);
 }
 
-/* Each plan and the alltoall have been called once by all. */
+/* Every rank calls each plan and the alltoall once. */
 static bool
 plans_open(struct rank *rank)
 {
@@ -207,7 +208,7 @@ differing_body(int number, int nranks, void *context)
         good &= ranks_expect(text_has(text, now->words[i]));
     if (strstr(text, "reshuffle, "))
         good &= ranks_expect(text_has(text, " (fingerprint "));
-    /* It has failed, by that. */
+    /* The mismatch fails the communicator. */
     good &= ranks_expect(
         ulyx_comm_get_async_error(rank.comm, &status) == ULYX_SUCCESS &&
         status == ULYX_ERR_MISMATCH);
@@ -253,7 +254,8 @@ calls_of_groups_are_found_out(void **state)
         now = &scenarios[i];
         if (now->nranks > 2 || now->acts[0] == SPLIT)
             continue;
-        /* Creations write when the group ends, beyond this test's stack. */
+        /* In a group, creations start when the group ends, with pointers beyond
+         * this test's stack. */
         bool creates = false;
         for (int r = 0; r < now->nranks; r++)
             creates |= now->acts[r] == PLAN_CREATE || now->acts[r] == SPLIT;
@@ -282,8 +284,8 @@ opening_main(void *context)
     return NULL;
 }
 
-/* One thread has both ranks, their calls in one group. Two act for it first,
- * for scenes do not open in a group. */
+/* One thread has both ranks, and makes their calls in one group. Two threads
+ * act for it first, because scenes cannot be opened in a group. */
 static void
 handles_of_one_thread_are_found_out(void **state)
 {
@@ -318,7 +320,7 @@ handles_of_one_thread_are_found_out(void **state)
     }
 }
 
-/* The survivors of such a failure go on with a communicator of them all. */
+/* The survivors of such a failure continue with a communicator of all ranks. */
 static int
 shrink_body(int number, int nranks, void *context)
 {
@@ -348,7 +350,7 @@ shrink_goes_on_after_it(void **state)
 
 /* ---- no alarm ------------------------------------------------------------ */
 
-/* Ranks come to the same calls at times of their own, some seconds apart. */
+/* Ranks make the same calls at different times, up to some seconds apart. */
 static int
 slow_body(int number, int nranks, void *context)
 {
@@ -375,8 +377,8 @@ slow_ranks_are_no_alarm(void **state)
     assert_int_equal(ranks_play(ranks_run_processes, 4, slow_body), 0);
 }
 
-/* One is away for good while two others wait for each other and for it: all
- * but it are found out; where it alone is missed, that is the deadline's. */
+/* One rank is stopped for good while two others wait for each other and for the
+ * stopped one: no mismatch is reported, only the deadline ends the wait. */
 static int
 stopped_body(int number, int nranks, void *context)
 {
@@ -405,8 +407,8 @@ stopped_rank_is_the_deadline_s(void **state)
     assert_int_equal(ranks_play(ranks_run_processes, 3, stopped_body), 0);
 }
 
-/* Two threads a rank, a plan each; on even ranks that of plan B comes late, on
- * odd ones that of plan A. */
+/* Two threads per rank, each with its own plan; on even ranks the calls of plan
+ * B are late, on odd ranks those of plan A. */
 struct second {
     struct rank *rank;
     enum act act;
@@ -456,7 +458,8 @@ two_threads_with_two_plans_are_no_alarm(void **state)
     assert_int_equal(failed, 0);
 }
 
-/* Without the flag it is enough that the second thread has made a call. */
+/* Without ULYX_COMM_CONCURRENT it is enough that the second thread has made a
+ * call before. */
 static int
 known_threads_body(int number, int nranks, void *context)
 {
@@ -488,7 +491,7 @@ second_thread_that_has_called_is_no_alarm(void **state)
     assert_int_equal(ranks_play(ranks_run_threads, 2, known_threads_body), 0);
 }
 
-/* The flag turns it off: by the deadline, then. */
+/* ULYX_COMM_CONCURRENT turns detection off: the wait ends by the deadline. */
 static int
 flag_body(int number, int nranks, void *context)
 {
@@ -512,8 +515,8 @@ flag_turns_it_off(void **state)
     assert_int_equal(failed, 0);
 }
 
-/* Rank 0 has started plan A and polls it; rank 1 is in plan B meanwhile, which
- * rank 0 comes to later. */
+/* Rank 0 has started plan A and polls it; meanwhile rank 1 is in plan B, which
+ * rank 0 calls later. */
 static int
 polled_body(int number, int nranks, void *context)
 {
@@ -550,8 +553,8 @@ operation_that_is_polled_is_no_wait(void **state)
     assert_int_equal(ranks_play(ranks_run_processes, 2, polled_body), 0);
 }
 
-/* In a group rank 0 has plan A and a barrier queued; rank 1 has only the
- * barrier at first, and comes to plan A late; then the other way round. */
+/* Rank 0 has queued plan A and a barrier in a group; rank 1 first makes only
+ * the barrier call, and calls plan A late; then the other way round. */
 static int
 queued_body(int number, int nranks, void *context)
 {

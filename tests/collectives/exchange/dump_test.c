@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dumps of flight recorders: when they are written and when not, and what
- * `ulyx_info report` makes of those of all processes. The files lie in a folder
- * of their own; by `netns-test.sh spread` the ranks are on several hosts.
+ * Dumps of flight recorders: when they are written and when not, and the output
+ * of `ulyx_info report` on the dumps of all processes. The files are in a
+ * folder of their own; by `netns-test.sh spread` the ranks are on several
+ * hosts.
  */
 #include <errno.h>
 #include <signal.h>
@@ -69,7 +70,8 @@ dump_file_set(const char *name)
     setenv("ULYX_DUMP_FILE", path, 1);
 }
 
-/* The report of all files of the folder; returns its exit code. */
+/* Runs the report on all files of the folder.
+ * returns its exit code. */
 static int
 report_run(const char *options)
 {
@@ -79,7 +81,8 @@ report_run(const char *options)
     return command_run(command, shared->said, TEXT, &shared->cpu_s);
 }
 
-/* Where the words are in the report; prints it where they are not. */
+/* The position of the words in the report; prints the report when they are
+ * missing. */
 static const char *
 report_find(const char *words)
 {
@@ -97,7 +100,7 @@ file_is_there(const char *name)
     return access(path, R_OK) == 0;
 }
 
-/* Everything in the folder that has the words in its name. */
+/* Number of entries in the folder whose names contain the words. */
 static int
 files_count(const char *words)
 {
@@ -114,7 +117,7 @@ comm_make(int rank, double timeout_s, ulyx_comm_t **comm_p)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     params.timeout_s = timeout_s;
-    params.flags = ULYX_COMM_CONCURRENT; /* circles stay */
+    params.flags = ULYX_COMM_CONCURRENT; /* keeps circular waits */
     params.name = "dumped";
     atomic_store(&shared->pids[rank], (int32_t)getpid());
     return meet_comm_by(shared->meet, rank, &params, comm_p) == ULYX_SUCCESS;
@@ -139,7 +142,7 @@ stopped_body(int rank, int nranks, void *context)
     if (!ranks_expect(comm_make(rank, 20, &comm)) ||
         !ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS))
         return 1;
-    comm->timeout_s = 2; /* of the next call, for which all are here */
+    comm->timeout_s = 2; /* for the next call, which all ranks have reached */
     if (rank == CULPRIT) {
         raise(SIGSTOP);
         ulyx_comm_abort(comm);
@@ -151,13 +154,13 @@ stopped_body(int rank, int nranks, void *context)
         good &= ranks_expect(all_ended(nranks - 1));
         kill(atomic_load(&shared->pids[CULPRIT]), SIGCONT);
     }
-    /* While the stopped one may still speak to it. */
+    /* While the stopped rank may still send to this one. */
     good &= ranks_expect(all_ended(nranks - 1));
     good &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
     return !good;
 }
 
-/* The second line of the report, for the first has the communicator. */
+/* The second line of the report; the first names the communicator. */
 static const char *
 second_line(void)
 {
@@ -173,14 +176,14 @@ stopped_rank_of_many_comes_first_in_the_report(void **state)
     shared_new(MANY);
     dump_file_set("%r-%p.json");
     assert_int_equal(ranks_run_processes(MANY, stopped_body, NULL, LIMIT_S), 0);
-    /* Its own file, which it wrote when it went on, is left out. */
+    /* The stopped rank's own file, written when it continued, is removed. */
     assert_int_equal(files_count("json$"), MANY);
     snprintf(words, sizeof(words), "%s/%d-%d.json", shared->folder, CULPRIT,
         atomic_load(&shared->pids[CULPRIT]));
     assert_int_equal(unlink(words), 0);
     assert_int_equal(report_run(""), 0);
     print_message("report of 63 dumps: %.3f s of a processor\n", shared->cpu_s);
-    /* Of the processor's time, whatever else the machine does. */
+    /* Processor time, which does not depend on the machine's load. */
     assert_true(shared->cpu_s < 1);
     assert_non_null(report_find("dumps of 63 of 64 ranks\n"));
     snprintf(words, sizeof(words),
@@ -217,12 +220,12 @@ await_files(int count)
     return true;
 }
 
-/* Rank 2 is in a barrier, the others in an exchange; rank 0's child asks all of
- * them for their dumps, then one aborts. */
+/* Rank 2 is in a barrier, the others in an exchange. A thread of rank 0 signals
+ * all ranks to write their dumps, then aborts the communicator. */
 static void
 differing_watch(int nranks, ulyx_comm_t *comm)
 {
-    sleep(2); /* they note whom they wait for after half a second */
+    sleep(2); /* a rank notes after half a second which ranks it waits for */
     for (int p = 0; p < nranks; p++)
         kill(atomic_load(&shared->pids[p]), SIGUSR2);
     if (await_files(nranks))
@@ -259,7 +262,8 @@ differing_body(int rank, int nranks, void *context)
     good &= ranks_expect(atomic_load(&handled) == 1);
     good &= ranks_expect(scene_close(&scene, 20));
     good &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
-    /* Given back: the next one is counted by the program alone. */
+    /* The library has restored the handler: the program alone counts the next
+     * signal. */
     struct sigaction now;
     good &= ranks_expect(
         sigaction(SIGUSR2, NULL, &now) == 0 && now.sa_handler == count_signal);
@@ -304,8 +308,8 @@ log_count(const char *words)
     return found;
 }
 
-/* Rank 0 waits in vain, on a communicator of its own each time; `most`: its
- * files may be no larger then. */
+/* Rank 0 waits until its deadline, on a new communicator each time. context:
+ * the largest file that it may write. */
 static int
 failing_body(int rank, int nranks, void *context)
 {
@@ -331,7 +335,7 @@ failing_body(int rank, int nranks, void *context)
         }
         good &= ranks_expect(meet_barrier(shared->meet, rank));
         good &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
-        setrlimit(RLIMIT_FSIZE, &no_limit); /* the next needs memory files */
+        setrlimit(RLIMIT_FSIZE, &no_limit); /* memory files follow */
         good &= ranks_expect(meet_barrier(shared->meet, rank));
     }
     return !good;

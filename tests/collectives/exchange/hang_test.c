@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Processes that hang, and what `ulyx_info ranks` says of them meanwhile: who
- * holds all up, or the circle of those that wait for each other.
+ * Processes that hang, and the output of `ulyx_info ranks` about them: the rank
+ * that holds up the others, or the circle of ranks that wait for each other.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ struct shared {
     struct meet *meet;
     char name[32], log[64];
     char said[TEXT];
-    double cpu_s; /* of the last look */
+    double cpu_s; /* of the last command */
     pid_t stopped;
 };
 
@@ -49,7 +49,7 @@ shared_free(struct shared *shared)
     ranks_shared_free(shared, sizeof(*shared));
 }
 
-/* The command's output, until it has these words. */
+/* Runs the command until its output has these words. */
 static bool
 info_says(struct shared *shared, const char *words)
 {
@@ -72,7 +72,7 @@ comm_make(struct shared *shared, int rank, ulyx_comm_t **comm_p)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     params.timeout_s = PATIENCE_S + 20;
-    params.flags = ULYX_COMM_CONCURRENT; /* circles stay */
+    params.flags = ULYX_COMM_CONCURRENT; /* keeps circular waits */
     params.name = shared->name;
     return meet_comm_by(shared->meet, rank, &params, comm_p) == ULYX_SUCCESS;
 }
@@ -95,7 +95,7 @@ stray_body(int rank, int nranks, void *context)
     return !good;
 }
 
-/* How often the words are in the text. */
+/* How often the words occur in the text. */
 static int
 lines_count(const char *text, const char *words)
 {
@@ -126,12 +126,12 @@ rank_that_does_not_come_is_named_among_many(void **state)
     assert_non_null(strstr(cause, "in no call; its last"));
     assert_non_null(strstr(cause, "barrier, collective call 0 (ULYX_SUCCESS"));
     assert_null(strstr(shared->said, "circle"));
-    /* Of the processor's time, whatever else the machine does. */
+    /* Processor time, which does not depend on the machine's load. */
     assert_true(shared->cpu_s < 1);
     shared_free(shared);
 }
 
-/* What rank 0 has logged. */
+/* Reads the log of rank 0. */
 static void
 log_read(struct shared *shared)
 {
@@ -228,7 +228,7 @@ circle_of_two_plans_is_shown(void **state)
 
 enum stall { STALL_BARRIER, STALL_EXECUTE, STALLS };
 
-/* Rank 0 waits for rank 1, which comes when rank 0 has said so in its log. */
+/* Rank 0 waits for rank 1, which calls once rank 0 has logged the wait. */
 static int
 stall_body(int rank, int nranks, void *context)
 {

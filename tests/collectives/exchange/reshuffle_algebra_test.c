@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The exchange as a linear map, without an oracle of placement: there and
- * back is the identity, <A x, y> = <x, A' y> for both directions, sums have
- * the same bits however they travel, and document tables can be replaced.
+ * The exchange as a linear map, without an oracle of placement: there and back
+ * is the identity, <A x, y> = <x, A' y> for both directions, sums have the same
+ * bits on every way between ranks, and document tables can be replaced.
  */
 #include "collectives/exchange/reshuffle_world.h"
 
@@ -17,9 +17,8 @@ enum { RANKS = 5, LIMIT_S = 30 };
 
 /* ---- vectors: all elements of one side ----------------------------------- */
 
-/* Visits the float elements of an image that belong to its tensor: those that
- * the filled image distinguishes from poison. Dense tensors only, so every
- * element between data and the end counts. */
+/* Number of float elements between data and the end of an image. Dense tensors
+ * only, so that every element between belongs to the tensor. */
 static int64_t
 count_elements(
     const struct world *w, int32_t rank, int32_t t, int op, ulyx_side_t side)
@@ -83,7 +82,7 @@ make_dense(struct world *w)
 }
 
 /* x at the sources of op, y at those of its adjoint, which lie where op's
- * destinations do. Both sums run over all ranks. */
+ * destinations lie. Both sums run over all ranks. */
 static bool
 adjoint_holds(struct world *w, int op, struct test_random *random)
 {
@@ -118,9 +117,9 @@ adjoint_holds(struct world *w, int op, struct test_random *random)
     return left == right;
 }
 
-/* All parts sharded or replicated with the default gradients: then a sum over
- * all ranks' tensors is the inner product. One part an axis, so that a dense
- * tensor has no bytes of others. */
+/* All parts are sharded, or replicated with the default gradients: then a sum
+ * over all ranks' tensors is the inner product. One part per axis, so that a
+ * dense tensor has no bytes of other parts. */
 static bool
 case_fits(struct oracle_case *c)
 {
@@ -230,7 +229,7 @@ there_and_back_is_the_identity(void **state)
 
 struct updating {
     struct world *w;
-    bool refused; /* the new table does not fit the maxima */
+    bool refused; /* the new table exceeds the maxima */
     bool disagree;
 };
 
@@ -279,7 +278,7 @@ busy_body(int rank, int nranks, void *context)
     return !good;
 }
 
-/* Every pair with rank 0 disagrees; all others agree. */
+/* Every pair with rank 0 disagrees; all other pairs agree. */
 static int
 disagree_body(int rank, int nranks, void *context)
 {

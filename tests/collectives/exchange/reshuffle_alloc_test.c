@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls allocate nothing, whatever strides they bring: this program's malloc
- * counts, in the threads that call.
+ * Calls allocate nothing, whatever strides they pass: this program's malloc
+ * counts the allocations of the calling threads.
  */
 #include "collectives/exchange/reshuffle_fixture.h"
 

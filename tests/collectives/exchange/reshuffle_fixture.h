@@ -10,7 +10,8 @@
 
 enum { RANKS = 4, LIMIT_S = 30, MODES = 4 };
 
-/* memory as world_draw takes it. */
+/* memory as in world_draw; slot_bytes and bytes_in_flight as in plan
+ * parameters. */
 struct mode {
     const char *name;
     int memory;
@@ -23,10 +24,10 @@ struct fixture {
     struct world w;
 };
 
-/* All tensors drawn and filled; plans are the bodies' to make. */
+/* All tensors drawn and filled; the bodies create the plans. */
 struct fixture *fixture_new(const struct mode *mode, int32_t dtype);
 void fixture_free(struct fixture *f);
-/* The body on every rank, with the fixture as its context. */
+/* Runs the body on every rank, with the fixture as its context. */
 void fixture_run(struct fixture *f, rank_fn body);
 
 void pause_ms(int ms);

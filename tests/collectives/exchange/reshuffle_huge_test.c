@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * More than 2^31 elements a tensor, and offsets beyond 2^32 on each side of
- * each rank: 48 MiB mapped over and over, with values of that period. 48 MiB
- * does not divide 2^32, so an offset cut to 32 bits lands elsewhere.
+ * More than 2^31 elements per tensor, and offsets beyond 2^32 bytes on each
+ * side of each rank: 48 MiB mapped again and again, with values of that period.
+ * 48 MiB does not divide 2^32, so an offset that is cut to 32 bits reads other
+ * values.
  *
  *   sequence side, rank r: [ROWS][2 heads][512], head side: [2 * ROWS][1][512]
  */
@@ -27,7 +28,7 @@
 #define REPEATS 86
 #define TOTAL   (PERIOD * REPEATS)
 #define HEAD    INT64_C(512)
-#define ROWS    (TOTAL / (2 * HEAD)) /* of a rank; a multiple of a period's */
+#define ROWS    (TOTAL / (2 * HEAD)) /* per rank; a multiple of a period's */
 
 enum { RANKS = 2, LIMIT_S = 100 };
 
@@ -127,7 +128,8 @@ huge_create(struct huge *huge, int rank)
     return ulyx_plan_create(huge->comms[rank], &params, &huge->of[rank].plan);
 }
 
-/* Row j of the head side is row j mod (a period's rows) of the other. */
+/* Row j of the head side is row j mod (rows of a period) of the sequence
+ * side. */
 static bool
 head_side_right(const struct rank_memory *m, int rank)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank to whom nothing comes any more in the middle of its calls, by each
- * schedule between nodes: all ranks end by their deadline and name it, also
- * where they wait for ranks that only wait themselves; and a rank with a late
- * deadline does not sit it out when a rank of its node has left. A chain: rank
- * 0 has the only head, so ranks 1 and 2 share nothing; rank 2 does not come,
- * and rank 1 must say so although it waits for rank 0.
+ * A rank that stops receiving in the middle of its calls, with each schedule
+ * between nodes: all ranks end by their deadline and name it, also ranks that
+ * wait only for other waiting ranks; and a rank with a late deadline ends by
+ * the earlier deadline of the other rank of its node.
+ *
+ * A chain: rank 0 has the only head, so ranks 1 and 2 share nothing; rank 2
+ * makes no call, and rank 1 must name it although rank 1 waits for rank 0.
  */
 #include "collectives/exchange/reshuffle_world.h"
 
@@ -26,7 +27,7 @@ static const double SHORT_S = 0.3, LONG_S = 300;
 struct scene {
     struct world w;
     struct world_ranks ranks;
-    bool patient; /* rank PATIENT has time */
+    bool patient; /* rank PATIENT has a long deadline */
     _Atomic int ended;
     int64_t delay_us;
     char text[RANKS][256];
@@ -46,7 +47,7 @@ scene_new(int nranks, const char *per_node, int heads, const char *algo,
     s->w.algo = algo;
     s->w.fixed_limits = true;
     s->w.slot_bytes = -1;
-    s->w.bytes_in_flight = 2048; /* many chunks a call */
+    s->w.bytes_in_flight = 2048; /* many chunks per call */
     assert_true(world_draw(&s->w, &s->ranks, random, 2));
     world_fill(&s->w);
     return s;
@@ -58,7 +59,8 @@ nap_us(int64_t us)
     nanosleep(&(struct timespec){0, us * 1000}, NULL);
 }
 
-/* What was on its way to the victim may still come out of a window. */
+/* Bytes that were on their way to the victim may still be read from a
+ * window. */
 static void
 mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem)
 {
@@ -93,7 +95,7 @@ stand_still(void *context)
     return NULL;
 }
 
-/* Calls until one fails, then ends its plan. */
+/* Calls until a call fails, then destroys the plan. */
 static int
 late_rank(int rank, int nranks, void *context)
 {
@@ -115,7 +117,7 @@ late_rank(int rank, int nranks, void *context)
         pthread_join(thread, NULL);
     else
         atomic_fetch_add(&s->ended, 1);
-    /* Who stands still does not end its plan either. */
+    /* The victim does not destroy its plan before the others end. */
     while (rank == VICTIM && atomic_load(&s->ended) < RANKS - 1)
         nap_us(1000);
     return !ranks_expect(ulyx_plan_destroy(s->w.plans[rank]) == ULYX_SUCCESS);
@@ -149,7 +151,7 @@ run_draws(uint64_t seed, const char *algo, bool patient)
 
 enum { CHAIN = 3, WAITING = 1, ABSENT = 2 };
 
-/* The deadline of rank WAITING is over long before that of rank 0. */
+/* The deadline of rank WAITING ends long before that of rank 0. */
 static int
 chain_body(int rank, int nranks, void *context)
 {

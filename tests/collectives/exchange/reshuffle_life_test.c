@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans come and go: after some hundred, memory, descriptors and mappings are
- * as after the first few, in any order of destruction among the ranks.
+ * Plans are created and destroyed: after some hundred, memory, descriptors and
+ * mappings are as after the first few, in any order of destruction among the
+ * ranks.
  */
 #include "collectives/exchange/reshuffle_fixture.h"
 
@@ -51,9 +52,9 @@ holdings_of(struct fixture *f)
     return h;
 }
 
-/* What a plan held may go a little later than the call that destroys it: a
- * memory file when the last of the ranks has let go of it, a connection when
- * its other end has closed. Gone it is before long, or it stays. */
+/* A plan's holdings may be released a little after the call that destroys it: a
+ * memory file when the last of the ranks has released it, a connection when its
+ * other end has closed. What remains after a while is a leak. */
 static struct holdings
 holdings_settled(struct fixture *f, int64_t files)
 {
@@ -66,7 +67,8 @@ holdings_settled(struct fixture *f, int64_t files)
     return h;
 }
 
-/* Each round: made, used twice, ended; ranks run apart by up to a round. */
+/* Each round: created, used twice, destroyed; ranks run apart by up to a
+ * round. */
 static int
 rounds_body(int rank, int nranks, void *context)
 {
@@ -95,8 +97,8 @@ plans_leave_nothing(void **state)
         struct holdings after = holdings_settled(f, before.files);
         assert_int_equal(after.bytes, before.bytes);
         assert_true(after.files <= before.files);
-        /* The C library maps what threads need as it sees fit, sanitizers
-         * what they like. */
+        /* The C library and sanitizers map memory for threads as they need
+         * it. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         assert_true(after.mappings <= before.mappings + 8);
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What must be where after an operation: element by element, from the layout
- * said slowly (layout_oracle.h) and the words of ulyx/reshuffle.h.
+ * Where every element must be after an operation: element by element, from the
+ * plain layout (layout_oracle.h) and the rules of ulyx/reshuffle.h.
  */
 #include <string.h>
 #include "collectives/exchange/reshuffle_world.h"
@@ -22,7 +22,8 @@ part_of(const struct world *w, int32_t t)
     return &w->c.shape.parts[w->c.shape.tensors[t].part];
 }
 
-/* Byte of the cell's first element at a rank; -1 when it is not there. */
+/* Byte offset of the cell's first element at a rank; -1 when the rank does not
+ * have the cell. */
 static int64_t
 cell_offset(const struct world *w, int32_t rank, enum uli_side side,
     const struct cell *cell)
@@ -59,7 +60,7 @@ all_with(const struct world *w, enum uli_side side, const struct cell *cell,
     return n;
 }
 
-/* Whose elements make the cell at rank dst. */
+/* The ranks whose elements make up the cell at rank dst. */
 static int
 sources_of(const struct world *w, int op, int32_t dst, const struct cell *cell,
     int32_t *ranks)
@@ -98,7 +99,7 @@ write_source(struct world *w, int op, int32_t rank, const struct cell *cell,
         world_elem_bytes(w, cell->tensor, side), at);
 }
 
-/* The node of a rank, as the communicator has it; a world without one (ranks
+/* The node of a rank in the communicator; a world without a communicator (ranks
  * on emulated devices) is one node. */
 static int32_t
 node_of(const struct world *w, int32_t rank)
@@ -108,8 +109,8 @@ node_of(const struct world *w, int32_t rank)
     return comm ? comm->peers[rank].node : 0;
 }
 
-/* The sum of the element at n ranks: of each node's in rank order, then of
- * the nodes' sums in node order. */
+/* The sum of the element over n ranks: each node's sum in rank order, then the
+ * nodes' sums in node order. */
 static double
 sum_by_nodes(struct world *w, int op, const int32_t *ranks, int n,
     const struct cell *cell, int64_t element)
@@ -207,7 +208,7 @@ world_fill(struct world *w)
 
 /* ---- bytes between nodes ------------------------------------------------- */
 
-/* Of one element of a cell, from the ranks of node `from` to rank dst. */
+/* Bytes of one element of a cell, from the ranks of node `from` to rank dst. */
 static int64_t
 share_bytes(const struct world *w, int op, int32_t tensor, int givers)
 {
@@ -218,8 +219,8 @@ share_bytes(const struct world *w, int op, int32_t tensor, int givers)
     return world_elem_bytes(w, tensor, uli_plan_side(op, true));
 }
 
-/* Whatever a node needs of a cell comes once: a copy from its source, and of a
- * sum one share a source node, for each rank that has a sum of its own. */
+/* A node receives each cell once: a copy from its source, and of a sum one
+ * share per source node, for each rank that has a sum of its own. */
 static void
 count_cell(const struct world *w, int op, const struct cell *cell,
     struct world_wire *wire)

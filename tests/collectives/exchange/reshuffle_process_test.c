@@ -60,7 +60,7 @@ run_draw(struct world *w, struct world_ranks *ranks, int rank,
     }
     world_fill(w);
     bool good = ranks_expect(world_create(w, rank) == ULYX_SUCCESS);
-    /* Once more where ranks have strides of their own. */
+    /* Again, with other strides on some ranks. */
     for (int round = 0; good && round < 2; round++) {
         if (round) {
             world_move(w, random, 2);
@@ -98,7 +98,7 @@ process_rank(int rank, int nranks, void *context)
         if (!good)
             fprintf(stderr, "rank %d: draw %d\n", rank, (int)i);
     }
-    /* Whoever fails keeps nobody waiting. */
+    /* A rank that fails returns at once, so that no other waits for it. */
     if (!good)
         return 1;
     good = ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS);
@@ -184,8 +184,8 @@ struct death {
     pid_t pids[MAX_RANKS];
 };
 
-/* Rank 1 kills itself in the middle of a run of calls; the others end with
- * its number. */
+/* Rank 1 kills itself in the middle of a run of calls; the others end with an
+ * error that names it. */
 static int
 death_body(int rank, int nranks, void *context)
 {
@@ -204,7 +204,8 @@ death_body(int rank, int nranks, void *context)
     if (!world_draw(w, &ranks, &random, death->shared.memory))
         return 1;
     world_fill(w);
-    /* What a rank of another node has sent before its death may be lost. */
+    /* Messages that a rank of another node sent before its death may be
+     * lost. */
     status = world_create(w, rank);
     bool created = status == ULYX_SUCCESS;
     bool good = ranks_expect(created || comm->nnodes > 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a call promises beyond its bytes: nothing is touched early, refusals
- * and disagreements are named and leave the communicator usable, ranks that
- * do not come. Each on windows, rings and slots.
+ * What a call guarantees besides its bytes: nothing is touched early; refusals
+ * and disagreements are named and leave the communicator usable; ranks that
+ * make no call. Each on windows, rings and slots.
  */
 #include "collectives/exchange/reshuffle_fixture.h"
 
@@ -13,7 +13,8 @@
 
 /* ---- nothing is touched early -------------------------------------------- */
 
-/* Odd calls have their sources inverted, so a byte of the next call shows. */
+/* Odd calls have their sources inverted, so that a byte of the next call
+ * shows. */
 static void
 invert_sources(struct world *w, int32_t rank, int op)
 {
@@ -52,7 +53,7 @@ delayed_body(int rank, int nranks, void *context)
         for (int32_t t = 0; t < w->c.shape.ntensors; t++)
             memcpy(seen[t], w->dst[0][rank][t].base,
                 (size_t)w->dst[0][rank][t].bytes);
-        /* One slow consumer a call; it keeps reading. */
+        /* One slow consumer per call, which keeps reading. */
         for (int i = 0; rank == call % RANKS && good && i < 5; i++) {
             pause_ms(1);
             good = ranks_expect(dst_as(w, rank, 0, seen));
@@ -92,7 +93,7 @@ enum refusal {
     REFUSALS
 };
 
-/* Calls wrongly on purpose. */
+/* Makes an invalid call. */
 static ulyx_status_t
 call_wrongly(struct world *w, int32_t rank, int kind)
 {
@@ -130,8 +131,8 @@ call_wrongly(struct world *w, int32_t rank, int kind)
     return ulyx_reshuffle_execute(plan, 0, src, dst, NULL);
 }
 
-/* What the rank that refused a call was told: its peers are told so too, after
- * a barrier that the text waits for. */
+/* The error text of the rank that refused a call: its peers report the same
+ * text. Barriers keep the text valid while they compare. */
 static char refused_with[256];
 
 static bool
@@ -163,7 +164,7 @@ refusal_body(int rank, int nranks, void *context)
     (void)nranks;
     for (int kind = 0; good && kind < REFUSALS; kind++) {
         int who = kind % RANKS;
-        /* Twice in a row, then a good call. */
+        /* Two bad calls in a row, then a good one. */
         for (int twice = 0; good && twice < 2; twice++) {
             ulyx_status_t status = rank == who ? call_wrongly(w, rank, kind)
                                                : world_execute(w, rank, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The exchange against obvious placement, over random draws of everything:
- * layouts, strides, alignments, memory classes a rank and side, slots, ring
+ * layouts, strides, alignments, memory classes per rank and side, slots, ring
  * chunks. Every byte of every buffer is compared, gaps and guards included.
  */
 #include "collectives/exchange/reshuffle_world.h"

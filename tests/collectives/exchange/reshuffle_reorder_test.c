@@ -2,9 +2,10 @@
  *
  * Exchanges between nodes over a network that delivers puts late and in any
  * order, as transport/net.h allows: random layouts against obvious placement,
- * every byte compared, many calls one after another, by each schedule. A word
- * that says more than that its own put has come shows here: eager slots and
- * chunks of one call or place are then taken for those of another.
+ * every byte compared, many calls one after another, with each schedule. A word
+ * may announce only the arrival of its own put: if the code infers more, eager
+ * slots and chunks of one call or place are taken for those of another, and the
+ * bytes differ.
  */
 #include "collectives/exchange/reshuffle_world.h"
 
@@ -18,7 +19,7 @@
 
 enum { MAX_RANKS = 6, LIMIT_S = 60, ROUNDS = 3, DELAY_US = 400 };
 
-/* Destinations of a rank as they were before its calls. */
+/* Destinations of a rank before its calls. */
 struct before {
     unsigned char *bytes[ULYX_DIRECTIONS][ULI_TENSORS];
 };
@@ -37,7 +38,7 @@ before_keep(const struct world *w, int rank, struct before *before)
         }
 }
 
-/* Nothing is left of the last call of the operation. */
+/* Removes what the last call of the operation wrote. */
 static void
 put_back(struct world *w, int rank, int op, const struct before *before)
 {

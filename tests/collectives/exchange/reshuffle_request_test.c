@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operations in two steps, one at a time on a plan, by one thread for many
+ * Operations in two steps: one at a time per plan, by one thread for many
  * ranks, in groups, and by the library's thread.
  */
 #include "collectives/exchange/reshuffle_fixture.h"
@@ -112,7 +112,7 @@ destroy_all(struct world *w)
         assert_status(ulyx_plan_destroy(w->plans[r]), ULYX_SUCCESS);
 }
 
-/* The second half of the calls has strides of its own. */
+/* The second half of the calls passes strides of its own. */
 static void
 move_at_half(struct world *w, int call)
 {

@@ -14,7 +14,7 @@ enum { RANKS = 4, LIMIT_S = 60 };
 struct rows {
     struct world *w;
     struct case_rows given;
-    bool differs; /* rank 0 stays behind */
+    bool differs; /* rank 0 keeps the old rows */
 };
 
 static int
@@ -60,7 +60,7 @@ run_body(int rank, int nranks, void *context)
     return !good;
 }
 
-/* Are the bytes of a tensor's ends where the plan says that they are? */
+/* Whether the first and last byte of each tensor lie where the plan says. */
 static int
 extent_body(int rank, int nranks, void *context)
 {
@@ -119,7 +119,7 @@ run_rows(struct world *w, struct test_random *random)
     for (int i = 0; i < 4; i++) {
         uint64_t before = uli_layout_table_hash(w->layout);
         if (i && !draw_rows(&u, random))
-            break; /* documents that the case's maxima do not allow */
+            break; /* documents exceed the case's maxima */
         world_fill(w);
         u.differs = n == 2 && i == 2 && w->c.shape.batch &&
                     uli_layout_table_hash(w->layout) != before;
@@ -200,7 +200,7 @@ rows_refused(ulyx_status_t status, ulyx_status_t expected, const char *text)
            ranks_expect(strstr(ulyx_last_error(), text) != NULL);
 }
 
-/* Two parts: 20 rows of at most 30 with splits, 8 that never change. */
+/* Two parts: 20 rows of at most 30 with splits, 8 rows that never change. */
 static void
 refusal_params(ulyx_plan_params_t *p, ulyx_part_t parts[2], ulyx_tensor_t *t,
     const int64_t *splits)
@@ -266,7 +266,7 @@ creation_refusals(
     good &= rows_refused(ulyx_plan_create(comm, p, &plan), ULYX_ERR_MISMATCH,
         "row_capacity is 30 on rank 0 and 40 on rank 2");
     part->row_capacity = 30;
-    p->work_split = ULYX_WORK_BALANCED; /* of 6 heads over 4 ranks */
+    p->work_split = ULYX_WORK_BALANCED; /* 6 heads over 4 ranks */
     good &= rows_refused(ulyx_plan_create(comm, p, &plan), ULYX_ERR_UNSUPPORTED,
         "row_capacity with work_split BALANCED");
     part->row_capacity = 0;

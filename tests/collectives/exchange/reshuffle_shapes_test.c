@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes that broke other systems, exchanged: every row of
- * tests/data/reported-shapes.csv as threads, there and back, each element by
- * its own value. Head dimensions are cut so that a row stays under some
- * million elements; rows, heads and ranks are as reported.
+ * Shapes on which other systems failed, exchanged: every row of
+ * tests/data/reported-shapes.csv with threads as ranks, there and back, each
+ * element with its own value. Head dimensions are cut so that a row has at most
+ * MOST_ELEMENTS elements; rows, heads and ranks are as reported.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +107,7 @@ element_value(
 /* One side of a tensor at a rank: rows [row, row + rows) of the part, heads
  * [head, head + heads), dense in the reported order. */
 struct side {
-    int64_t row, rows, head, heads, skip; /* skip: rows of parts before */
+    int64_t row, rows, head, heads, skip; /* skip: rows of earlier parts */
     int64_t strides[3];
     unsigned char *data;
 };
@@ -124,7 +124,8 @@ side_init(const struct shape *s, int t, struct side *side, int64_t all_rows)
     memset(side->data, 0xEE, (size_t)(s->batch * all_rows * row) + 1);
 }
 
-/* Writes or compares every element; false at the first wrong one. */
+/* Writes or compares every element.
+ * returns false at the first wrong one. */
 static bool
 shape_visit(const struct shape *s, int t, const struct side *side, bool write)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A rank fails while a peer reads its tensors - by loads from a window, reads
- * of ordinary memory, sums of loaded shares - and its caller writes over them
- * at once, or is without them. The rank has done its own part of the call, so
- * that the peer needs nothing more of it: the peer has to return the failure
- * all the same, and never what it found there. What reads is wrapped at link
- * time, so that the failure comes just before.
+ * of ordinary memory, sums of loaded shares - and the rank's caller overwrites
+ * the tensors at once, or unmaps them. The rank has done its own part of the
+ * call, so the peer needs nothing more from it: the peer must still return the
+ * failure, and never the bytes that it read. The reading function is wrapped at
+ * link time, so that the failure happens just before the read.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -19,11 +19,11 @@
 #include "ulyx/ulyx.h"
 
 enum { RANKS = 2, FAILING = 0, READING = 1, ROWS = 64, HEADS = 2, DIM = 512 };
-enum { STEPS = 10 }; /* more looks at a call than it has parts */
+enum { STEPS = 10 }; /* more tests of a request than a call has parts */
 #define BYTES   ((int64_t)ROWS * HEADS * DIM * (int64_t)sizeof(float))
 #define SHORT_S 0.05
 
-/* By what the reading rank comes to the tensors of the failing one. */
+/* How the reading rank reads the tensors of the failing one. */
 enum reads { BY_LOAD, BY_READ, BY_SUM, OF_NOTHING };
 
 struct scene {
@@ -103,7 +103,7 @@ is_window(const struct scene *s)
     return s->reads == BY_LOAD || s->reads == BY_SUM;
 }
 
-/* Two query heads; of a sum one key head, whose gradients both ranks have. */
+/* Two query heads; for a sum one key head, whose gradients both ranks have. */
 static ulyx_status_t
 plan_create(struct scene *s, int rank)
 {
@@ -189,7 +189,7 @@ rank_start(struct scene *s, int rank, double timeout_s, ulyx_request_t **p)
         s->plans[rank], direction_of(s), &src, &dst, timeout_s, p);
 }
 
-/* What the kernel says of a process that has unmapped the memory. */
+/* The kernel's answer for a process that has unmapped the memory. */
 static ulyx_status_t
 read_nothing(pid_t pid, const struct iovec *local, size_t local_count,
     const struct iovec *remote, size_t remote_count)
@@ -200,8 +200,8 @@ read_nothing(pid_t pid, const struct iovec *local, size_t local_count,
 static const struct uli_tr_ops nothing_ops = {
     .name = "nothing", .read = read_nothing};
 
-/* Does all that the call wants of this rank, then fails, and its caller writes
- * over what it gave. */
+/* Does this rank's whole part of the call, then fails; its caller overwrites
+ * the sources. */
 static void *
 failing_main(void *context)
 {
@@ -240,7 +240,7 @@ scene_run(enum reads reads, bool by_deadline)
     atomic_store(&armed, s);
     while ((status = ulyx_request_test(request)) == ULYX_IN_PROGRESS)
         ;
-    assert_null(atomic_load(&armed)); /* it has read what is no more */
+    assert_null(atomic_load(&armed)); /* the read has happened */
     assert_true(says("rank 0"));
     assert_status(status, expected);
     pthread_join(failing, NULL);

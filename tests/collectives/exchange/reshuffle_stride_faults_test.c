@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strides of a call that are refused, and strides that a peer's record has no
- * right to say: found out before an address is used.
+ * Strides of a call that are refused, and invalid strides in a peer's record:
+ * detected before an address is used.
  */
 #include "collectives/exchange/reshuffle_fixture.h"
 
@@ -31,7 +31,7 @@ strides_spoil(int kind, int64_t strides[3])
         strides[2] = 0;
 }
 
-/* A call with one bad entry, at src or dst, which leaves dst as it was. */
+/* A call with one bad entry, in src or dst, which leaves dst unchanged. */
 static bool
 call_wrongly(struct world *w, int32_t rank, int kind, bool source)
 {
@@ -90,7 +90,7 @@ refusal_body(int rank, int nranks, void *context)
     return !good;
 }
 
-/* Calls with strides of their own, between those that are refused. */
+/* Calls with strides of their own, between refused ones. */
 static void
 refused_strides_are_told(void **state)
 {
@@ -108,10 +108,10 @@ refused_strides_are_told(void **state)
 
 /* ---- records that lie ---------------------------------------------------- */
 
-/* What rank 0 tells in place of its row strides, of src or dst. */
+/* The row stride that rank 0 reports instead of its own, in src or dst. */
 static int64_t lie;
 static bool lie_of_source;
-static const char *lie_found; /* the words */
+static const char *lie_found; /* expected in the error */
 static _Atomic int found;     /* by how many ranks */
 
 static void
@@ -146,7 +146,7 @@ lying_body(int rank, int nranks, void *context)
     if (!good)
         return 1;
     ulyx_status_t status = world_execute(w, rank, w->order[0]);
-    if (status == ULYX_ERR_INTERNAL) /* and so nobody else's call goes on */
+    if (status == ULYX_ERR_INTERNAL) /* no call continues after the error */
         atomic_fetch_add(&found, ranks_expect(says(lie_found)));
     return !ranks_expect(
         status == ULYX_ERR_INTERNAL || status == ULYX_ERR_ABORTED);
@@ -185,7 +185,7 @@ lies_of_a_record_are_found_out(void **state)
         run_lie(1, ULYX_SEQ_TO_HEAD_ADJOINT, true, odd_ones[i], odd);
         run_lie(0, ULYX_SEQ_TO_HEAD, true, odd_ones[i], odd);
     }
-    /* Outside of the window: of what is stored to, of what sums load. */
+    /* Outside of the window: destinations of stores, sources of sums. */
     run_lie(1, ULYX_SEQ_TO_HEAD, false, 1 << 24, "rank 0: tensor");
     run_lie(1, ULYX_SEQ_TO_HEAD_ADJOINT, true, 1 << 24, "rank 0: tensor");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strides of a call: a plan whose tensors lie otherwise from call to call, at
+ * Strides of a call: a plan whose tensors lie elsewhere from call to call, at
  * some ranks and not at others, against obvious placement; and what is refused.
  */
 #include <stdlib.h>
@@ -59,8 +59,8 @@ update_body(int rank, int nranks, void *context)
             NULL) == ULYX_SUCCESS);
 }
 
-/* Other rows for the world and its plans. False: documents that the case's
- * maxima do not allow. */
+/* Other rows for the world and its plans.
+ * returns false when the documents exceed the case's maxima. */
 static bool
 change_rows(struct world *w, struct test_random *random)
 {
@@ -79,7 +79,8 @@ change_rows(struct world *w, struct test_random *random)
     return true;
 }
 
-/* First and last as at creation; of two ranks one alone may move. */
+/* The first and last calls use the strides of creation; between them, only one
+ * of two ranks may move its tensors. */
 static void
 run_world(struct world *w, struct test_random *random, bool rows)
 {

@@ -158,7 +158,7 @@ nest_strides(struct test_random *random, const int64_t counts[3],
     }
 }
 
-/* most: with room for all updates; else for the rows at present. */
+/* most: with room for all updates; else for the present rows. */
 static void
 draw_strides(struct world *w, struct test_random *random, int32_t rank,
     int32_t t, enum uli_side side, bool most)
@@ -222,7 +222,7 @@ max_extent(const struct world *w, int32_t rank, int32_t t, enum uli_side side)
     else
         uli_layout_heads(w->layout, t, rank, &first, &heads);
     int64_t batch_stride = strides[0];
-    if (w->dense[rank]) /* with whatever splits come */
+    if (w->dense[rank]) /* for any later splits */
         batch_stride = uli_max(batch_stride, rows * strides[1]);
     return w->c.shape.batch * batch_stride + rows * strides[1] +
            heads * strides[2];
@@ -374,7 +374,7 @@ free_images(struct world *w)
             }
 }
 
-/* Strides of one side: drawn, or dense and said so by zeros. */
+/* Strides of one side: drawn, or dense and passed as zeros. */
 static void
 move_side(struct world *w, struct test_random *random, int32_t rank,
     enum uli_side side)
@@ -473,7 +473,8 @@ world_check(struct world *w)
 
 /* ---- a rank -------------------------------------------------------------- */
 
-/* Strides of dimensions that have no second index say nothing. */
+/* Strides of dimensions without a second index have no meaning, so any value is
+ * valid. */
 static void
 spoil_strides(const struct world *w, int32_t rank, int32_t t,
     enum uli_side side, int64_t strides[3])

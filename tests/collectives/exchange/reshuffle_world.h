@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A reshuffle of a random layout over threads as ranks: every rank's tensors,
- * with strides, memory and alignment of its own, and what every byte of every
- * destination must be afterwards, by obvious placement.
+ * A reshuffle of a random layout with threads as ranks: every rank's tensors,
+ * with strides, memory and alignment of its own, and the expected value of
+ * every byte of every destination, by obvious placement.
  */
 #ifndef TESTS_COLLECTIVES_EXCHANGE_RESHUFFLE_WORLD_H
 #define TESTS_COLLECTIVES_EXCHANGE_RESHUFFLE_WORLD_H
@@ -19,7 +19,7 @@
 
 /* A communicator, and a window of each rank. only = -1: all ranks are threads
  * of this process; else this process is rank `only`, and the memory of the
- * others is there for show. */
+ * other ranks is only a stand-in. */
 struct world_ranks {
     int32_t nranks, only;
     ulyx_comm_t *comms[ORACLE_MAX_RANKS];
@@ -30,18 +30,19 @@ struct world_ranks {
 enum { WORLD_WINDOW_BYTES = 8 << 20 };
 
 void world_ranks_init(struct world_ranks *ranks, int32_t nranks);
-/* Its second half: a window of each rank, in communicators that are there. */
+/* The second half of world_ranks_init: a window of each rank, in communicators
+ * that exist. */
 void world_ranks_attach(struct world_ranks *ranks);
 void world_ranks_free(struct world_ranks *ranks);
-/* The same for one rank of a communicator between processes; free does not
- * destroy it. */
+/* world_ranks_init for one rank of a communicator between processes;
+ * world_ranks_free does not destroy the communicator. */
 void world_ranks_init_process(
     struct world_ranks *ranks, ulyx_comm_t *comm, int32_t rank, int32_t nranks);
 
 /* The bytes of one tensor of one rank, with room on both sides. */
 struct image {
-    unsigned char *base;     /* whole */
-    unsigned char *expected; /* the same bytes as they must be */
+    unsigned char *base;     /* start of the allocation */
+    unsigned char *expected; /* what base must hold */
     unsigned char *data;     /* the tensor's pointer; NULL without elements */
     int64_t bytes, at;
     bool owned; /* malloc, not the window */
@@ -62,8 +63,8 @@ struct world {
     int32_t memory[ORACLE_MAX_RANKS][2];
     uli_strides_t strides[ORACLE_MAX_RANKS][ULI_TENSORS];
     bool dense[ORACLE_MAX_RANKS];
-    /* Of calls: sides of a rank that lie otherwise than at creation, and their
-     * tensors that are given as three zeros. */
+    /* For calls: the sides of a rank whose tensors lie elsewhere than at
+     * creation, and the tensors whose strides are passed as three zeros. */
     bool moved[ORACLE_MAX_RANKS][ULI_SIDES];
     bool zeros[ORACLE_MAX_RANKS][ULI_TENSORS][ULI_SIDES];
     uli_strides_t usual[ORACLE_MAX_RANKS][ULI_TENSORS];
@@ -74,15 +75,15 @@ struct world {
     int norder;
 };
 
-/* A row of a test's table of draws: with a setting, or NULL; kind: the test's
- * own. `run` is a test that finds its row in *state. */
+/* A row of a test's table of draws. name and value: a setting, or NULL; kind:
+ * the test's own. `run` is a test that finds its row in *state. */
 struct world_scene {
     const char *name, *value;
     uint64_t seed;
     int64_t draws;
     int memory, kind;
 };
-/* With its setting in the environment. */
+/* Runs the draws with the scene's setting in the environment. */
 void world_scene_run(const struct world_scene *scene,
     void (*draws)(const struct world_scene *scene));
 #define WORLD_SCENE(test, run, ...)                                            \
@@ -94,56 +95,59 @@ void world_scene_run(const struct world_scene *scene,
     }
 
 /* A plain case: q, k and v of the dtype, [1, rows, heads or kv_heads, dim], so
- * that every two ranks share bytes where rows and heads suffice. */
+ * that every two ranks share bytes when there are enough rows and heads. */
 void world_plain_case(struct world *w, int32_t nranks, int64_t rows,
     int64_t heads, int64_t kv_heads, int64_t dim, int32_t dtype);
 
 /* Draws everything for the case in w->c. memory: 0 malloc, 1 windows, 2 a
- * mixture. False: the layout refuses the case. */
+ * mixture.
+ * returns false when the layout refuses the case. */
 bool world_draw(struct world *w, struct world_ranks *ranks,
     struct test_random *random, int memory);
 void world_free(struct world *w);
-/* Other documents for the world's own layout, and so in what is expected;
- * plans are the caller's to update. False: the layout refuses them. */
+/* Other documents for the world's own layout and its expected bytes; the caller
+ * updates the plans.
+ * returns false when the layout refuses the documents. */
 bool world_replace_docs(struct world *w, struct test_random *random);
-/* Dense strides for the rows as they are, after an update. */
+/* Dense strides for the present rows, after an update. */
 void world_fill_dense(struct world *w);
-/* Other strides and memory for the calls to come: of some tensors, sides and
- * ranks, with room for the present rows; of the others as at creation. one_in
- * 0: of none. */
+/* Other strides and memory for later calls: for one in one_in of the tensors,
+ * sides and ranks, with room for the present rows; the others as at creation.
+ * one_in 0: for none. */
 void world_move(struct world *w, struct test_random *random, int one_in);
-/* What a call is given for it: strides, or NULL. */
+/* The strides that a call passes, or NULL. */
 struct world_strides {
     int64_t src[ULI_TENSORS][3], dst[ULI_TENSORS][3];
     const int64_t (*src_p)[3], (*dst_p)[3];
 };
 void world_call_strides(const struct world *w, int32_t rank, int direction,
     struct world_strides *strides);
-/* Sources filled, destinations poisoned, for the tables as they are. */
+/* Fills the sources and poisons the destinations, for the present tables. */
 void world_fill(struct world *w);
-/* All bytes of all images as they must be, at all ranks of this process; says
- * what is wrong. */
+/* Whether all bytes of all images are right, at all ranks of this process;
+ * prints the differences. */
 bool world_check(struct world *w);
 /* Bytes between nodes in an operation: those that any schedule must send, and
- * those that ranks send when each serves each of the others. */
+ * those sent when each rank sends to each other rank itself. */
 struct world_wire {
     int64_t once, direct;
 };
 struct world_wire world_wire(const struct world *w, int op);
-/* As world_check, of one operation at one rank. */
+/* world_check for one operation at one rank. */
 bool world_check_rank(struct world *w, int direction, int32_t rank);
 
 int64_t world_elem_bytes(
     const struct world *w, int32_t tensor, enum uli_side side);
 int32_t world_dtype(const struct world *w, int32_t tensor, enum uli_side side);
 
-/* One rank: create its plan, run an operation, end it. */
+/* One rank: create its plan; run an operation. */
 ulyx_status_t world_create(struct world *w, int32_t rank);
 ulyx_status_t world_execute(struct world *w, int32_t rank, int direction);
-/* Did the rank's last call, of that operation, put to other nodes what the
- * layout says, and no more? */
+/* Whether the rank's last call, of that operation, put to other nodes exactly
+ * what the layout demands. */
 bool world_wire_agrees(struct world *w, int32_t rank, int direction);
-/* One rank: create, then all of w->order, what went to other nodes compared. */
+/* One rank: create, then run all of w->order, with the bytes to other nodes
+ * compared. */
 bool world_runs(struct world *w, int32_t rank);
 /* The pointers of an operation at a rank. */
 void world_pointers(struct world *w, int32_t rank, int direction,

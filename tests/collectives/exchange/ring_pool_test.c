@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rings that plans share. The pool alone: which set a lease gets, what grows,
- * what is given back. Then many plans over it, one after another and at once,
- * more of them than there are sets: what each moves is right whether it leased
- * a set or went by its small rings, and both is seen to happen.
+ * Rings that plans share. The pool alone: which set a lease returns, which sets
+ * grow, what is released. Then many plans that share the pool, one after
+ * another and at once, with more plans than sets: each moves the right bytes
+ * whether it leased a set or used its small rings, and the test checks that
+ * both happen.
  */
 #include "collectives/exchange/reshuffle_world.h"
 
@@ -19,7 +20,7 @@
 
 enum { RANKS = 4, SETS = 2, PLANS = 6, ROUNDS = 20, LIMIT_S = 60 };
 
-/* Chunks are of 16 KiB at most, small ones of 4: a stream of the largest plan
+/* Chunks are 16 KiB at most, small ones 4 KiB: a stream of the largest plan
  * takes several of either. */
 static void
 settings_make(const char *sets)
@@ -78,7 +79,7 @@ lease_is_the_smallest_that_fits(void **state)
     assert_status(ulyx_comm_destroy(comm), ULYX_SUCCESS);
 }
 
-/* The k-th largest set is for the k-th largest plan. */
+/* The k-th largest set fits the k-th largest plan. */
 static void
 sets_follow_the_largest_plans(void **state)
 {
@@ -91,7 +92,8 @@ sets_follow_the_largest_plans(void **state)
     assert_int_equal(counts.sets, 2);
     assert_true(counts.bytes >= 2 * (5000 + 48 * 3000) + 3000);
     assert_true(counts.bytes <= 5 * (5000 + 49 * 3000) / 2);
-    /* Half of the plans go, the large ones: trim makes the pool theirs. */
+    /* Half of the plans, the large ones, leave: trim shrinks the pool to the
+     * rest. */
     for (int i = 49; i > 24; i--)
         uli_ring_pool_leave(&uses[i]);
     assert_int_equal(uli_ring_pool_counts(comm).bytes, counts.bytes);
@@ -123,7 +125,8 @@ sets_in_use_stay(void **state)
     uli_ring_pool_leave(&large);
     uli_ring_pool_trim(comm);
     assert_int_equal(set->bytes, bytes);
-    /* Puts refer to it: it is free to the same plan only, and not to trim. */
+    /* Puts refer to the set: only the same plan may lease it, and trim keeps
+     * it. */
     atomic_fetch_add(uli_ring_set_pending(set), 1);
     uli_ring_set_give_back(set);
     assert_null(uli_ring_set_lease(comm, 2, 10000));
@@ -132,7 +135,7 @@ sets_in_use_stay(void **state)
     uli_ring_pool_trim(comm);
     assert_int_equal(set->bytes, bytes);
     atomic_fetch_sub(uli_ring_set_pending(set), 1);
-    /* The same of ranks that still read it. */
+    /* The same holds while ranks still read the set. */
     atomic_fetch_add(uli_ring_set_readers(set), 2);
     assert_null(uli_ring_set_lease(comm, 2, 10000));
     assert_ptr_equal(uli_ring_set_lease(comm, 1, 10000), set);
@@ -150,7 +153,7 @@ sets_in_use_stay(void **state)
 
 /* ---- many plans ---------------------------------------------------------- */
 
-/* Plans of different lengths, each with tensors of its own. */
+/* Plans of different lengths, each with its own tensors. */
 struct scene {
     struct world_ranks ranks;
     struct world *worlds[PLANS];
@@ -200,7 +203,7 @@ rank_creates(struct scene *s, int rank)
     return true;
 }
 
-/* In an order of the rank's own. */
+/* Each rank destroys its plans in its own order. */
 static bool
 rank_destroys(struct scene *s, int rank)
 {
@@ -212,7 +215,7 @@ rank_destroys(struct scene *s, int rank)
     return true;
 }
 
-/* Nothing is leased, and so many calls more have asked. */
+/* Nothing is leased, and `calls` more calls have asked for a set. */
 static bool
 rank_is_idle(struct scene *s, int rank, int64_t calls)
 {
@@ -227,7 +230,7 @@ rank_is_idle(struct scene *s, int rank, int64_t calls)
     return false;
 }
 
-/* One after another, in a random order that all ranks know. */
+/* One after another, in a random order that all ranks share. */
 static int
 serial_body(int rank, int nranks, void *context)
 {
@@ -276,7 +279,8 @@ flight_body(int rank, int nranks, void *context)
     return !good || !rank_destroys(s, rank);
 }
 
-/* The same by a group, whose calls are all started before any is waited for. */
+/* Several in flight by a group, which starts all calls before it waits for
+ * any. */
 static int
 group_body(int rank, int nranks, void *context)
 {
@@ -298,7 +302,7 @@ group_body(int rank, int nranks, void *context)
     return !good || !rank_destroys(s, rank);
 }
 
-/* A thread for each plan of a rank, which runs it as fast as it goes. */
+/* A thread for each plan of a rank, which calls it without pause. */
 struct runner {
     struct scene *s;
     int rank, plan;
@@ -341,7 +345,8 @@ threads_body(int rank, int nranks, void *context)
     return !good || !rank_destroys(s, rank);
 }
 
-/* Misses of all ranks. */
+/* Runs the body on all ranks.
+ * returns the misses of all ranks. */
 static int64_t
 scene_runs(struct scene *s, rank_fn body)
 {
@@ -368,7 +373,7 @@ plans_in_turn_share_sets(void **state)
     scene_free(s);
 }
 
-/* Every call by small rings. */
+/* Every call uses the small rings. */
 static void
 plans_without_sets_go_by_small_rings(void **state)
 {
@@ -386,7 +391,8 @@ plans_at_once_take_sets_or_small_rings(void **state)
     for (int i = 0; i < 3; i++) {
         struct scene *s = scene_new("2");
         int64_t misses = scene_runs(s, bodies[i]);
-        /* Of 6 at once, 2 find a set; threads may happen to come in turn. */
+        /* Of 6 calls at once, 2 find a set; threads may run one after
+         * another. */
         if (bodies[i] != threads_body)
             assert_true(misses >= RANKS * ROUNDS);
         assert_true(misses < RANKS * ROUNDS * PLANS);
@@ -436,8 +442,9 @@ calls_that_differ_give_their_sets_back(void **state)
     scene_free(s);
 }
 
-/* Staging between nodes is read by all ranks of the node: from the moment a
- * rank says where it lies, before any other has come, until they have ended. */
+/* All ranks of the node read staging between nodes. They count as its readers
+ * from the moment when a rank announces it, before any other rank has called,
+ * until they have ended. */
 static int
 readers_body(int rank, int nranks, void *context)
 {
@@ -497,7 +504,7 @@ __wrap_uli_hier_spread(struct uli_hier *h, struct uli_hier_rail *rail)
     return __real_uli_hier_spread(h, rail);
 }
 
-/* Of rank 1, beside its call of the first plan. Then that may go on. */
+/* Runs beside rank 1's call of the first plan, then releases that call. */
 static void *
 release_main(void *context)
 {
@@ -512,9 +519,9 @@ release_main(void *context)
     return good ? s : NULL;
 }
 
-/* Rank 1 is so slow that the others have ended the call, and the next one of
- * another plan, when it takes its bytes of the first one: they are still there.
- */
+/* Rank 1 is so slow that the others have ended the call, and the next call of
+ * another plan, before rank 1 reads its bytes of the first call: the bytes are
+ * still there. */
 static int
 slow_body(int rank, int nranks, void *context)
 {
@@ -541,7 +548,7 @@ slow_body(int rank, int nranks, void *context)
     atomic_fetch_add(&s->ended, 1);
     good &= ranks_expect(released) &&
             ranks_expect(world_check_rank(first, 0, rank));
-    /* The first call had a set, which is what the bytes were in. */
+    /* The first call leased a set, which held the bytes. */
     good &= ranks_expect(uli_ring_pool_counts(s->ranks.comms[rank]).leases > 0);
     return !good || ulyx_plan_destroy(first->plans[rank]) != ULYX_SUCCESS ||
            ulyx_plan_destroy(next->plans[rank]) != ULYX_SUCCESS;
@@ -558,8 +565,8 @@ bytes_stay_in_staging_for_a_slow_reader(void **state)
     }
 }
 
-/* Rank 3 does not come and aborts: the others were in the middle. Their set is
- * not leased again, whatever asks for it, and goes with the communicator. */
+/* Rank 3 makes no call and aborts while the others are in the middle. Their set
+ * is not leased again to any plan, and is freed with the communicator. */
 static int
 failed_body(int rank, int nranks, void *context)
 {
@@ -605,8 +612,8 @@ sets_of_failed_calls_are_not_leased_again(void **state)
 
 /* ---- trim ---------------------------------------------------------------- */
 
-/* While calls are in flight, and with half of the plans gone, at this rank at
- * least: what is needed stays. */
+/* Trims while calls are in flight, and while plans are being destroyed: this
+ * rank's calls still succeed. */
 static int
 trim_body(int rank, int nranks, void *context)
 {
@@ -650,8 +657,9 @@ scene_bytes(const struct scene *s)
     return all;
 }
 
-/* What others have not let go of yet follows when they have: the first rank of
- * a node is the last of it to do so, and last words may be on the way. */
+/* Memory that other ranks still hold is released once they release it: the
+ * first rank of a node is the last to do so, and its peers' last messages may
+ * be on the way. So trims are repeated. */
 static void
 scene_trims(const struct scene *s, int64_t before)
 {

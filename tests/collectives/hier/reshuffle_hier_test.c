@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hierarchical schedule against obvious placement, which the direct one
- * equals bit for bit too: random layouts, memory classes, chunks, on nodes made
- * up in several ways. Every byte of every buffer is compared, and the bytes
- * that leave each node are counted: each once.
+ * The hierarchical schedule against obvious placement, which the direct
+ * schedule also matches bit for bit: random layouts, memory classes and chunks,
+ * on nodes that are made up in several ways. Every byte of every buffer is
+ * compared, and the bytes that leave each node are counted: each must leave
+ * once.
  */
 #include "collectives/exchange/reshuffle_world.h"
 
@@ -19,14 +20,14 @@ enum { MAX_RANKS = 8, LIMIT_S = 60 };
 
 /* ---- nodes --------------------------------------------------------------- */
 
-/* Ranks of a node follow each other, or are dealt out in another order. */
+/* Ranks of a node are consecutive, or dealt out in another order. */
 struct nodes {
     int ranks_per_node;
     bool shuffled;
     struct world_ranks ranks[MAX_RANKS + 1];
 };
 
-/* The ranks of a communicator in another order, on the nodes where they are. */
+/* The ranks of a communicator in another order; each rank keeps its node. */
 static void
 comms_shuffle(ulyx_comm_t **comms, int32_t nranks)
 {
@@ -88,7 +89,7 @@ rank_body(int rank, int nranks, void *context)
     return !world_runs(w, rank);
 }
 
-/* Sums that a rank takes from other nodes: each may begin at a gap. */
+/* Sums that a rank takes from other nodes; a gap may precede each. */
 static int64_t
 count_sums(const struct uli_hier *hier, int op)
 {
@@ -101,9 +102,9 @@ count_sums(const struct uli_hier *hier, int op)
     return count;
 }
 
-/* What the ranks carry is what must cross, and no more but the gaps before
- * sums, of less than 8 bytes. That they put what they carry is asked after
- * each call. */
+/* The bytes that the ranks carry are those that must cross between nodes, plus
+ * the gaps of less than 8 bytes before sums. world_runs compares the bytes
+ * actually put after each call. */
 static bool
 wire_as_counted(const struct world *w, int op)
 {

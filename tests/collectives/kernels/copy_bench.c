@@ -2,9 +2,11 @@
  *
  * Rows of 64 B to 64 KiB out of and into a pitch eight times as wide (one of
  * eight heads), and the transposed case [head][row] <- [row][head]; working
- * sets beyond any cache. Each figure is the median of ROUNDS; in each round
- * all contestants copy the same number of bytes, one after another, so that a
- * busy neighbour hits them alike. Ratios are medians of per-round ratios.
+ * sets beyond any cache. Each figure is the median of ROUNDS; in each round all
+ * contestants copy the same number of bytes, one after another, so that other
+ * load on the machine affects all alike. Ratios are medians of per-round
+ * ratios.
+ *
  *   gather:    contiguous <- strided
  *   scatter:   strided <- contiguous
  *   transpose: [8][n] rows <- [n][8] rows
@@ -78,8 +80,8 @@ time_box(const struct uli_box *box, const char *shape,
     return (double)(uli_clock_ns() - begin);
 }
 
-/* Contiguous copies of the same bytes: libc's, and our streaming ones, line
- * after line and several pages side by side. */
+/* Contiguous copies of the same bytes: memcpy, and the library's streaming
+ * copies, line after line and several pages side by side. */
 static double
 time_memcpy(int64_t bytes)
 {
@@ -129,7 +131,7 @@ bench_row(const char *shape, int64_t row)
     fflush(stdout);
 }
 
-/* Shared memory with ordinary pages, as windows are. */
+/* Shared memory with ordinary pages, like a window. */
 static unsigned char *
 pages_map(int64_t bytes)
 {

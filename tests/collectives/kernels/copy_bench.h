@@ -5,7 +5,8 @@
 #ifndef TESTS_COLLECTIVES_KERNELS_COPY_BENCH_H
 #define TESTS_COLLECTIVES_KERNELS_COPY_BENCH_H
 
-/* arguments: [MiB [kernel]]. Returns the exit status. */
+/* arguments: [MiB [kernel]].
+ * returns the exit status. */
 int copy_bench(int argc, char **argv);
 
 #endif

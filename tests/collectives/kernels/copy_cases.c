@@ -40,8 +40,9 @@ draw_run(void)
     }
 }
 
-/* Nested strides in a random order, with or without gaps, signs at random;
- * returns the bytes spanned and sets the offset of the first run. */
+/* Nested strides in a random order, with or without gaps, with random signs;
+ * sets the offset of the first run.
+ * returns the bytes that the side spans. */
 static int64_t
 draw_side(const struct uli_box *box, int64_t stride[3], int64_t *offset)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tests of boxes share: random boxes, a byte-by-byte oracle, random
+ * Shared by the tests of boxes: random boxes, a byte-by-byte oracle, random
  * cuts, and a loop over the kernels of this machine.
  */
 #ifndef TESTS_COLLECTIVES_KERNELS_COPY_CASES_H
@@ -15,7 +15,7 @@ extern struct test_random case_rng;
 
 struct case_box {
     struct uli_box box, normal;   /* as drawn, and normalized */
-    int64_t dst_bytes, src_bytes; /* what the sides span from their bases */
+    int64_t dst_bytes, src_bytes; /* spans of the sides from their bases */
 };
 
 /* Extents from 1, strides nested in any order and of either sign, with and
@@ -35,10 +35,10 @@ void case_oracle(
 /* Takes a random piece off the front of [*begin, end). */
 struct uli_box_span case_cut(int64_t *begin, int64_t end);
 
-/* Any way of a copy. */
+/* A random way of a copy. */
 struct uli_copy_way case_way(void);
 
-/* Runs body once a kernel; leaves the best one in use. */
+/* Runs body once per kernel; leaves the best kernel selected. */
 void case_each_kernel(void (*body)(void));
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Boxes against a byte-by-byte oracle: random extents, strides of either sign
- * in any order, offsets, spans case_cut at random, every kernel of this
- * machine, with and without streaming. Gaps and guards must keep their poison.
- * With --bench the same program times the kernels instead (copy_bench.c).
+ * in any order, offsets, random spans, every kernel of this machine, with and
+ * without streaming. Gaps and guards must keep their poison. With --bench the
+ * same program times the kernels instead (copy_bench.c).
  */
 #include "support/test.h"
 
@@ -81,7 +81,7 @@ check_copy(void)
                 uli_box_copy(&drawn.normal, case_cut(&begin, end),
                     sides.dst.data, sides.src.data, &way);
             sides_check(&sides);
-            /* boxes need not be normalized to be right */
+            /* a box need not be normalized */
             uli_box_copy(&drawn.box,
                 (struct uli_box_span){0, case_runs(&drawn.box)}, sides.dst.data,
                 sides.src.data, &way);
@@ -159,7 +159,8 @@ box_zero_clears_the_destination_only(void **state)
     }
 }
 
-/* Streaming needs an aligned middle: every pair of misalignments. */
+/* Streaming needs an aligned middle of each run: every pair of
+ * misalignments. */
 static void
 check_alignments(void)
 {
@@ -228,7 +229,7 @@ box_normalize_random_boxes_is_canonical(void **state)
     }
 }
 
-/* One element a row ([s][h] <-> [h][s] of one head): a single long run. */
+/* One element per row ([s][h] <-> [h][s] of one head): a single long run. */
 static void
 box_normalize_adjacent_everywhere_becomes_one_run(void **state)
 {
@@ -316,8 +317,9 @@ kernel_select_unknown_name_is_refused(void **state)
     assert_true(uli_copy_kernel_select(NULL));
 }
 
-/* Every body of every kernel, over rows that lie as heads of tokens do and rows
- * one after another, of whole lines and ragged ones, and one long run. */
+/* Every copy loop of every kernel, over rows strided like heads of tokens and
+ * rows one after another, of whole lines and of part lines, and one long
+ * run. */
 static void
 check_ways(void)
 {
@@ -359,8 +361,8 @@ box_copy_every_way_gives_the_same_bytes(void **state)
     case_each_kernel(check_ways);
 }
 
-/* Never for the portable kernel, runs that fill no line, or short runs that
- * begin inside one. */
+/* Stores never stream with the portable kernel, for runs that fill no line, or
+ * for short runs that begin inside a line. */
 static void
 stores_stream_only_into_whole_lines(void **state)
 {
@@ -389,7 +391,8 @@ stores_stream_only_into_whole_lines(void **state)
     assert_true(uli_copy_kernel_select(NULL));
 }
 
-/* By the bytes of the call and by how the source lies. */
+/* The choice depends on the bytes of the call and on whether the source rows
+ * are contiguous. */
 static void
 choice_follows_the_call_and_the_source(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Choices of copies as text: what is written is read again, what others may
- * have written is refused with its line.
+ * Choices of copies as text: written text is read back as the same choice; text
+ * with a mistake is refused, and the error names the line.
  */
 #include "support/test.h"
 
@@ -51,7 +51,8 @@ text_is_read_as_it_was_written(void **state)
     }
 }
 
-/* Replaces the first `from` in the written defaults and reads that. */
+/* Replaces the first `from` in the text of the defaults and reads the
+ * result. */
 static bool
 reads_with(const char *from, const char *to, bool here, char why[ULI_COPY_WHY])
 {
@@ -116,7 +117,8 @@ numbers_out_of_range_are_refused(void **state)
     }
 }
 
-/* Of another machine: as a file that is asked for, but not as a cache. */
+/* Text of another machine is accepted from a requested file, but not from the
+ * cache. */
 static void
 text_belongs_to_a_machine_and_version(void **state)
 {
@@ -158,7 +160,8 @@ text_of_any_bytes_is_survived(void **state)
     }
 }
 
-/* Whatever it finds, it can be written, and what was measured has figures. */
+/* Any measured choice can be written and read back, and every measured way has
+ * figures. */
 static void
 measured_choice_is_whole(void **state)
 {

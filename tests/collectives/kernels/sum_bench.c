@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums of 1 to 8 sources of ROW elements a row, out of a pitch four times as
- * wide (a shared head's gradient), in traffic: bytes read and written, over
- * time, beside memcpy's traffic in the same round. Medians of ROUNDS.
+ * Sums of 1 to 8 sources of ROW elements per row, out of a pitch four times as
+ * wide (a shared head's gradient). Reported as traffic, bytes read and written
+ * over time, beside memcpy's traffic in the same round. Medians of ROUNDS.
  */
 #include "collectives/kernels/sum_bench.h"
 

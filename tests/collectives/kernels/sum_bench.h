@@ -5,7 +5,8 @@
 #ifndef TESTS_COLLECTIVES_KERNELS_SUM_BENCH_H
 #define TESTS_COLLECTIVES_KERNELS_SUM_BENCH_H
 
-/* arguments: [kernel]. Returns the exit status. */
+/* arguments: [kernel].
+ * returns the exit status. */
 int sum_bench(int argc, char **argv);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The long way: see sum_oracle.h.
+ * The slow oracle of sums: see sum_oracle.h.
  */
 #include "collectives/kernels/sum_oracle.h"
 
@@ -61,8 +61,9 @@ oracle_decode(int32_t dtype, const void *p)
     return sign * ldexp((double)fraction, exponent - bias - f.fraction_bits);
 }
 
-/* The magnitude as exponent and fraction fields, infinity by overflow: an
- * integer that carries from fraction into exponent is still right. */
+/* The exponent and fraction fields of a magnitude; one that is too large
+ * becomes infinity. Both fields are one integer, so a fraction that rounds up
+ * to the next power of two carries into the exponent. */
 static uint64_t
 magnitude_bits(struct format f, double magnitude)
 {
@@ -102,8 +103,8 @@ oracle_encode(int32_t dtype, double value, void *p)
 double
 oracle_add(double a, double b, bool wide)
 {
-    /* Both are floats unless wide; a double holds enough digits that rounding
-     * their double sum to float is rounding the exact one. */
+    /* Both are floats unless wide. A double has enough digits: their sum as a
+     * double, rounded to float, equals the exact sum rounded to float. */
     double sum = a + b;
     unsigned char as_float[4];
     if (wide)

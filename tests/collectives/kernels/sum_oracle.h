@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a sum must give, computed the long way: every element is decoded to an
- * exact double, additions round to the accumulator's precision one by one,
- * and the result is rounded by scaling to an integer. Shares no code and no
- * bit trick with the kernels.
+ * The right result of a sum, computed the slow way: every element is decoded to
+ * an exact double, additions round to the accumulator's precision one by one,
+ * and the result is rounded by scaling to an integer. Shares no code and no bit
+ * trick with the kernels.
  */
 #ifndef TESTS_COLLECTIVES_KERNELS_SUM_ORACLE_H
 #define TESTS_COLLECTIVES_KERNELS_SUM_ORACLE_H
@@ -14,7 +14,7 @@
 /* The value of the element of dtype stored at p: exact for all types. */
 double oracle_decode(int32_t dtype, const void *p);
 
-/* value rounded once to nearest even, written at p as dtype. */
+/* Stores value at p as dtype, rounded once to nearest even. */
 void oracle_encode(int32_t dtype, double value, void *p);
 
 /* a + b as one addition in float, or in double when wide. */

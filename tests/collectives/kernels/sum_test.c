@@ -2,9 +2,9 @@
  *
  * Sums against sum_oracle.c, bit for bit, on every kernel of this machine:
  * random rectangles, groups and types with values that cancel, overflow,
- * underflow, tie and are not numbers; the staged form against the same bits;
- * conversions over all 16-bit patterns and around every rounding boundary.
- * With --bench the same program times the sums instead (sum_bench.c).
+ * underflow, tie and are NaN; the staged form against the same bits;
+ * conversions of all 16-bit patterns and of values around every rounding
+ * boundary. With --bench the same program times the sums instead (sum_bench.c).
  */
 #include "support/test.h"
 
@@ -35,7 +35,8 @@ struct drawn {
     unsigned char *expected;
 };
 
-/* Mostly of one size, so that sums cancel and tie; some raw bit patterns. */
+/* Mostly of similar size, so that sums cancel and tie; some raw bit
+ * patterns. */
 static void
 draw_element(int32_t dtype, unsigned char *p)
 {
@@ -60,7 +61,8 @@ draw_element(int32_t dtype, unsigned char *p)
     }
 }
 
-/* Nested strides with gaps, in bytes; returns what a side spans. */
+/* Nested strides with gaps, in bytes.
+ * returns the bytes that the side spans. */
 static int64_t
 draw_strides(
     const struct uli_sum *sum, int64_t elem, int64_t stride[3], int64_t *offset)
@@ -119,7 +121,8 @@ index_dot(const int64_t index[3], const int64_t stride[3])
     return index[0] * stride[0] + index[1] * stride[1] + index[2] * stride[2];
 }
 
-/* One element: group by group, in the accumulator's precision. */
+/* The expected value of one element: group by group, in the accumulator's
+ * precision. */
 static void
 oracle_element(struct drawn *drawn, const int64_t index[3], int64_t e)
 {
@@ -204,7 +207,7 @@ sum_run_random_sums_equal_oracle_bits(void **state)
     case_each_kernel(check_run);
 }
 
-/* The elements of a span, one after another, as a ring delivers them. */
+/* The elements of a span, one after another, as in a ring. */
 static int64_t
 gather_elements(const struct drawn *drawn, struct uli_box_span span, int32_t s,
     unsigned char *packed)
@@ -287,7 +290,7 @@ sum_staged_form_equals_oracle_bits(void **state)
     case_each_kernel(check_staged);
 }
 
-/* One source, count elements, from one type to another. */
+/* One source of count elements, from one type to another. */
 static void
 check_conversion(int32_t dtype, int32_t partial_dtype, const unsigned char *src,
     int64_t count)
@@ -339,8 +342,8 @@ sum_converts_every_16_bit_pattern(void **state)
     case_each_kernel(check_all_halves);
 }
 
-/* Every upper half of a float with lower halves at and beside the ties of
- * both 16-bit types (bit 15 for bf16, bit 12 for f16). */
+/* Every upper half of a float with lower halves at and beside the ties of both
+ * 16-bit types (bit 15 for bf16, bit 12 for f16). */
 static void
 check_float_boundaries(void)
 {
@@ -364,8 +367,8 @@ sum_rounds_floats_to_nearest_even(void **state)
     case_each_kernel(check_float_boundaries);
 }
 
-/* Doubles a hair beside the ties of the narrow type: going through float
- * would round twice and be wrong. */
+/* Doubles very close to the ties of the narrow type: a conversion by way of
+ * float would round twice and be wrong. */
 static void
 check_double_boundaries(void)
 {
@@ -411,7 +414,7 @@ sum_acc_bytes_is_eight_where_f64_is_involved(void **state)
     }
 }
 
-/* The oracle itself, on values that can be checked by eye. */
+/* The oracle itself, on values that a reader can check. */
 static void
 oracle_encodes_known_values(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bad arguments, one field at a time, sizes that just fit, and operations that
+ * Bad arguments, one field at a time; sizes that just fit; and operations that
  * a dtype does not have.
  */
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static const int64_t splits_huge[2] = {INT64_MAX, INT64_MAX};
     ((s)->nparts = 2, (s)->parts[1].axis = 1, (s)->work_split = 1,             \
         (s)->heads = 3, (s)->tensors[0].heads = 3, (s)->tensors[1].heads = 3)
 
-/* X(name, status, text that the error must have, what is wrong) */
+/* X(name, status, text that the error must have, the wrong field) */
 #define BAD_MAP(X)                                                             \
     X(nranks, INVALID, "nranks is 0", s->nranks = 0)                           \
     X(batch, INVALID, "batch is -1", s->batch = -1)                            \
@@ -209,7 +209,7 @@ sums_of_bytes_do_not_exist(void **state)
     assert_status(uli_layout_direction_check(layout, 4), INVALID);
     assert_status(uli_layout_direction_check(layout, -1), INVALID);
     uli_layout_destroy(layout);
-    shape.nranks = 2; /* then no head is shared: a permutation */
+    shape.nranks = 2; /* no head is shared: a permutation */
     assert_status(uli_layout_create(&shape, NULL, NULL, &layout), ULYX_SUCCESS);
     assert_status(uli_layout_direction_check(layout, ULYX_SEQ_TO_HEAD_ADJOINT),
         ULYX_SUCCESS);

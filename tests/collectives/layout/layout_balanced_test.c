@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * BALANCED: how equal the ranks are, that no cut is better, and that maxima
- * are respected or refused with the value that is enough.
+ * BALANCED: the cost of the ranks is nearly equal, no cut is better, and maxima
+ * are kept or refused with the value that is enough.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ make_shape(struct uli_shape *shape, int32_t nranks, int64_t heads,
     }
 }
 
-/* The dearest rank over the mean. */
+/* The cost of the costliest rank over the mean cost. */
 static double
 layout_imbalance(const struct uli_layout *layout)
 {
@@ -97,8 +97,9 @@ ranks_are_equally_busy(void **state)
 
 /* ---- no better cut ------------------------------------------------------- */
 
-/* The least possible cost of the dearest of `ranks` ranks over rows [0, end),
- * by trying every last cut; cost[x] = cost of the rows before x. */
+/* The least possible cost of the costliest rank, over all cuts at multiples of
+ * row_round with at most max_rows rows per rank; cost[x] = cost of the rows
+ * before x. */
 static int64_t
 least_most(const struct uli_shape *shape, const int64_t *cost, int64_t rows,
     int64_t total)
@@ -205,7 +206,8 @@ check_bounds(const struct uli_layout *layout)
             }
 }
 
-/* The maximum that the last error names, and what it asks for. */
+/* The maximum that the last error names; stores the value that the error asks
+ * for. */
 static int64_t *
 shape_blamed(struct uli_shape *shape, int64_t *needed_p)
 {
@@ -223,8 +225,9 @@ shape_blamed(struct uli_shape *shape, int64_t *needed_p)
     return &shape->max_segments;
 }
 
-/* Does what each refusal asks for until the table fits; one less than asked
- * must still be refused. */
+/* Raises each refused maximum to the value that the error asks for, until the
+ * table fits; one less must still be refused.
+ * returns the number of refusals. */
 static int
 obey_refusals(struct oracle_case *c, struct uli_layout **layout_p)
 {
@@ -267,11 +270,11 @@ maxima_are_respected_or_refused(void **state)
         check_bounds(layout);
         uli_layout_destroy(layout);
     }
-    assert_true(refusals > 20); /* the draws reach both sides */
+    assert_true(refusals > 20); /* both outcomes are drawn */
 }
 
-/* Runs of keys that merge as a rank's rows grow: the boundaries nearest to
- * equal shares would give a rank three segments, the longest runs fit. */
+/* Runs of keys that merge as a rank's rows grow: boundaries nearest to equal
+ * shares would give a rank three segments, but the longest runs fit. */
 static void
 merging_segments_still_fit(void **state)
 {
@@ -293,8 +296,8 @@ merging_segments_still_fit(void **state)
     uli_layout_destroy(layout);
 }
 
-/* Rows go before cost: causal rows of one head on 8 ranks, at most an eighth
- * and a bit each. */
+/* The limit of rows takes precedence over equal cost: causal rows of one head
+ * on 8 ranks, at most an eighth of the rows each. */
 static void
 max_rows_moves_boundaries(void **state)
 {
@@ -315,7 +318,8 @@ max_rows_moves_boundaries(void **state)
         strstr(ulyx_last_error(), "max_rows is 1023, 8 ranks need 1024 with"));
 }
 
-/* With whole heads a rank costs its heads, each batch item a document. */
+/* With whole heads a rank's cost is that of its heads; each batch item is a
+ * document. */
 static void
 cost_of_whole_heads(void **state)
 {
@@ -333,8 +337,8 @@ cost_of_whole_heads(void **state)
     uli_layout_destroy(layout);
 }
 
-/* Where the dearest rank is not at stake, boundaries lie near equal shares:
- * 9 blocks on 4 ranks are 2 2 3 2, not 3 3 3 0. */
+/* Where the costliest rank does not change, boundaries lie near equal shares: 9
+ * blocks on 4 ranks are 2 2 3 2, not 3 3 3 0. */
 static void
 slack_is_shared(void **state)
 {
@@ -349,7 +353,7 @@ slack_is_shared(void **state)
     uli_layout_destroy(layout);
 }
 
-/* 2^40 rows: sums of 2^79 keys and nothing that grows with rows. */
+/* 2^40 rows: sums of 2^79 keys, and memory that does not grow with rows. */
 static void
 huge_axis_is_cut_without_tables(void **state)
 {
@@ -364,7 +368,7 @@ huge_axis_is_cut_without_tables(void **state)
     for (int32_t r = 0; r < 5; r++)
         rows += uli_layout_packed_rows(layout, 0, r);
     assert_int_equal(rows, INT64_C(3) << 40);
-    assert_int_equal(uli_layout_cost(layout, 0), INT64_MAX); /* held there */
+    assert_int_equal(uli_layout_cost(layout, 0), INT64_MAX); /* saturates */
     uli_layout_destroy(layout);
 }
 

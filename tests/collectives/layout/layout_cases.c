@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See layout_cases.h. Sizes are small enough for the oracle and large enough
- * that every border meets every other.
+ * that every pair of boundaries meets.
  */
 #include "collectives/layout/layout_cases.h"
 
@@ -45,7 +45,7 @@ random_part(struct oracle_case *c, int32_t i, struct test_random *random)
     }
 }
 
-/* Parts of axis 0 first or mixed with those of axis 1. */
+/* Parts of axis 0 first, or mixed with parts of axis 1. */
 static void
 random_parts(struct oracle_case *c, struct test_random *random)
 {

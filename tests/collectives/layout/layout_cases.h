@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random small layouts over everything that a layout can be.
+ * Random small layouts over all options of a layout.
  */
 #ifndef TESTS_COLLECTIVES_LAYOUT_LAYOUT_CASES_H
 #define TESTS_COLLECTIVES_LAYOUT_LAYOUT_CASES_H
@@ -8,20 +8,19 @@
 #include "collectives/layout/layout_oracle.h"
 #include "support/random.h"
 
-/* A valid case with 1 .. max_ranks ranks. balanced: work_split is BALANCED
- * and tensor 0 is HEADS_QUERY on axis 0. Pointers lead into *c: do not copy it.
- */
+/* A valid case with 1 .. max_ranks ranks. balanced: work_split is BALANCED and
+ * tensor 0 is HEADS_QUERY on axis 0. Pointers refer to *c: do not copy it. */
 void case_random(struct oracle_case *c, struct test_random *random,
     int32_t max_ranks, bool balanced);
 
 /* New documents for a case, within its max_docs. */
 void case_random_docs(struct oracle_case *c, struct test_random *random);
 
-/* Gives at least one part a capacity above its rows, which are then those of
- * creation. */
+/* Gives at least one part a capacity above its rows at creation. */
 void case_random_capacities(struct oracle_case *c, struct test_random *random);
 
-/* Other rows, splits and documents within them, and what an update takes. */
+/* Other rows and splits within the capacities, as an update takes them;
+ * case_random_rows also draws documents within the rows. */
 struct case_rows {
     int64_t rows[ULI_MAX_PARTS];
     const int64_t *splits[ULI_MAX_PARTS];
@@ -30,8 +29,8 @@ struct case_rows {
 void case_random_rows(struct oracle_case *c, struct test_random *random,
     struct case_rows *rows_p);
 
-/* The documents as the library takes them. NULL stands for none; begin and
- * length lie in *c. */
+/* The documents in the library's form. NULL stands for none; begin and length
+ * point into *c. */
 const ulyx_docs_t *case_docs(
     const struct oracle_case *c, int axis, ulyx_docs_t *storage);
 
@@ -42,7 +41,8 @@ ulyx_status_t case_create(
 const int64_t *case_cuts(const struct oracle_case *c,
     const struct uli_layout *layout, int64_t cuts[ORACLE_MAX_RANKS + 1]);
 
-/* A plain one: 2 ranks, 8 rows, 4 heads of which 2 KV, one part; no splits. */
+/* A plain shape: 2 ranks, 8 rows, 4 heads of which 2 KV, one part; no
+ * splits. */
 void shape_small(struct uli_shape *shape);
 
 /* One line, for failure messages. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The maths of moves is plain C that a C++ or CUDA source may include: this
- * file compiling is the test.
+ * The arithmetic of moves is plain C that a C++ or CUDA source may include. The
+ * test is that this file compiles.
  */
 extern "C" {
 #include "collectives/layout/layout_heads.c"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Document tables: all their forms, their hash, bad ones, and updates that
- * fail without changing anything.
+ * Document tables: all their forms, their hash, bad tables, and updates that
+ * fail without any change.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ make_docs_shape(struct uli_shape *s)
     s->max_docs = 4;
 }
 
-/* Everything that a table decides, in one number. */
+/* A hash of all results of a table. */
 static uint64_t
 layout_fingerprint(const struct uli_layout *layout)
 {
@@ -81,7 +81,8 @@ all_forms_of_a_table_are_equal(void **state)
     uli_layout_destroy(layout);
 }
 
-/* Begins, lengths, numbers, and documents of keys all count. */
+/* The begins, lengths, number and key documents of a table all change its
+ * hash. */
 static void
 hash_sees_every_entry(void **state)
 {
@@ -171,7 +172,8 @@ bad_table_changes_nothing(void **state)
     uli_layout_destroy(layout);
 }
 
-/* Documents may not cross a batch item; two that touch there are fine. */
+/* A document may not cross a batch item; two documents that touch at its end
+ * are valid. */
 static void
 document_across_batch_items_is_refused(void **state)
 {
@@ -193,7 +195,8 @@ document_across_batch_items_is_refused(void **state)
     uli_layout_destroy(layout);
 }
 
-/* Tables that exceed what creation reserved: the value needed, no change. */
+/* Tables that exceed the sizes reserved at creation: the error names the value
+ * needed, and nothing changes. */
 static void
 table_beyond_maxima_changes_nothing(void **state)
 {
@@ -232,7 +235,7 @@ update_without_tables_is_unsupported(void **state)
     assert_true(uli_layout_table_hash(layout) == 0);
     assert_status(uli_layout_update(layout, &docs, NULL), ULYX_ERR_UNSUPPORTED);
     uli_layout_destroy(layout);
-    shape.work_split = ULYX_WORK_BALANCED; /* which is HEADS, with 4 on 2 */
+    shape.work_split = ULYX_WORK_BALANCED; /* equals HEADS: 4 heads, 2 ranks */
     shape.max_docs = 2;
     shape.parts[0].rows = 20;
     assert_status(
@@ -240,7 +243,7 @@ update_without_tables_is_unsupported(void **state)
     assert_false(uli_layout_packed(layout));
     assert_status(uli_layout_update(layout, &docs, NULL), ULYX_SUCCESS);
     assert_true(uli_layout_table_hash(layout) == 0);
-    /* Still a table that is wrong is wrong, whatever the number of ranks. */
+    /* A wrong table is refused even where no table is kept. */
     const ulyx_docs_t bad = {
         sizeof(ulyx_docs_t), 2, 8, good_begin, long_length};
     const ulyx_docs_t too_many = {

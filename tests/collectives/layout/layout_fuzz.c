@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fuzz entry of the layout: any bytes are read as a shape and its document
- * tables. Whatever comes out is refused with a text, or moves exactly what its
- * destinations hold, within the published bounds. Sizes that would only cost
- * memory are cut; the others run over all 64 bits.
+ * tables. Each shape is either refused with an error text, or its layout moves
+ * exactly what its destinations hold, within the published bounds. Sizes that
+ * would only cost memory are cut; the others range over all 64 bits.
  *
- * In the suite: layout_fuzz_test, a fixed number of random inputs. As a
- * command of its own: ULYX_TEST_DRAWS=1000 layout_fuzz_test, or with clang
+ * In the suite: layout_fuzz_test, a fixed number of random inputs. As a command
+ * of its own: ULYX_TEST_DRAWS=1000 layout_fuzz_test, or with clang
  * layout_fuzzer, which is libFuzzer over this file.
  */
 #include "collectives/layout/layout_fuzz.h"
@@ -40,7 +40,8 @@ input_take(struct input *in, size_t bytes)
     return value;
 }
 
-/* Mostly in [least, small], sometimes negative, at a border, or anything. */
+/* Mostly in [least, small], sometimes negative, near a power of two, or any
+ * value. */
 static int64_t
 input_number(struct input *in, int64_t least, int64_t small)
 {
@@ -68,7 +69,7 @@ input_choice(struct input *in, int32_t most)
     return (int32_t)(input_take(in, 1) % (uint64_t)(most + 1));
 }
 
-/* Sometimes, at random, what does not fit the rest. */
+/* Whether to take, at random, a value that does not fit the rest. */
 static bool
 input_unruly(struct input *in)
 {
@@ -171,7 +172,7 @@ take_docs(struct input *in, ulyx_docs_t *docs, int64_t *begin)
         return NULL;
     own.count = (int64_t)(input_take(in, 1) % (MAX_DOCS / 2 + 1));
     own.begin = begin;
-    for (int64_t n = 0; n <= own.count; n++) /* wraps, as bytes may */
+    for (int64_t n = 0; n <= own.count; n++) /* sums may wrap */
         begin[n] = (int64_t)((uint64_t)(n ? begin[n - 1] : 0) +
                              (uint64_t)input_number(in, 0, 5));
     *docs = own;

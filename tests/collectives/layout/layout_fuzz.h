@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libFuzzer's entry. returns 1 when the bytes made a layout, 0 when they were
- * refused; ends the process when something does not hold.
+ * libFuzzer's entry: ends the process when a check fails.
+ * returns 1 when the bytes made a layout, 0 when they were refused.
  */
 #ifndef TESTS_COLLECTIVES_LAYOUT_LAYOUT_FUZZ_H
 #define TESTS_COLLECTIVES_LAYOUT_LAYOUT_FUZZ_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A short deterministic run of the fuzz entry. ULYX_TEST_DRAWS makes it long.
+ * A short deterministic run of the fuzz entry. ULYX_TEST_DRAWS sets a longer
+ * one.
  */
 #include <stdlib.h>
 #include "collectives/layout/layout_fuzz.h"

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The closed forms of masks and costs against loops over rows and keys, also
- * where rows stand beyond 64 bits.
+ * where row positions exceed 64 bits.
  */
 #include <string.h>
 #include "collectives/layout/layout_cases.h"
 #include "collectives/layout/layout_cost.h"
 #include "support/test.h"
 
-/* Keys of the tiles that row i touches, by the definition. */
+/* Keys of the tiles that row i touches, by definition. */
 static int64_t
 tile_keys(
     const struct uli_shape *shape, int64_t i, int64_t q_len, int64_t k_len)
@@ -100,8 +100,8 @@ mask_sums_equal_loops(void **state)
     }
 }
 
-/* Rows at positions around INT64_MAX and beyond, with windows as long: which
- * keys are seen goes on to depend on the row. */
+/* Rows at positions around INT64_MAX and beyond, with windows as long: the
+ * visible keys still depend on the row. */
 static void
 distant_masks_equal_loops(void **state)
 {
@@ -138,7 +138,7 @@ seen_keys_equal_loops(void **state)
     }
 }
 
-/* What any range of a head needs, against marking single rows. */
+/* The keys that any range of a head needs, against marking single rows. */
 static void
 check_use(const struct uli_layout *layout, const struct oracle *o,
     int64_t group, int64_t begin, int64_t end)
@@ -204,7 +204,8 @@ needed_keys_equal_loops(void **state)
     }
 }
 
-/* A window of (S - 1, 0) is the causal mask; (0, 0) the own token. */
+/* A window of (S - 1, 0) is the causal mask; a window of (0, 0) is the own
+ * token. */
 static void
 window_of_all_keys_equals_causal(void **state)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The four operations against the oracle, element by element: each element of
- * a destination is visited exactly once, with the right kind and the right
- * sources in rank order; one source's view is a subsequence; an operation and
- * its adjoint are transposes.
+ * The four operations against the oracle, element by element: each element of a
+ * destination is visited exactly once, with the right kind and the right
+ * sources in rank order; the moves of one source are a subsequence of all
+ * moves; an operation and its adjoint are transposes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +81,7 @@ owners_of(const struct check *k, int64_t row, int32_t *ranks)
     return n;
 }
 
-/* The sources of one destination element, from the words of the contract. */
+/* The sources of one destination element, by the rules of the contract. */
 static int
 expected_sources(const struct check *k, int64_t head, int64_t batch,
     int64_t row, int32_t *ranks)
@@ -251,7 +251,7 @@ check_move(void *context, const struct uli_move *m)
     return true;
 }
 
-/* Every element that the destination has must have been visited. */
+/* Every element of the destination must have been visited. */
 static bool
 check_cover(struct check *k)
 {
@@ -357,7 +357,7 @@ compare_entries(const void *a, const void *b)
     return memcmp(a, b, sizeof(struct entry));
 }
 
-/* The entries of one operation over all ranks. */
+/* Collects the entries of one operation over all ranks. */
 static void
 check_direction(struct check *k)
 {
@@ -373,7 +373,7 @@ check_direction(struct check *k)
         }
 }
 
-/* Matrix of `operation` = transpose of that of its adjoint. */
+/* The matrix of an operation is the transpose of its adjoint's. */
 static void
 check_adjoint(
     struct check *k, ulyx_direction_t direction, ulyx_direction_t adjoint)
@@ -458,7 +458,7 @@ run_draws(bool balanced, int64_t draws, uint64_t seed)
     }
 }
 
-/* Rows that have changed, and the most that updates can make of them. */
+/* The present rows after an update, and the most rows that updates can set. */
 static void
 each_move_of_changed_rows_equals_oracle(void **state)
 {

@@ -56,8 +56,8 @@ docs_find(const struct oracle *o, int axis, int64_t flat)
 
 /* ---- sequence side ------------------------------------------------------- */
 
-/* Gives rows [begin, end) of a part, cut into chunks of the given sizes, to
- * the ranks that own the chunks; local rows follow on those there are. */
+/* Gives rows [begin, end) of a part, cut into chunks of the given sizes, to the
+ * ranks that own the chunks. Local rows continue after the existing ones. */
 static void
 oracle_deal(struct oracle *o, int32_t part, int64_t begin, int64_t nchunks,
     const int64_t *sizes, int32_t rank)
@@ -80,7 +80,7 @@ even_sizes(int64_t rows, int64_t nchunks, int64_t *sizes)
         sizes[i % nchunks]++;
 }
 
-/* One document or gap, [begin, end) of the part, in zigzag. */
+/* One document or gap, [begin, end) of the part, in zigzag order. */
 static void
 deal_span(
     struct oracle *o, int32_t part, int64_t begin, int64_t end, int32_t rank)

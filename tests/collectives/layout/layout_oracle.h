@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The layout said slowly: tables with one entry an element, filled by walking
- * chunks, query heads and visible keys one by one. Shares no code with the
- * library; of BALANCED it takes the published cuts as given and says what
- * follows from them.
+ * The layout computed slowly: tables with one entry per element, filled by a
+ * walk over chunks, query heads and visible keys one by one. Shares no code
+ * with the library; for BALANCED it takes the published cuts as given and
+ * derives the rest from them.
  */
 #ifndef TESTS_COLLECTIVES_LAYOUT_LAYOUT_ORACLE_H
 #define TESTS_COLLECTIVES_LAYOUT_LAYOUT_ORACLE_H
@@ -21,7 +21,7 @@ struct oracle_docs {
     int64_t begin[ORACLE_MAX_DOCS], length[ORACLE_MAX_DOCS];
 };
 
-/* A shape and its tables with storage of its own. */
+/* A shape and its tables, with their storage. */
 struct oracle_case {
     struct uli_shape shape;
     int64_t splits[ULI_MAX_PARTS][ORACLE_MAX_RANKS];
@@ -36,30 +36,31 @@ struct oracle {
     /* [part] -> [rank * rows + row]: local row, or -1 */
     int64_t *local[ULI_MAX_PARTS];
     int64_t seq_rows[ULI_MAX_PARTS][ORACLE_MAX_RANKS];
-    /* [tensor] -> [((rank * heads + head) * batch + b) * axis rows + row]:
-     * is it there, and where: the head's local number (HEADS) or the packed
-     * row (PACKED); -1 = not there */
+    /* [tensor] -> [((rank * heads + head) * batch + b) * axis rows + row]: the
+     * head's local number (HEADS) or the packed row (PACKED); -1 = the rank
+     * does not have the row */
     int64_t *place[ULI_TENSORS];
     int64_t packed_rows[ULI_TENSORS][ORACLE_MAX_RANKS];
 };
 
-/* The axis that keys live on. */
+/* The axis of keys. */
 static inline int
 oracle_key_axis(const struct oracle *o)
 {
     return o->naxes == 2;
 }
 
-/* Keys [first, end) that row i of a document of q_len x k_len sees. */
+/* Keys [first, end) that are visible to row i of a document of q_len queries
+ * and k_len keys. */
 void oracle_visible(const struct uli_shape *shape, int64_t i, int64_t q_len,
     int64_t k_len, int64_t *first_p, int64_t *end_p);
 
-/* Cost of a (batch, row) of queries by BALANCED's measure. */
+/* Cost of a (batch, row) of queries, as BALANCED measures it. */
 int64_t oracle_row_cost(
     const struct oracle *o, int64_t row_cost, int64_t batch, int64_t row);
 
-/* cuts: of a PACKED layout, [nranks + 1] positions in (head, batch, row)
- * order; NULL for HEADS. Each must be freed. */
+/* cuts: of a PACKED layout, [nranks + 1] positions in (head, batch, row) order;
+ * NULL for HEADS. Free each oracle with oracle_free. */
 void oracle_init(
     struct oracle *o, const struct oracle_case *c, const int64_t *cuts);
 void oracle_free(struct oracle *o);

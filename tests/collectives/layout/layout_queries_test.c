@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a layout publishes about both sides, row by row against the oracle:
+ * The queries of a layout about both sides, row by row against the oracle:
  * pieces, heads, packed runs, costs and resolved defaults; and that a visitor
- * of moves can end the visit at any of them.
+ * of moves can end the enumeration at any move.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 
 /* ---- sequence side ------------------------------------------------------- */
 
-/* Pieces are in local order, not empty, maximal, and say what the oracle
- * says of each row. */
+/* Pieces are in local order, not empty, maximal, and agree with the oracle on
+ * each row. */
 static void
 check_pieces(const struct oracle *o, const struct uli_layout *layout,
     int32_t part, int32_t rank)
@@ -62,7 +62,8 @@ axis_rows_of(const struct oracle *o, int32_t tensor)
     return o->rows[shape->parts[shape->tensors[tensor].part].axis];
 }
 
-/* Heads that the rank holds any row of: lowest, and one above the highest. */
+/* Heads of which the rank has any row: the lowest, and one above the
+ * highest. */
 static void
 check_heads(const struct oracle *o, const struct uli_layout *layout,
     int32_t tensor, int32_t rank)
@@ -107,7 +108,7 @@ check_runs(const struct oracle *o, const struct uli_layout *layout,
     assert_true(count <= uli_layout_shape(layout)->max_segments);
 }
 
-/* The cut is a partition at multiples of row_round. */
+/* The cuts are a partition at multiples of row_round. */
 static void
 check_cuts(const struct oracle *o, const struct uli_layout *layout,
     const int64_t *cuts)
@@ -127,7 +128,7 @@ check_cuts(const struct oracle *o, const struct uli_layout *layout,
     }
 }
 
-/* Does any row of any head have two holders? */
+/* Whether any row of any head has two holders. */
 static bool
 is_shared(const struct oracle *o, int32_t tensor)
 {
@@ -159,7 +160,7 @@ check_partial(
     if (uli_layout_packed(layout)) /* must not depend on documents */
         shared = t->ownership == ULYX_HEADS_KV;
     else if (o->batch * axis_rows_of(o, tensor) == 0)
-        return; /* no row to see it by */
+        return; /* no row shows it */
     assert_int_equal(partial, narrow && shared ? ULYX_DTYPE_F32 : t->dtype);
 }
 
@@ -253,7 +254,7 @@ queries_of_14_2_on_4(void **state)
     uli_layout_destroy(NULL);
 }
 
-/* ---- a visitor that has enough ------------------------------------------- */
+/* ---- a visitor that ends early ------------------------------------------- */
 
 static bool
 take_some(void *context, const struct uli_move *move)

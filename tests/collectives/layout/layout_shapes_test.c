@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes that broke other systems, from tests/data/reported-shapes.csv: heads
- * and rows of each rank as listed there, and each of the four operations
- * moves every element exactly once, counted by volume (element by element is
- * layout_moves_test.c's business).
+ * Shapes on which other systems failed, from tests/data/reported-shapes.csv:
+ * each rank has the heads and rows listed there, and each of the four
+ * operations moves every element exactly once, counted by volume
+ * (layout_moves_test.c checks element by element).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,7 +23,8 @@ struct row {
 
 /* ---- the file ------------------------------------------------------------ */
 
-/* The note may contain no comma; the thread is the last column. */
+/* Cuts the line at commas: no column but the last, the thread, may contain
+ * one. */
 static bool
 parse_row(struct row *row, const char *line)
 {
@@ -86,7 +87,7 @@ add_tensor(
     t->ownership = kv ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
 }
 
-/* q, k, v and o; what the note says beside. */
+/* q, k, v and o, and the parts and tensors that the row's name implies. */
 static void
 make_shape(struct uli_shape *shape, const struct row *row)
 {
@@ -177,7 +178,8 @@ reported_shape(void **state)
     check_row(*state);
 }
 
-/* A KV head on up to three ranks (40/8 on 16), and one on all (16/1 on 8). */
+/* A KV head on up to three ranks (40/8 on 16), and a KV head on all (16/1 on
+ * 8). */
 static void
 reported_holders_are_right(void **state)
 {
@@ -217,7 +219,7 @@ reported_holders_are_right(void **state)
     uli_layout_destroy(layout);
 }
 
-/* Every balanced split: the first (n mod P) ranks hold one more. */
+/* Every balanced split: the first (n mod P) ranks have one more. */
 static void
 balanced_splits_differ_by_one(void **state)
 {
@@ -257,7 +259,8 @@ static struct CMUnitTest tests[MAX_ROWS + FIXED] = {
     cmocka_unit_test(balanced_splits_differ_by_one),
 };
 
-/* returns the number of tests, or -1 when the file is not as expected. */
+/* Reads the file into rows_of_file and adds a test per row.
+ * returns the number of tests, or -1 when the file is not as expected. */
 static int
 read_rows(void)
 {

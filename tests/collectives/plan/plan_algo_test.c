@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which schedule plans over several nodes take and what they say of it: by the
- * caller, ULYX_ALGO, a rule, the model; that all ranks must agree; and that
- * each moves the bytes where they belong.
+ * Which schedule plans over several nodes use and how they describe it: by the
+ * caller, ULYX_ALGO, a rule, or the cost model; all ranks must agree; and each
+ * schedule moves the bytes to where they belong.
  */
 #include "collectives/exchange/reshuffle_world.h"
 
@@ -23,8 +23,8 @@ struct scene {
     char tuning[64];
 };
 
-/* Four ranks on two nodes; k and v have two heads, so a node's ranks share one.
- * tuning: lines of a tuning file, or NULL. */
+/* Four ranks on two nodes; k and v have two heads, so the ranks of a node share
+ * one head. tuning: lines of a tuning file, or NULL. */
 static struct scene *
 scene_new(const char *tuning, const char *algo_setting, const char *algo)
 {
@@ -79,7 +79,8 @@ run_body(int rank, int nranks, void *context)
     return 0;
 }
 
-/* All ranks take the algorithm, describe it with the reason, and it works. */
+/* All ranks use the algorithm and describe it with the reason, and the exchange
+ * is right. */
 static void
 algo_expect(struct scene *s, enum uli_algo algo, const char *reason)
 {
@@ -119,7 +120,7 @@ caller_before_setting_before_rule(void **state)
         "; rule on line 2 of the tuning file)");
 }
 
-/* Nodes that are made up on one machine, and nothing is known of the link. */
+/* The nodes are made up on one machine, so nothing is known about the link. */
 static void
 made_up_nodes_go_pairwise(void **state)
 {
@@ -140,7 +141,8 @@ a_measured_link_lets_the_model_choose(void **state)
         NULL, NULL, ULI_ALGO_DIRECT, "; fastest by the model: ");
 }
 
-/* Chunks of a rule are those of the plan, a rule's ranges are kept. */
+/* The plan uses the chunk count of a rule, and a rule applies only in its
+ * ranges. */
 static void
 rules_set_chunks_and_ranges(void **state)
 {
@@ -181,8 +183,8 @@ agree_body(int rank, int nranks, void *context)
     return !ranks_expect(world_create(&s->w, rank) == ULYX_SUCCESS);
 }
 
-/* Nodes with different tuning files: the same error on all ranks, and a
- * communicator that is good for more. */
+/* Nodes with different tuning files: all ranks return the same error, and the
+ * communicator stays usable. */
 static void
 different_tuning_files_are_a_mismatch(void **state)
 {

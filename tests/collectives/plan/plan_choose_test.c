@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The counts that the cost model gets from a layout, against a walk over what
- * the layout moves; and that communicators choose by their tuning file.
+ * The counts that the cost model takes from a layout, against a walk over the
+ * layout's moves; and the choice of schedule by a communicator's tuning file.
  */
 #include "collectives/plan/plan_choose.h"
 
@@ -17,7 +17,7 @@
 
 enum { HEADS = 64 };
 
-/* Bytes between nodes of one operation. */
+/* Bytes between nodes in one operation. */
 struct crossing {
     const struct uli_layout *layout;
     const int32_t *node_of;
@@ -43,7 +43,8 @@ count_crossing(void *context, const struct uli_move *move)
     return true;
 }
 
-/* From all moves: what crosses when every source sends for itself. */
+/* From all moves: the bytes between nodes when every source sends for
+ * itself. */
 static double
 schedule_walk(const struct uli_layout *layout, const int32_t *node_of,
     ulyx_direction_t direction)
@@ -66,7 +67,8 @@ item_ignore(void *context, const struct uli_hier_item *item)
     (void)context, (void)item;
 }
 
-/* From the streams of hier: what each node sends each other one. */
+/* From the streams of the hierarchical schedule: the bytes from each node to
+ * each other node. */
 static double
 walk_hier(const struct uli_layout *layout, const int32_t *node_of,
     int32_t nnodes, ulyx_direction_t direction)
@@ -101,7 +103,7 @@ draw_nodes(struct test_random *random, int32_t nranks, int32_t *node_of)
     return nodes;
 }
 
-/* Whole heads and one sharded part: exact. */
+/* Whole heads and one sharded part: the counts are exact. */
 static bool
 is_exact(const struct uli_layout *layout)
 {
@@ -163,8 +165,8 @@ counts_are_what_the_layout_moves(void **state)
     free(c);
 }
 
-/* Any layout at all: no count is negative, and a choice comes out that is the
- * same for the same numbers. */
+/* For any layout no count is negative, and the same numbers always give the
+ * same choice. */
 static void
 every_layout_has_a_choice(void **state)
 {
@@ -207,7 +209,7 @@ every_layout_has_a_choice(void **state)
 
 /* ---- what ulyx_info says ------------------------------------------------- */
 
-/* q, k and v of the shape that ulyx_info plan --nodes takes. */
+/* q, k and v of the shape that `ulyx_info plan --nodes` takes. */
 static struct uli_layout *
 layout_of(const struct uli_demand_shape *s)
 {
@@ -279,7 +281,7 @@ assert_same_choice(
     free(node_of);
 }
 
-/* From 2 to 4,096 ranks the tool counts and chooses what a plan does. */
+/* From 2 to 4,096 ranks the tool's counts and choices equal a plan's. */
 static void
 the_tool_says_what_plans_choose(void **state)
 {
@@ -301,8 +303,8 @@ the_tool_says_what_plans_choose(void **state)
 
 /* ---- tuning files -------------------------------------------------------- */
 
-/* ULYX_TUNING is read when a communicator is created, and its errors are the
- * creation's. */
+/* ULYX_TUNING is read when a communicator is created; creation returns its
+ * errors. */
 static void
 communicators_read_the_tuning_file(void **state)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Do two tensors share a byte? Against all bytes of both, for random grids:
- * single runs, interleaved tensors, one inside a hole of the other.
+ * Whether two tensors share a byte, against a map of all bytes of both, for
+ * random grids: single runs, interleaved tensors, one tensor inside a gap of
+ * the other.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 enum { BYTES = 4096 };
 
-/* Dimensions nest as those of a tensor do, in any order. */
+/* Dimensions nest like those of a tensor, in any order. */
 static void
 draw_grid(struct test_random *random, struct uli_grid *grid_p)
 {
@@ -84,7 +85,7 @@ tensors_overlap_where_they_share_a_byte(void **state)
     assert_true(overlapping > draws / 10 && overlapping < draws * 9 / 10);
 }
 
-/* One long run around a tensor of several: neither is opened for ever. */
+/* One long run that encloses a tensor of several runs: the search ends. */
 static void
 one_run_holds_a_tensor(void **state)
 {
