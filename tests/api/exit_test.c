@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Processes that end with communicators that they have not destroyed. One that
- * exits while no thread is in a call has left, as by destroy: peers that do not
- * need it go on, and a call that needs it says that it has exited. Whatever
- * else ends a process is a lost rank.
+ * Processes that end without destroying their communicators. A rank whose
+ * process exits while no thread is in a call has left, as by destroy: peers
+ * that do not need the rank continue, and a call that needs it reports that its
+ * process has exited. Any other end of a process is a lost rank.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,10 +28,10 @@ struct shared {
     struct meet *meet;
     ulyx_unique_id_t id;
     _Atomic int forked, cleaned;
-    _Atomic int looked; /* ranks that stay and have seen no failure */
+    _Atomic int looked; /* remaining ranks without a failure */
 };
 
-/* What a rank has when it leaves. */
+/* What a rank holds when its process ends. */
 struct member {
     struct shared *shared;
     ulyx_comm_t *comm;
@@ -47,7 +47,7 @@ struct end {
     call_fn call; /* of the others, afterwards */
     const char *ranks_per_node;
     const char *algo;
-    bool refused; /* that call may end in PEER_REFUSED where others lose it */
+    bool refused; /* some ranks may get PEER_REFUSED instead */
 };
 static const struct end *end;
 
@@ -180,13 +180,13 @@ exit_from_log(
     exit(0);
 }
 
-/* The call that logs is in no communicator. */
+/* The call that logs belongs to no communicator. */
 static void
 leave_in_a_log_line(void)
 {
     ulyx_comm_t *own;
     ulyx_log_set(exit_from_log, NULL, ULYX_LOG_INFO);
-    ulyx_comm_create_local(0, NULL, &own); /* refused, which is a line */
+    ulyx_comm_create_local(0, NULL, &own); /* refused, which logs a line */
 }
 
 static int
@@ -207,7 +207,7 @@ leave_in_an_allgather(void)
         exit_from_allgather, NULL, 2, 0, NULL, &other);
 }
 
-/* What a program's own destructors do afterwards. */
+/* Calls by a program's own destructors after the library's farewell. */
 static void
 clean_up(void)
 {
@@ -227,7 +227,7 @@ clean_up(void)
 
 /* ---- the others ---------------------------------------------------------- */
 
-/* Also of a process that nobody has reaped yet. */
+/* Waits until the process has ended, reaped or not. */
 static bool
 await_end(pid_t pid)
 {
@@ -245,7 +245,7 @@ await_end(pid_t pid)
     return !there || state == 'Z';
 }
 
-/* Its death is known: by a failure, or in silence. */
+/* Waits until this rank knows of the end, as a failure or as a departure. */
 static bool
 await_news(ulyx_comm_t *comm)
 {
@@ -257,7 +257,8 @@ await_news(ulyx_comm_t *comm)
     return !uli_deadline_over(deadline);
 }
 
-/* Who makes the call first fails the communicator for all. */
+/* The first rank that makes the call fails the communicator for all, so each
+ * waits for the others here. */
 static bool
 await_others(void)
 {
@@ -278,7 +279,7 @@ peers_stay(ulyx_comm_t *comm)
         return ranks_expect(uli_comm_check(comm) == ULYX_ERR_RANK_LOST) &&
                ranks_expect(says("rank 1 (")) &&
                ranks_expect(end->call(&me) == ULYX_ERR_RANK_LOST);
-    usleep(100000); /* for news that must not come */
+    usleep(100000); /* time for a failure that must not arrive */
     good = good && ranks_expect(uli_comm_check(comm) == ULYX_SUCCESS) &&
            ranks_expect(await_others());
     ulyx_status_t got = good ? end->call(&me) : ULYX_SUCCESS;
@@ -401,7 +402,7 @@ fork_body(int rank, int nranks, void *context)
     if (rank == LEAVER) {
         fflush(NULL);
         child_end(fork());
-        /* Without the C library's knowledge, so without its handlers. */
+        /* Unknown to the C library, so without its fork handlers. */
         child_end((pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
     }
     bool good =
@@ -409,7 +410,7 @@ fork_body(int rank, int nranks, void *context)
         ranks_expect(atomic_load(&me.shared->forked) == 2) &&
         ranks_expect(atomic_load(&me.comm->control->left[LEAVER]) == 0) &&
         ranks_expect(call_reshuffle(&me) == ULYX_SUCCESS);
-    /* Nobody waits for who is first. */
+    /* No rank closes its scene before all ranks are done. */
     good = good && ranks_expect(ulyx_comm_barrier(me.comm) == ULYX_SUCCESS);
     good = ranks_expect(scene_close(&me.scene, KNOWN_S)) && good;
     return !(ranks_expect(ulyx_comm_destroy(me.comm) == ULYX_SUCCESS) && good);
@@ -430,7 +431,7 @@ clean_body(int rank, int nranks, void *context)
 {
     struct shared *shared = context;
     if (rank == LEAVER)
-        atexit(clean_up); /* runs after what is registered from now on */
+        atexit(clean_up); /* runs after handlers that are registered later */
     if (!member_join(shared, rank, nranks))
         return 1;
     if (rank == LEAVER)

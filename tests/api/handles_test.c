@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Handles that were destroyed, and handles that are destroyed while another
- * thread is in a call on them: errors that say so.
+ * Destroyed handles, and handles that are destroyed while another thread is in
+ * a call on them: calls return errors that name the problem.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 
 enum { ROWS = 8, HEADS = 2, DIM = 4 };
 
-/* One of each kind, on a communicator of one rank. */
+/* One object of each kind, on a communicator of one rank. */
 struct objects {
     ulyx_comm_t *comm;
     ulyx_mem_t *mem;
@@ -69,7 +69,7 @@ objects_destroy(struct objects *o)
     assert_status(ulyx_comm_destroy(o->comm), ULYX_SUCCESS);
 }
 
-/* Refused, and the text says what the argument is not. */
+/* Refused, and the error names the kind of handle. */
 static void
 assert_gone(ulyx_status_t status, const char *kind)
 {
@@ -136,7 +136,7 @@ destroyed_handles_are_refused(void **state)
     assert_gone(ulyx_dist_attention_destroy(o.dist), "distributed attention");
     assert_gone(ulyx_dist_attention_describe(o.dist, text, sizeof(text)),
         "distributed attention");
-    objects_make(&o); /* in the memory of those before */
+    objects_make(&o); /* reuses the memory of the first */
     objects_destroy(&o);
 }
 
@@ -215,7 +215,7 @@ destroy_while_another_thread_waits_is_busy(void **state)
     assert_status(ulyx_comm_destroy(comms[1]), ULYX_SUCCESS);
 }
 
-/* Threads that do not know of each other: one asks as fast as it can, the other
+/* Two threads without synchronization: one queries without pause, the other
  * destroys. */
 static void *
 ask_until_gone(void *context)
@@ -246,7 +246,7 @@ calls_that_race_with_destroy_are_refused(void **state)
         do
             status = ulyx_comm_destroy(waiter.comm);
         while (status == ULYX_ERR_BUSY);
-        /* The other thread may have been refused by an attempt of this one. */
+        /* An attempt that returned BUSY may have refused the other thread. */
         assert_status(status, ULYX_SUCCESS);
         pthread_join(thread, NULL);
         assert_status(waiter.status, ULYX_ERR_INVALID_ARGUMENT);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What plan create refuses, on every rank alike: each bad argument by name,
- * each field that ranks must agree on with both values, versions of the
- * structs; and the queries of a plan.
+ * What plan creation refuses, on every rank alike: each bad argument by name,
+ * each field in which ranks must agree with both values, versions of the
+ * structs; and parameters of a queued creation.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 enum { RANKS = 3, LIMIT_S = 30 };
 
-/* A complete set of parameters that a case then spoils. */
+/* A complete set of parameters, which a case then spoils. */
 struct set {
     ulyx_plan_params_t params;
     ulyx_part_t parts[2];
@@ -99,7 +99,8 @@ SPOIL(huge, s->tensors[0].dim = INT64_MAX / 4)
 SPOIL(far_rows, s->tensors[0].seq_strides[1] = INT64_MAX / 8;
       s->tensors[0].seq_strides[2] = 16)
 
-/* Heads outside of rows, with room for the 10 of this rank at present. */
+/* Heads outside of rows, with room for the 10 rows that this rank has at
+ * creation. */
 static void
 set_head_major(struct set *s)
 {
@@ -199,7 +200,7 @@ spoiled_body(int rank, int nranks, void *context)
     if (!good)
         fprintf(stderr, "case \"%s\": %s\n", spoiler->name,
             ulyx_status_name(status));
-    /* The communicator is as before. */
+    /* The communicator stays usable. */
     set_init(&s);
     good &= ranks_expect(ulyx_plan_create(comms[rank], &s.params, &plan) ==
                          ULYX_SUCCESS) &&
@@ -395,7 +396,8 @@ newer_structs_must_be_zero_beyond(void **state)
 
 /* ---- a queued creation --------------------------------------------------- */
 
-/* What the struct points to is copied, so the caller may use it again. */
+/* The library copies what the struct points to, so the caller may reuse it at
+ * once. */
 static void
 queued_params_are_the_callers_again(void **state)
 {
@@ -426,7 +428,8 @@ queued_params_are_the_callers_again(void **state)
     assert_status(ulyx_comm_destroy(comm), ULYX_SUCCESS);
 }
 
-/* Nobody comes to hear of it: the deadline's text ends in the own cause. */
+/* No peer makes the call, so it ends by the deadline: the error text ends with
+ * this rank's own cause. */
 static void
 own_cause_is_told_where_peers_stay_away(void **state)
 {

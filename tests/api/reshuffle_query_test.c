@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The queries of a plan on shapes small enough to know the answers.
+ * The queries of a plan, on shapes whose answers are easy to compute by hand.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,8 +136,8 @@ partials_and_extents(void **state)
     fixture_destroy(&f);
 }
 
-/* Element counts by hand: rank 0 gets 13 rows of 4 + 1 + 1 heads from others,
- * rank 1 gets 13 rows of 4 + 2 + 2. */
+/* Element counts by hand: rank 0 receives 13 rows of 4 + 1 + 1 heads, rank 1
+ * receives 13 rows of 4 + 2 + 2. */
 static void
 traffic_is_what_moves(void **state)
 {
@@ -196,8 +196,8 @@ segments_of_a_packed_plan(void **state)
     fixture_destroy(&f);
 }
 
-/* Newer programs' segments are longer, and end in zeros; an element size that
- * is none is refused, and nothing written. */
+/* A newer program's segments are longer, and are filled with zeros at the end;
+ * an invalid element size is refused, and nothing is written. */
 static void
 segments_of_other_versions(void **state)
 {

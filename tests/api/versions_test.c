@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Every public call that takes or fills a struct, with structs of other
- * versions: each legal shorter size, the longest illegal one, longer ones that
- * end in zeros and that do not. A caller's struct is a block of its own, so a
- * byte read beyond its size is one that a sanitizer sees.
+ * versions: each legal shorter size, the longest illegal one, and longer ones
+ * that end in zeros or not. A caller's struct is an allocation of its own, so
+ * that a sanitizer reports any read beyond its size.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum { ROWS = 4, DIM = 8, TAIL = 24, BLOCK = 1 << 20 };
 /* One rank, and a complete set of arguments for each call. */
 static struct {
     ulyx_comm_t *comm;
-    ulyx_plan_t *plan; /* document tables of one document at most */
+    ulyx_plan_t *plan; /* at most one document per table */
     ulyx_dist_attention_t *dist;
     ulyx_part_t part;
     ulyx_tensor_t tensor;
@@ -422,8 +422,8 @@ static const struct subject {
 };
 enum { SUBJECTS = sizeof(subjects) / sizeof(subjects[0]) };
 
-/* The call with a struct of so many bytes, of which byte `set` (if any) is 1.
- */
+/* Makes the call with a struct of size bytes; the byte at `set`, unless 0, is
+ * 1. */
 static void
 subject_expect(
     const struct subject *s, size_t size, size_t set, ulyx_status_t expected)
@@ -465,7 +465,7 @@ structs_of_every_size_are_taken_or_refused(void **state)
     }
 }
 
-/* Segments that the library fills are in reshuffle_query_test. */
+/* reshuffle_query_test checks the segments that the library fills. */
 static void
 every_public_struct_is_among_them(void **state)
 {
