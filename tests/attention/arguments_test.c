@@ -262,11 +262,9 @@ listed_kernels_are_taken(void **state)
     assert_in_range(count, 2, 16);
     assert_string_equal(names[count - 1], "reference");
     bench_init(&b, 1, 1, 1, 64, 64);
+    b.problem.dtype = ULYX_DTYPE_BF16; /* which all take */
     for (int32_t i = 0; i < count; i++) {
         b.exec.kernel = names[i];
-        /* avx512_bf16 takes bf16 alone. */
-        b.problem.dtype =
-            strstr(names[i], "bf16") ? ULYX_DTYPE_BF16 : ULYX_DTYPE_F32;
         assert_status(
             ulyx_attention_describe(&b.problem, ULYX_ATTENTION_PASS_FORWARD,
                 &b.exec, text, sizeof(text)),

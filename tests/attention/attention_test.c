@@ -233,7 +233,8 @@ strides_beyond_32_bits(void **state)
 /* ---- what must not influence a row --------------------------------------- */
 
 static const char *const kernels[] = {
-    "avx512-bf16", "avx512", "avx2", "portable", "reference"};
+    "amx", "avx512-bf16", "avx512", "avx2", "portable", "reference"};
+#define KERNELS (int)(sizeof(kernels) / sizeof(kernels[0]))
 
 static void
 poison_rows(struct bench *b, int n, int64_t first, int64_t end)
@@ -251,7 +252,7 @@ documents_do_not_touch_each_other(void **state)
     (void)state;
     static const int64_t begin[2] = {3, 44}, length[2] = {37, 46};
     static const int inputs[] = {Q, K, V, DOUT};
-    for (int k = 0; k < 5; k++) {
+    for (int k = 0; k < KERNELS; k++) {
         struct bench clean, dirty;
         ulyx_docs_t docs = ULYX_DOCS_INIT;
         docs.count = 2, docs.begin = begin, docs.length = length;
@@ -289,7 +290,7 @@ static void
 rows_without_keys_ignore_values(void **state)
 {
     (void)state;
-    for (int k = 0; k < 5; k++) {
+    for (int k = 0; k < KERNELS; k++) {
         struct bench b;
         bench_init(&b, 1, 1, 1, 40, 64);
         b.problem.mask = ULYX_MASK_CAUSAL;

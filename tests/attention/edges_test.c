@@ -15,7 +15,8 @@
 #define OVERFLOW ULYX_ERR_OVERFLOW
 
 static const char *const kernels[] = {
-    "avx512-bf16", "avx512", "avx2", "portable", "reference"};
+    "amx", "avx512-bf16", "avx512", "avx2", "portable", "reference"};
+#define KERNELS (int)(sizeof(kernels) / sizeof(kernels[0]))
 
 /* ---- 64 bits ------------------------------------------------------------- */
 
@@ -102,7 +103,7 @@ workspace_is_exact(void **state)
     bench_init(&b, 1, 2, 1, 300, 64);
     b.problem.mask = ULYX_MASK_CAUSAL;
     b.exec.threads = 1;
-    for (int k = 0; k < 5; k++) {
+    for (int k = 0; k < KERNELS; k++) {
         b.exec.kernel = kernels[k];
         int64_t bytes;
         if (ulyx_attention_workspace(&b.problem, BACKWARD, &b.exec, &bytes))
@@ -248,7 +249,7 @@ static void
 visible_nan_reaches_its_rows(void **state)
 {
     (void)state;
-    for (int k = 1; k < 5; k++) {
+    for (int k = 0; k < KERNELS; k++) {
         for (int q = 0; q < 2; q++) {
             struct bench b;
             bench_init(&b, 1, 1, 1, 40, 64);
@@ -293,7 +294,7 @@ parameters_at_the_ends_of_a_float(void **state)
     (void)state;
     static const double caps[] = {1e-300, 1e-45, 1e-38, 1e38, 1e300};
     static const double scales[] = {1e-300, 1e-45, 1e39, 1e300};
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < KERNELS - 1; k++) {
         for (int n = 0; n < 5; n++) {
             struct bench b;
             bench_init(&b, 1, 1, 1, 20, 8);
@@ -334,7 +335,7 @@ gradients_of_huge_logits_are_bounded(void **state)
 {
     (void)state;
     static const float gains[] = {3e3f, 1e5f, 1e10f, 1e15f};
-    for (int k = 1; k < 5; k++) {
+    for (int k = 0; k < KERNELS; k++) {
         for (int g = 0; g < 4; g++) {
             struct bench b;
             double sum[8] = {0};
@@ -366,7 +367,7 @@ diagonals_beyond_all_rows(void **state)
     (void)state;
     static const int64_t far[] = {
         INT64_MAX, (int64_t)1 << 62, -((int64_t)1 << 62), INT64_MIN};
-    for (int k = 1; k < 5; k++) {
+    for (int k = 0; k < KERNELS; k++) {
         struct bench plain;
         bench_init(&plain, 1, 1, 1, 20, 8);
         plain.exec.kernel = kernels[k];

@@ -3,27 +3,7 @@
  * Tile code for AVX-512 with bf16 dot products (vdpbf16ps): two products a
  * lane, accumulated in fp32; subnormal operands and results count as zero.
  */
-#include <immintrin.h>
-#define LANES          16
-#define PAIRED         1
-#define ROWS           8
-#define VECTORS        2
-#define SIMD_MAX(a, b) (vf) _mm512_max_ps((__m512)(a), (__m512)(b))
-#define SIMD_ROUND(a)  (vf) _mm512_roundscale_ps((__m512)(a), 0)
-#define SIMD_SCALE(x, a, n)                                                    \
-    (vf) _mm512_maskz_scalef_ps(                                               \
-        _mm512_cmp_ps_mask((__m512)(x), _mm512_set1_ps(-126.0f), _CMP_NLT_UQ), \
-        (__m512)(a), (__m512)(n))
-#define SIMD_DOT(c, a, b)                                                      \
-    (vf) _mm512_dpbf16_ps((__m512)(c), (__m512bh)(a), (__m512bh)(b))
-/* cvtne2 gives a's sixteen below b's; the permutation interleaves them */
-#define SIMD_PAIR(a, b)                                                        \
-    (vf) _mm512_permutexvar_epi16(                                             \
-        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25,   \
-            9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0), \
-        (__m512i)_mm512_cvtne2ps_pbh((__m512)(b), (__m512)(a)))
-#define SIMD_NARROW(to, v)                                                     \
-    _mm256_storeu_si256(                                                       \
-        (__m256i_u *)(void *)(to), (__m256i)_mm512_cvtneps_pbh((__m512)(v)))
+#include "attention/kernels/avx512_bf16.h"
+#define ROWS     8
 #define TILE_OPS uli_attn_tile_avx512_bf16
 #include "attention/kernels/tile_body.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The matrix products of tiles: C[m][n] = init + sum over k of A(m,k) B[k][n]
- * in units, with C in fp32. A register block is ROWS x VECTORS vectors; A's
- * units are broadcast one by one, so A may have any strides. The sum over k is
- * one chain in ascending k for every element, whatever the block.
+ * in units, with C in fp32 and A of any strides. Two ways to compute them give
+ * the same interface, gemm_stripes: vectors of an instruction set
+ * (gemm_vectors.h), or tiles where a file defines TILE_DOT (gemm_tiles.h).
+ * The order of a sum over k depends on k alone, counted from A's first column.
  *   ROWS     rows of a register block; every m is a multiple of it
  *   VECTORS  vectors of a register block; n may be any number of vectors
  */
@@ -20,52 +21,11 @@ enum gemm_init {
     GEMM_SCALE, /* init = C[m][n] * factor[m] */
 };
 
-INLINE void
-gemm_block(const int vectors, const enum gemm_init init, int64_t depth,
-    const float *a, int64_t a_row, int64_t a_col, const float *b, int64_t b_ld,
-    float *c, int64_t c_ld, const float *factor)
-{
-    vf sum[ROWS][VECTORS];
-    for (int m = 0; m < ROWS; m++)
-        for (int n = 0; n < vectors; n++) {
-            sum[m][n] = v_set(0.0f);
-            if (init != GEMM_ZERO)
-                sum[m][n] = v_load(c + m * c_ld + n * LANES);
-            if (init == GEMM_SCALE)
-                sum[m][n] *= v_set(factor[m]);
-        }
-    for (int64_t k = 0; k < depth; k++) {
-        vf row[VECTORS];
-        for (int n = 0; n < vectors; n++)
-            row[n] = v_load(b + k * b_ld + n * LANES);
-        for (int m = 0; m < ROWS; m++) {
-            vf each = v_set(a[m * a_row + k * a_col]);
-            for (int n = 0; n < vectors; n++)
-                sum[m][n] = SIMD_DOT(sum[m][n], each, row[n]);
-        }
-    }
-    for (int m = 0; m < ROWS; m++)
-        for (int n = 0; n < vectors; n++)
-            v_store(c + m * c_ld + n * LANES, sum[m][n]);
-}
-
-/* Columns outermost: a stripe of B stays in the first cache while the rows of
- * A pass. columns: a multiple of LANES. */
-INLINE void
-gemm_stripes(const enum gemm_init init, int64_t rows, int64_t columns,
-    int64_t depth, const float *a, int64_t a_row, int64_t a_col, const float *b,
-    int64_t b_ld, float *c, int64_t c_ld, const float *factor)
-{
-    int64_t n = 0;
-    for (; n + PANEL <= columns; n += PANEL)
-        for (int64_t m = 0; m < rows; m += ROWS)
-            gemm_block(VECTORS, init, depth, a + m * a_row, a_row, a_col, b + n,
-                b_ld, c + m * c_ld + n, c_ld, factor + m);
-    for (; n < columns; n += LANES)
-        for (int64_t m = 0; m < rows; m += ROWS)
-            gemm_block(1, init, depth, a + m * a_row, a_row, a_col, b + n, b_ld,
-                c + m * c_ld + n, c_ld, factor + m);
-}
+#ifdef TILE_DOT
+#include "attention/kernels/gemm_tiles.h"
+#else
+#include "attention/kernels/gemm_vectors.h"
+#endif
 
 /* C[rows of a query tile][keys] from panels of transposed keys, each
  * [units][PANEL], one after another. */

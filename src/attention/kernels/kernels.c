@@ -9,6 +9,7 @@
 
 static const struct uli_attn_kernel *const table[] = {
 #if defined(__x86_64__)
+    &uli_attn_amx_kernel,
     &uli_attn_avx512_bf16_kernel,
     &uli_attn_avx512_kernel,
     &uli_attn_avx2_kernel,

@@ -19,6 +19,8 @@ struct uli_attn_kernel {
     const char *name;
     const char *what; /* for describe */
     bool (*usable)(void);
+    /* Why it is not usable; NULL: the CPU lacks its instructions. */
+    const char *(*lacks)(void);
     /* NULL where the kernel takes the problem, else why not. */
     const char *(*refuses)(const struct uli_attn_problem *problem);
     /* Bytes, or -1 where they do not fit 64 bits. */
@@ -34,6 +36,7 @@ extern const struct uli_attn_kernel uli_attn_portable_kernel;
 extern const struct uli_attn_kernel uli_attn_avx2_kernel;
 extern const struct uli_attn_kernel uli_attn_avx512_kernel;
 extern const struct uli_attn_kernel uli_attn_avx512_bf16_kernel;
+extern const struct uli_attn_kernel uli_attn_amx_kernel;
 #endif
 extern const struct uli_attn_kernel uli_attn_reference_kernel;
 /* on a device */

@@ -10,7 +10,8 @@ uli_attn_kernel_refusal(const struct uli_attn_kernel *kernel,
     const struct uli_attn_problem *problem, ulyx_attention_pass_t pass)
 {
     if (!kernel->usable())
-        return problem->memory == ULYX_MEMORY_HOST
+        return kernel->lacks ? kernel->lacks()
+               : problem->memory == ULYX_MEMORY_HOST
                    ? "this CPU lacks its instructions"
                    : "no device that runs it";
     if (pass == ULYX_ATTENTION_PASS_BACKWARD && !kernel->backward)

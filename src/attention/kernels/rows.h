@@ -2,14 +2,14 @@
  *
  * Rows of tensors as rows of units: floats, or in paired kernels the bf16
  * themselves, two neighbouring columns a unit. Rows that are not in the call
- * become zeros. A row of any number of columns ends in zeros up to a multiple
- * of 8, which add nothing to any product, so that units come in fours.
+ * become zeros. A row of any number of columns ends in zeros, which add nothing
+ * to any product.
  */
 #ifndef ULI_ATTENTION_ROWS_H
 #define ULI_ATTENTION_ROWS_H
 
 #include "attention/element.h"
-#include "attention/kernels/simd.h"
+#include "attention/kernels/gemm.h"
 #include "attention/kernels/tile.h"
 #include "attention/translate/view.h"
 
@@ -28,10 +28,12 @@ carver_take(struct carver *c, int64_t floats)
     return part;
 }
 
+/* Columns of a row and its zeros: units in fours, and whole steps of sums. */
 INLINE int64_t
 columns_filled(int64_t columns)
 {
-    return (columns + 7) / 8 * 8;
+    int64_t step = DEPTH_STEP * 2 > 8 ? DEPTH_STEP * 2 : 8;
+    return (columns + step - 1) / step * step;
 }
 
 /* Units of a row of `columns` elements and its zeros. */

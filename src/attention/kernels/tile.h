@@ -151,6 +151,7 @@ extern const struct uli_attn_tile_ops uli_attn_tile_portable;
 extern const struct uli_attn_tile_ops uli_attn_tile_avx2;
 extern const struct uli_attn_tile_ops uli_attn_tile_avx512;
 extern const struct uli_attn_tile_ops uli_attn_tile_avx512_bf16;
+extern const struct uli_attn_tile_ops uli_attn_tile_amx;
 #endif
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tile code of one instruction set: a file defines LANES, PAIRED, ROWS,
- * VECTORS, the SIMD_ macros that it has instructions for, and TILE_OPS, the
- * name of its table; then includes this.
+ * VECTORS, the SIMD_ macros that it has instructions for, the TILE_ macros of
+ * gemm_tiles.h where products go by tiles, and TILE_OPS, the name of its table;
+ * then includes this.
  */
 #include "attention/kernels/forward_body.h"
 #include "attention/kernels/backward_body.h"
@@ -25,9 +26,28 @@ dq_columns(const struct uli_attn_problem *problem)
     return columns_padded(problem->dim_qk);
 }
 
+/* Products may need something of their thread for as long as they run. */
+static void
+tile_forward(struct uli_attn_call *call, const struct uli_tile_item *item,
+    double *head_max, void *scratch)
+{
+    gemm_begin();
+    forward_item(call, item, head_max, scratch);
+    gemm_end();
+}
+
+static void
+tile_backward(struct uli_attn_call *call, const struct uli_tile_unit *unit,
+    struct uli_tile_shared *shared, void *scratch)
+{
+    gemm_begin();
+    backward_unit(call, unit, shared, scratch);
+    gemm_end();
+}
+
 const struct uli_attn_tile_ops TILE_OPS = {
     .scratch_bytes = scratch_bytes,
     .dq_columns = dq_columns,
-    .forward_item = forward_item,
-    .backward_unit = backward_unit,
+    .forward_item = tile_forward,
+    .backward_unit = tile_backward,
 };

@@ -8,10 +8,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What a kernel multiplies by. */
+enum kc_arithmetic { KC_FP32, KC_PAIRS, KC_TILES, KC_ARITHMETICS };
+
 /* Operations a second of `threads` threads at once in a loop of independent
- * multiply-adds on the widest vectors: fp32, or bf16 pairs (0 where the CPU
- * has none). Takes about 0.1 s. */
-double kc_peak(bool paired, int threads, bool cpu_time);
+ * multiply-adds: fp32 or bf16 pairs on the widest vectors, or tiles of bf16 (0
+ * where the CPU has none). Takes about 0.1 s. */
+double kc_peak(enum kc_arithmetic kind, int threads, bool cpu_time);
 
 /* Now, by the wall clock, or the CPU time of this process per thread: what is
  * left to compare with where others use the machine too. */

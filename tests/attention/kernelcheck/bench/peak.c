@@ -47,10 +47,10 @@ kc_clock_ns(bool cpu_time, int threads)
 }
 
 double
-kc_peak(bool paired, int threads, bool cpu_time)
+kc_peak(enum kc_arithmetic kind, int threads, bool cpu_time)
 {
     double flops_per_round, rates[RUNS];
-    kc_peak_loop loop = kc_peak_loop_of(paired, &flops_per_round);
+    kc_peak_loop loop = kc_peak_loop_of(kind, &flops_per_round);
     for (int n = 0; loop && n < RUNS; n++) {
         struct task task = {.loop = loop, .threads = threads};
         int64_t begin = kc_clock_ns(cpu_time, threads);

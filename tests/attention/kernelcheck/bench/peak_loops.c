@@ -4,17 +4,21 @@
  */
 #include "attention/kernelcheck/bench/peak_loops.h"
 #include <stddef.h>
+#include "attention/kernels/amx_state.h"
 
 #define LOOP_NAME kc_peak_portable
 #define LANES     4
 #include "attention/kernelcheck/bench/peak_body.h"
 
 kc_peak_loop
-kc_peak_loop_of(bool paired, double *flops_p)
+kc_peak_loop_of(enum kc_arithmetic kind, double *flops_p)
 {
 #if defined(__x86_64__)
+    *flops_p = KC_TILE_CHAINS * 2.0 * 16 * 16 * 32;
+    if (kind == KC_TILES)
+        return uli_amx_refusal() ? NULL : kc_peak_amx;
     *flops_p = PEAK_CHAINS * 64;
-    if (paired)
+    if (kind == KC_PAIRS)
         return __builtin_cpu_supports("avx512bf16") ? kc_peak_avx512_bf16
                                                     : NULL;
     *flops_p = PEAK_CHAINS * 32;
@@ -25,5 +29,5 @@ kc_peak_loop_of(bool paired, double *flops_p)
         return kc_peak_avx2;
 #endif
     *flops_p = PEAK_CHAINS * 8;
-    return paired ? NULL : kc_peak_portable;
+    return kind == KC_FP32 ? kc_peak_portable : NULL;
 }

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products by vectors. A register block is ROWS x VECTORS vectors; A's units
+ * are broadcast one by one. The sum over k is one chain in ascending k for
+ * every element, whatever the block.
+ */
+#ifndef ULI_ATTENTION_GEMM_VECTORS_H
+#define ULI_ATTENTION_GEMM_VECTORS_H
+
+#define DEPTH_STEP 1 /* units */
+
+INLINE void
+gemm_begin(void)
+{
+}
+
+INLINE void
+gemm_end(void)
+{
+}
+
+INLINE void
+gemm_block(const int vectors, const enum gemm_init init, int64_t depth,
+    const float *a, int64_t a_row, int64_t a_col, const float *b, int64_t b_ld,
+    float *c, int64_t c_ld, const float *factor)
+{
+    vf sum[ROWS][VECTORS];
+    for (int m = 0; m < ROWS; m++)
+        for (int n = 0; n < vectors; n++) {
+            sum[m][n] = v_set(0.0f);
+            if (init != GEMM_ZERO)
+                sum[m][n] = v_load(c + m * c_ld + n * LANES);
+            if (init == GEMM_SCALE)
+                sum[m][n] *= v_set(factor[m]);
+        }
+    for (int64_t k = 0; k < depth; k++) {
+        vf row[VECTORS];
+        for (int n = 0; n < vectors; n++)
+            row[n] = v_load(b + k * b_ld + n * LANES);
+        for (int m = 0; m < ROWS; m++) {
+            vf each = v_set(a[m * a_row + k * a_col]);
+            for (int n = 0; n < vectors; n++)
+                sum[m][n] = SIMD_DOT(sum[m][n], each, row[n]);
+        }
+    }
+    for (int m = 0; m < ROWS; m++)
+        for (int n = 0; n < vectors; n++)
+            v_store(c + m * c_ld + n * LANES, sum[m][n]);
+}
+
+/* Columns outermost: a stripe of B stays in the first cache while the rows of
+ * A pass. columns: a multiple of LANES. */
+INLINE void
+gemm_stripes(const enum gemm_init init, int64_t rows, int64_t columns,
+    int64_t depth, const float *a, int64_t a_row, int64_t a_col, const float *b,
+    int64_t b_ld, float *c, int64_t c_ld, const float *factor)
+{
+    int64_t n = 0;
+    for (; n + PANEL <= columns; n += PANEL)
+        for (int64_t m = 0; m < rows; m += ROWS)
+            gemm_block(VECTORS, init, depth, a + m * a_row, a_row, a_col, b + n,
+                b_ld, c + m * c_ld + n, c_ld, factor + m);
+    for (; n < columns; n += LANES)
+        for (int64_t m = 0; m < rows; m += ROWS)
+            gemm_block(1, init, depth, a + m * a_row, a_row, a_col, b + n, b_ld,
+                c + m * c_ld + n, c_ld, factor + m);
+}
+
+#endif
