@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ptxas_gate.sh COMMAND...: runs a compiler. Where it compiles a forward kernel
-# of attention (forward_*.cu, with -Xptxas=-v) it fails if ptxas serialised
+# ptxas_gate.sh COMMAND...: runs a compiler. Where it compiles a kernel of
+# attention (forward_*.cu, backward_*.cu, with -Xptxas=-v) it fails if ptxas serialised
 # wgmma or put a wait of its own into it, ignored setmaxnreg or spilled: such a kernel is right and slower, up to
 # several times.
 set -u
 case "$*" in
-*forward_*.cu*) ;;
+*forward_*.cu* | *backward_*.cu*) ;;
 *) exec "$@" ;;
 esac
 log=$(mktemp)

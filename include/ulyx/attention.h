@@ -26,12 +26,14 @@
  *
  * Threads: any number of calls may run at once, each with its own workspace.
  *
- * Device memory (exec->memory CUDA), forward only: the call is enqueued on the
- * stream and may be captured into a graph. Tensors, workspace, sinks, slopes
- * and max_logit are memory of the thread's current device; kv_map, head_ids,
- * segments, pieces and, unless docs_memory says otherwise, documents lie on the
- * host and are read before the call returns. Flags of inputs are words that the
- * device can read; outputs have none. No fp64; at most 256 pieces a tensor.
+ * Device memory (exec->memory CUDA): the call is enqueued on the stream and may
+ * be captured into a graph; every pass is deterministic. Tensors, workspace,
+ * sinks, slopes, max_logit and d_sink are memory of the thread's current
+ * device; kv_map, head_ids, segments, pieces and, unless docs_memory says
+ * otherwise, documents lie on the host and are read before the call returns.
+ * Flags of inputs are words that the device can read, and backward waits for
+ * all of them before it begins; outputs have none. No fp64; at most 256 pieces
+ * a tensor.
  */
 #ifndef ULYX_ATTENTION_H
 #define ULYX_ATTENTION_H
@@ -238,7 +240,7 @@ ULYX_API ulyx_status_t ulyx_attention_workspace(const ulyx_attention_t *problem,
  *   TIMEOUT: a flag did not come; outputs are then undefined.
  * On a device UNSUPPORTED also names a build, driver or device without kernels,
  * INTERNAL a launch that failed. A late flag, and documents in device memory
- * that are no valid table (out and lse are then kept), are reported by
+ * that are no valid table (outputs are then kept), are reported by
  * exec->cause. */
 ULYX_API ulyx_status_t ulyx_attention_forward(const ulyx_attention_t *problem,
     const ulyx_attention_forward_t *tensors, const ulyx_attention_exec_t *exec,

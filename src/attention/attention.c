@@ -42,12 +42,21 @@ check_workspace(struct uli_attn_call *call, ulyx_attention_pass_t pass)
     return uli_attn_array_check(call, "workspace", call->workspace, needed, 1);
 }
 
-/* On a device: errors that are known on return are those of the launch. */
+static void
+call_start(struct uli_attn_call *call, ulyx_attention_pass_t pass)
+{
+    if (pass == ULYX_ATTENTION_PASS_FORWARD)
+        call->kernel->forward(call);
+    else
+        call->kernel->backward(call);
+}
+
+/* On a device: what has gone wrong by the return is an error of the launch. */
 static ulyx_status_t
-call_enqueue(struct uli_attn_call *call)
+call_enqueue(struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {
     ULI_TRY(uli_attn_device_check(call));
-    call->kernel->forward(call);
+    call_start(call, pass);
     return atomic_load(&call->failed);
 }
 
@@ -56,12 +65,9 @@ uli_attn_run_pass(struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {
     ULI_TRY(check_workspace(call, pass));
     if (call->problem.memory != ULYX_MEMORY_HOST)
-        return call_enqueue(call);
+        return call_enqueue(call, pass);
     call->deadline = uli_deadline_in(call->timeout_s);
-    if (pass == ULYX_ATTENTION_PASS_FORWARD)
-        call->kernel->forward(call);
-    else
-        call->kernel->backward(call);
+    call_start(call, pass);
     ulyx_status_t failed = atomic_load(&call->failed);
     if (failed && failed != ULYX_ERR_TIMEOUT)
         return failed; /* reported where it happened */

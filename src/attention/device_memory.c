@@ -13,17 +13,14 @@
 #define UNSUPPORTED(...) uli_error(ULYX_ERR_UNSUPPORTED, __VA_ARGS__)
 
 ulyx_status_t
-uli_attn_device_usable(ulyx_memory_kind_t memory, ulyx_attention_pass_t pass)
+uli_attn_device_usable(ulyx_memory_kind_t memory)
 {
     if (memory != ULYX_MEMORY_CUDA)
         return INVALID("attention: memory kind %d", memory);
     if (!uli_device_kernels_built())
         return UNSUPPORTED(
             "attention: memory kind CUDA: this build was made without CUDA");
-    ULI_TRY(uli_device_cuda.open());
-    if (pass == ULYX_ATTENTION_PASS_BACKWARD)
-        return UNSUPPORTED("attention: backward on device memory");
-    return ULYX_SUCCESS;
+    return uli_device_cuda.open();
 }
 
 static ulyx_status_t
@@ -87,6 +84,7 @@ uli_attn_device_check(const struct uli_attn_call *call)
     ULI_TRY(check_array(device, "sinks", problem->sinks));
     ULI_TRY(check_array(device, "alibi_slopes", problem->slopes));
     ULI_TRY(check_array(device, "max_logit", call->max_logit));
+    ULI_TRY(check_array(device, "d_sink", call->d_sink));
     ULI_TRY(check_array(device, "workspace", call->workspace));
     if ((uintptr_t)call->cause % 8)
         return INVALID("attention: cause is not aligned to 8 bytes");

@@ -8,11 +8,10 @@
 
 #include "attention/problem.h"
 
-/* Before a kernel is chosen: is there a device for the pass?
- * returns SUCCESS; UNSUPPORTED: no kernels in this build, no driver, no device,
- * no backward; INVALID_ARGUMENT: no such memory kind. */
-ulyx_status_t uli_attn_device_usable(
-    ulyx_memory_kind_t memory, ulyx_attention_pass_t pass);
+/* Before a kernel is chosen: is there a device at all?
+ * returns SUCCESS; UNSUPPORTED: no kernels in this build, no driver, no device;
+ * INVALID_ARGUMENT: no such memory kind. */
+ulyx_status_t uli_attn_device_usable(ulyx_memory_kind_t memory);
 
 /* After everything has been translated, workspace included: checks that every
  * array that kernels touch is memory of the calling thread's current device, or

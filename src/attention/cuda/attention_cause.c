@@ -6,6 +6,10 @@
 #include "attention/cuda/attention_gpu.h"
 #include "base/status.h"
 
+/* From ULI_GPU_ATTN_FLAG_Q on. */
+static const char *const inputs[] = {
+    "q", "k", "v", "out", "lse", "dout", "delta", "dlse"};
+
 ulyx_status_t
 uli_gpu_attn_error(uint64_t cause)
 {
@@ -30,9 +34,14 @@ uli_gpu_attn_error(uint64_t cause)
     case ULI_GPU_ATTN_FLAG_Q:
     case ULI_GPU_ATTN_FLAG_K:
     case ULI_GPU_ATTN_FLAG_V:
+    case ULI_GPU_ATTN_FLAG_OUT:
+    case ULI_GPU_ATTN_FLAG_LSE:
+    case ULI_GPU_ATTN_FLAG_DOUT:
+    case ULI_GPU_ATTN_FLAG_DELTA:
+    case ULI_GPU_ATTN_FLAG_DLSE:
         return uli_error(status,
-            "attention: the flag of piece %" PRIu64 " of %c did not come",
-            index, "qkv"[what - ULI_GPU_ATTN_FLAG_Q]);
+            "attention: the flag of piece %" PRIu64 " of %s did not come",
+            index, inputs[what - ULI_GPU_ATTN_FLAG_Q]);
     default:
         return uli_error(status, "attention: cause %" PRIx64, cause);
     }

@@ -102,9 +102,16 @@ enum uli_gpu_attn_what {
     ULI_GPU_ATTN_DOCS_K_ORDER,
     ULI_GPU_ATTN_DOCS_Q_CROSSES, /* lies in more than one batch item */
     ULI_GPU_ATTN_DOCS_K_CROSSES,
-    ULI_GPU_ATTN_FLAG_Q, /* the flag of piece `index` did not come */
+    /* The flag of piece `index` did not come; inputs in the order of enum
+     * uli_attn_tensor. */
+    ULI_GPU_ATTN_FLAG_Q,
     ULI_GPU_ATTN_FLAG_K,
     ULI_GPU_ATTN_FLAG_V,
+    ULI_GPU_ATTN_FLAG_OUT,
+    ULI_GPU_ATTN_FLAG_LSE,
+    ULI_GPU_ATTN_FLAG_DOUT,
+    ULI_GPU_ATTN_FLAG_DELTA,
+    ULI_GPU_ATTN_FLAG_DLSE,
 };
 #define ULI_GPU_ATTN_CAUSE(status, what, index)                                \
     ((uint64_t)(status) | (uint64_t)(what) << 8 | (uint64_t)(index) << 16)

@@ -3,7 +3,8 @@
  * Attention backward on device memory: what the host hands to its kernels.
  *
  * The call is two passes, each a prepare and a kernel over its list of tiles,
- * and a kernel for the sinks. Neither pass adds to what another block wrote:
+ * and a kernel for the sinks; where pieces of inputs have flags, a kernel of one
+ * block waits for all of them first. Neither pass adds to what another block wrote:
  *   queries stationary: dq of a query tile, over the keys that it sees
  *   keys stationary:    dk, dv of a key tile, over the heads that read it
  *                       (ascending) and the queries that see it (ascending)
@@ -25,6 +26,7 @@ struct uli_gpu_attn_backward_args {
     struct uli_gpu_attn_tensor dout, delta, dlse, dq, dk, dv;
     int32_t dq_dtype, dk_dtype, dv_dtype;
     int32_t accumulate; /* dk and dv are added to what is there */
+    int32_t delta_less_dlse; /* the given delta has dlse taken away already */
     float scale;
     void *d_sink; /* [global heads], dtype of the sinks; or NULL */
     int64_t heads_global;
@@ -45,6 +47,8 @@ uli_gpu_attn_backward_stream(int32_t dim_qk, int32_t dim_v)
 
 /* Each enqueues on a stream and returns a cudaError_t. */
 int uli_gpu_attn_backward_load(int32_t *blocks_per_sm_p);
+int uli_gpu_attn_backward_await(
+    const struct uli_gpu_attn_backward_args *args, void *stream);
 int uli_gpu_attn_backward_queries(const struct uli_gpu_attn_backward_args *args,
     int32_t blocks, void *stream);
 int uli_gpu_attn_backward_keys(const struct uli_gpu_attn_backward_args *args,

@@ -58,37 +58,88 @@ uli_gpu_attn_backward_bytes(const struct uli_attn_problem *problem)
 
 static const enum uli_attn_tensor gradients[] = {ULI_ATTN_DOUT, ULI_ATTN_DELTA,
     ULI_ATTN_DLSE, ULI_ATTN_DQ, ULI_ATTN_DK, ULI_ATTN_DV};
+#define GRADIENTS 6
 
+static struct uli_gpu_attn_tensor *
+gradient_of(struct uli_gpu_attn_backward_args *args, int n)
+{
+    struct uli_gpu_attn_tensor *const tensors[GRADIENTS] = {&args->dout,
+        &args->delta, &args->dlse, &args->dq, &args->dk, &args->dv};
+    return tensors[n];
+}
+
+/* What touches nothing; tables and workspace come next. */
 static ulyx_status_t
 backward_describe(
     const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)
 {
-    struct uli_gpu_attn_tensor *tensors[] = {&args->dout, &args->delta,
-        &args->dlse, &args->dq, &args->dk, &args->dv};
-    int32_t tile = uli_gpu_attn_backward_stream(
-        (int32_t)call->problem.dim_qk, (int32_t)call->problem.dim_v);
-    struct uli_gpu_attn_sizes keys;
     ULI_TRY(uli_gpu_attn_call_describe(call, &args->by_query));
+    for (int n = 0; n < GRADIENTS; n++)
+        ULI_TRY(uli_gpu_attn_tensor_describe(
+            &call->views[gradients[n]], gradient_of(args, n)));
+    args->dq_dtype = call->views[ULI_ATTN_DQ].dtype;
+    args->dk_dtype = call->views[ULI_ATTN_DK].dtype;
+    args->dv_dtype = call->views[ULI_ATTN_DV].dtype;
+    args->accumulate = call->accumulate;
+    args->delta_less_dlse = call->delta_less_dlse;
+    args->scale = (float)call->problem.scale;
+    args->d_sink = call->d_sink;
+    args->heads_global = call->problem.heads_global;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+backward_put(
+    const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)
+{
+    int32_t tile = uli_gpu_attn_backward_stream(
+        args->by_query.dim_qk, args->by_query.dim_v);
+    struct uli_gpu_attn_sizes keys;
     ULI_TRY(uli_gpu_attn_call_put(call, ROWS, tile, &args->by_query));
-    for (int n = 0; n < 6; n++) {
-        uli_gpu_attn_tensor_describe(&call->views[gradients[n]], tensors[n]);
-        ULI_TRY(uli_gpu_attn_tensor_put(call, ROWS, gradients[n], tensors[n]));
-    }
-    args->by_query.max_logit = NULL;
+    for (int n = 0; n < GRADIENTS; n++)
+        ULI_TRY(uli_gpu_attn_tensor_put(
+            call, ROWS, gradients[n], gradient_of(args, n)));
     uli_gpu_attn_exchange(&args->by_query, &args->by_key);
     if (!key_sizes(&call->problem, &keys))
         return uli_error(
             ULYX_ERR_OVERFLOW, "attention: the workspace does not fit 64 bits");
     uli_gpu_attn_place(&args->by_key, &keys,
         call->workspace + uli_gpu_attn_call_bytes(&call->problem, ROWS));
-    args->dq_dtype = call->views[ULI_ATTN_DQ].dtype;
-    args->dk_dtype = call->views[ULI_ATTN_DK].dtype;
-    args->dv_dtype = call->views[ULI_ATTN_DV].dtype;
-    args->accumulate = call->accumulate;
-    args->scale = (float)call->problem.scale;
-    args->d_sink = call->d_sink;
-    args->heads_global = call->problem.heads_global;
     return ULYX_SUCCESS;
+}
+
+static bool
+waits_for_flags(const struct uli_gpu_attn_backward_args *args)
+{
+    const struct uli_gpu_attn_args *a = &args->by_query;
+    return a->q.flags || a->k.flags || a->v.flags || a->out.flags ||
+           a->lse.flags || args->dout.flags || args->delta.flags ||
+           args->dlse.flags;
+}
+
+/* Both lists first, as waiting may fail either. */
+static int
+backward_enqueue(
+    const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)
+{
+    bool waits = waits_for_flags(args);
+    int32_t blocks;
+    /* the passes themselves wait for nothing: all of the device is theirs */
+    args->by_query.q.flags = args->by_query.k.flags = 0;
+    args->by_query.v.flags = 0;
+    int error = uli_gpu_attn_begin(
+        call, &args->by_query, uli_gpu_attn_backward_load, &blocks);
+    if (!error)
+        error = uli_gpu_attn_prepare_launch(&args->by_key, call->stream);
+    if (!error && waits)
+        error = uli_gpu_attn_backward_await(args, call->stream);
+    if (!error)
+        error = uli_gpu_attn_backward_queries(args, blocks, call->stream);
+    if (!error)
+        error = uli_gpu_attn_backward_keys(args, blocks, call->stream);
+    if (!error && args->d_sink && args->heads_global > 0)
+        error = uli_gpu_attn_backward_sinks(args, call->stream);
+    return error;
 }
 
 void
@@ -96,21 +147,13 @@ uli_gpu_attn_backward(struct uli_attn_call *call)
 {
     struct uli_gpu_attn_backward_args args = {.scale = 1};
     ulyx_status_t status = backward_describe(call, &args);
+    if (status == ULYX_SUCCESS)
+        status = backward_put(call, &args);
     if (status != ULYX_SUCCESS) {
         atomic_store(&call->failed, status);
         return;
     }
-    int32_t blocks;
-    int error = uli_gpu_attn_begin(
-        call, &args.by_query, uli_gpu_attn_backward_load, &blocks);
-    if (!error)
-        error = uli_gpu_attn_backward_queries(&args, blocks, call->stream);
-    if (!error)
-        error = uli_gpu_attn_prepare_launch(&args.by_key, call->stream);
-    if (!error)
-        error = uli_gpu_attn_backward_keys(&args, blocks, call->stream);
-    if (!error && args.d_sink && args.heads_global > 0)
-        error = uli_gpu_attn_backward_sinks(&args, call->stream);
+    int error = backward_enqueue(call, &args);
     if (error)
         uli_gpu_attn_launch_failed(call, "backward", error);
 }

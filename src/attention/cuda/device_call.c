@@ -114,14 +114,14 @@ uli_gpu_attn_piece_at(const struct uli_attn_view *view, int64_t n)
         .flag_value = p->flag_value};
 }
 
-void
+ulyx_status_t
 uli_gpu_attn_tensor_describe(
     const struct uli_attn_view *view, struct uli_gpu_attn_tensor *tensor_p)
 {
     memset(tensor_p, 0, sizeof(*tensor_p));
     tensor_p->align = 16;
     if (!view->given)
-        return;
+        return ULYX_SUCCESS;
     if (!view->pieces) {
         tensor_p->base = view->base;
         tensor_p->batch_stride = view->batch_stride;
@@ -129,8 +129,12 @@ uli_gpu_attn_tensor_describe(
         tensor_p->head_stride = view->head_stride;
         tensor_p->align = alignment_of(view, view->base, view->batch_stride,
             view->row_stride, view->head_stride);
-        return;
+        return ULYX_SUCCESS;
     }
+    if (view->piece_count > ULI_GPU_ATTN_PIECES_MAX)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "%s: %lld pieces, on a device at most %d", view->name,
+            (long long)view->piece_count, ULI_GPU_ATTN_PIECES_MAX);
     tensor_p->npieces = (int32_t)view->piece_count;
     for (int64_t n = 0; n < view->piece_count; n++) {
         struct uli_gpu_attn_piece p = uli_gpu_attn_piece_at(view, n);
@@ -139,6 +143,7 @@ uli_gpu_attn_tensor_describe(
             tensor_p->align, alignment_of(view, p.base, p.batch_stride,
                                  p.row_stride, p.head_stride));
     }
+    return ULYX_SUCCESS;
 }
 
 static ulyx_status_t
@@ -346,16 +351,9 @@ uli_gpu_attn_call_describe(
         .poison = call->poison,
         .timeout_ns = (uint64_t)(call->timeout_s * 1e9)};
     set_scores(problem, &args);
-    for (int t = ULI_ATTN_Q; t <= ULI_ATTN_LSE; t++) {
-        const struct uli_attn_view *view = &call->views[t];
-        if (view->given && view->pieces &&
-            view->piece_count > ULI_GPU_ATTN_PIECES_MAX)
-            return uli_error(ULYX_ERR_UNSUPPORTED,
-                "%s: %lld pieces, on a device at most %d", view->name,
-                (long long)view->piece_count, ULI_GPU_ATTN_PIECES_MAX);
-        uli_gpu_attn_tensor_describe(
-            view, tensor_of(&args, (enum uli_attn_tensor)t));
-    }
+    for (int t = ULI_ATTN_Q; t <= ULI_ATTN_LSE; t++)
+        ULI_TRY(uli_gpu_attn_tensor_describe(
+            &call->views[t], tensor_of(&args, (enum uli_attn_tensor)t)));
     *args_p = args;
     return ULYX_SUCCESS;
 }

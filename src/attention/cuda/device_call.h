@@ -25,8 +25,9 @@ int64_t uli_gpu_attn_call_bytes(
 struct uli_gpu_attn_piece uli_gpu_attn_piece_at(
     const struct uli_attn_view *view, int64_t n);
 
-/* A tensor as it lies; where its pieces' table will be is not known yet. */
-void uli_gpu_attn_tensor_describe(
+/* A tensor as it lies; where its pieces' table will be is not known yet.
+ * returns SUCCESS, or UNSUPPORTED: more pieces than above. */
+ulyx_status_t uli_gpu_attn_tensor_describe(
     const struct uli_attn_view *view, struct uli_gpu_attn_tensor *tensor_p);
 
 /* Enqueues the copy of a tensor's table of pieces, if it has one. */

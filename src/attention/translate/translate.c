@@ -349,7 +349,7 @@ uli_attn_translate(const ulyx_attention_t *given, ulyx_attention_pass_t pass,
     fill_problem(given, &call_p->problem);
     call_p->problem.memory = exec ? exec->memory : ULYX_MEMORY_HOST;
     if (call_p->problem.memory != ULYX_MEMORY_HOST)
-        ULI_TRY(uli_attn_device_usable(call_p->problem.memory, pass));
+        ULI_TRY(uli_attn_device_usable(call_p->problem.memory));
     ULI_TRY(take_docs(given, &call_p->problem));
     ULI_TRY(check_max_docs(given, call_p->problem.max_docs));
     ULI_TRY(take_runs(given, "q_segments", given->q_segments,

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The machine code of the portable forward kernels: each is compiled through
+"""The machine code of the portable kernels: each is compiled through
 scripts/ptxas_gate.sh (no spills), a table of registers is printed, and where
 scripts/cuda-tools.sh finds cuobjdump the loop over keys is counted: as many mma, ldmatrix and
 16-byte cp.async as the tile asks for, none less wide, no local memory.
 
-mma_code_test.py NVCC SOURCE-DIR [FAMILY...]     mma64 mma96 ... plain; all
+mma_code_test.py NVCC SOURCE-DIR [FAMILY...]     forward_mma64 ...; all
 """
 import os
 import re
@@ -15,7 +15,8 @@ import tempfile
 import time
 
 ARCHITECTURES = ("80", "90a")
-ALL = ("mma64", "mma96", "mma128", "mma192", "mma256", "plain")
+ALL = ("forward_mma64", "forward_mma96", "forward_mma128", "forward_mma192",
+       "forward_mma256", "forward_plain", "backward_plain")
 KEYS = 64
 # Instructions of the loop, masks and slow ways included; without and with
 # softcap and ALiBi: some above what nvcc 13.0 gives.
@@ -27,7 +28,7 @@ def compile_family(nvcc, root, family, arch, cubin):
                '"$@" 2>&1 | tee "$0.log" >&2', cubin, nvcc, "-std=c++17",
                "-O3", f"-I{root}/src", f"-I{root}/include", "-Xptxas=-v",
                "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-cubin",
-               f"{root}/src/attention/cuda/portable/forward_{family}.cu", "-o", cubin]
+               f"{root}/src/attention/cuda/portable/{family}.cu", "-o", cubin]
     begun = time.time()
     done = subprocess.run(command, check=False)
     if done.returncode or not os.path.getsize(cubin):
@@ -39,7 +40,7 @@ def compile_family(nvcc, root, family, arch, cubin):
     if not kernels:
         sys.exit(f"{family}, sm_{arch}: ptxas tells of no kernel")
     registers = ", ".join(count for _, count in kernels)
-    print(f"{family:8} sm_{arch:4} registers {registers:24}"
+    print(f"{family:14} sm_{arch:4} registers {registers:24}"
           f" {time.time() - begun:6.1f} s", flush=True)
 
 

@@ -299,6 +299,44 @@ backward_loop(const struct uli_gpu_attn_args &args, struct backward_work *work,
         ptx_atom_add_acq_rel_gpu_u64(&args.state->blocks, 1);
 }
 
+/* ---- flags of pieces ----------------------------------------------------- */
+
+/* Threads have a piece each. False: one did not come. */
+static __device__ __forceinline__ bool
+pieces_come(const struct uli_gpu_attn_args &args,
+    const struct uli_gpu_attn_tensor &tensor, int32_t which, uint64_t start_ns)
+{
+    bool ok = true;
+    for (int32_t p = (int32_t)threadIdx.x; ok && p < tensor.npieces;
+         p += THREADS)
+        if (tensor.pieces[p].flag && tensor.pieces[p].rows)
+            ok = piece_comes(args, tensor.pieces[p], which, p, start_ns);
+    return ok;
+}
+
+/* One block, so that whatever sets the flags finds room on the device; what
+ * follows on the stream may read every input. */
+__global__ void
+__launch_bounds__(THREADS, 1)
+    backward_await_kernel(const __grid_constant__ backward_args args)
+{
+    const struct uli_gpu_attn_args &a = args.by_query;
+    uint64_t start = ptx_globaltimer_ns();
+    auto come = [&](const struct uli_gpu_attn_tensor &tensor, int32_t what) {
+        return pieces_come(a, tensor, what - ULI_GPU_ATTN_FLAG_Q, start);
+    };
+    bool ok = come(a.q, ULI_GPU_ATTN_FLAG_Q) &&
+              come(a.k, ULI_GPU_ATTN_FLAG_K) &&
+              come(a.v, ULI_GPU_ATTN_FLAG_V) &&
+              come(a.lse, ULI_GPU_ATTN_FLAG_LSE) &&
+              come(args.dout, ULI_GPU_ATTN_FLAG_DOUT) &&
+              come(args.delta, ULI_GPU_ATTN_FLAG_DELTA) &&
+              come(args.dlse, ULI_GPU_ATTN_FLAG_DLSE) &&
+              (tensor_given(args.delta) || come(a.out, ULI_GPU_ATTN_FLAG_OUT));
+    if (!__syncthreads_and(ok) && threadIdx.x == 0)
+        args.by_key.state->failed = ptx_ld_relaxed_gpu_u64(&a.state->failed);
+}
+
 /* ---- queries stationary -------------------------------------------------- */
 
 static __device__ void
@@ -567,8 +605,10 @@ sink_of_row(const backward_args &args, int64_t head, int64_t batch, int64_t row,
     if (mask_begin(a, off, k_rows, i) < mask_end(a, off, k_rows, i))
         return -exp(sink - (double)*(const float *)row_of(a.lse)) *
                (double)delta_of(args, row_of);
-    return tensor_given(args.dlse) ? (double)*(const float *)row_of(args.dlse)
-                                   : 0;
+    if (tensor_given(args.dlse))
+        return (double)*(const float *)row_of(args.dlse);
+    return args.delta_less_dlse ? -(double)*(const float *)row_of(args.delta)
+                                : 0;
 }
 
 /* A block has a global head; a thread every THREADSth row of each stretch, and
@@ -645,6 +685,14 @@ uli_gpu_attn_backward_load(int32_t *blocks_per_sm_p)
         error = uli_kernel_prepare(kernels[n], (size_t)(n < 2 ? small : large));
     *blocks_per_sm_p = 1;
     return error;
+}
+
+extern "C" int
+uli_gpu_attn_backward_await(const backward_args *args, void *stream)
+{
+    struct uli_launch_config launch = {
+        dim3(1), dim3(THREADS), 0, (cudaStream_t)stream};
+    return uli_kernel_launch(launch, backward_await_kernel, *args);
 }
 
 extern "C" int
