@@ -36,6 +36,8 @@ struct uli_mover_ops {
     bool by_stream;
     /* Calls may give other strides than creation. */
     bool takes_strides;
+    /* Peers compare plan->user_hash at every call. */
+    bool takes_hash;
 
     /* ---- creation ---- */
 

@@ -424,6 +424,7 @@ host_bytes(const ulyx_plan_t *plan)
 
 const struct uli_mover_ops uli_mover_host = {.name = "host",
     .takes_strides = true,
+    .takes_hash = true,
     .serves = host_serves,
     .check = host_check,
     .prepare = host_prepare,

@@ -49,7 +49,10 @@ struct uli_plan_call {
     /* [ntensors]; three zeros: dense; NULL: those of creation. */
     const int64_t (*src_strides)[3], (*dst_strides)[3];
     void *stream;
-    double timeout_s; /* 0 = the plan's timeout */
+    double timeout_s; /* 0 = the plan's */
+    /* Of movers that take_hash and are by_stream: where the error of an earlier
+     * call goes, whose text is then the last error; NULL: it is returned. */
+    ulyx_status_t *earlier_p;
 };
 
 /* What create needs, in the library's own terms. The arrays are the caller's,
@@ -169,9 +172,10 @@ ulyx_status_t uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
 ulyx_status_t uli_plan_update_rows(ulyx_plan_t *plan, const int64_t *rows,
     const int64_t *const *splits, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream);
-/* From the next call on READY carries this hash, which is not 0. It must cover
- * the layout's tables and may cover more. Only for plans on host memory, while
- * no call is in flight. */
+/* From the next call on READY says this hash, which is not 0: it stands for
+ * more than the layout's tables, and for these too. Of a plan whose mover
+ * takes_hash; on host memory while no call is in flight, on a device a call has
+ * that of when it was enqueued or captured. */
 static inline void
 uli_plan_use_hash(ulyx_plan_t *plan, uint64_t hash)
 {

@@ -485,6 +485,7 @@ engine_describe_direction(
 
 const struct uli_mover_ops uli_mover_engine = {.name = "engine",
     .by_stream = true,
+    .takes_hash = true,
     .serves = engine_serves,
     .check = uli_plan_gpu_check,
     .prepare = engine_prepare,

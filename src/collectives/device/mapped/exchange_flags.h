@@ -93,8 +93,9 @@ tile_bytes_of(const struct call &c)
 static __device__ uint64_t
 hash_of(const struct call &c)
 {
-    return c.args->head ? c.args->head->hash
-                        : c.args->record[ULI_GPU_RECORD_HASH];
+    uint64_t tables = c.args->head ? c.args->head->hash
+                                   : c.args->record[ULI_GPU_RECORD_HASH];
+    return tables ^ c.args->user_hash;
 }
 
 /* READY(n) is here: is it that the peer has destroyed its plan? It may also be

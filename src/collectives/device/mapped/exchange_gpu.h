@@ -195,6 +195,7 @@ struct uli_gpu_args {
                              * by the communicator's failure; or NULL */
     uint64_t timeout_ns;    /* of each kernel, from its start */
     int64_t slot_bytes;
+    uint64_t user_hash; /* goes into the record's hash: what layers above compare */
     int32_t steps;
     int32_t slots; /* a small call: one block, all steps */
     int32_t sums;

@@ -68,6 +68,7 @@ set_tensors(const ulyx_plan_t *plan, ulyx_direction_t direction,
     memset(args->record, 0xFF, sizeof(args->record)); /* no windows */
     args->record[ULI_GPU_RECORD_CALL] = (uint64_t)direction << 32;
     args->record[ULI_GPU_RECORD_HASH] = 0; /* the head has it */
+    args->user_hash = plan->user_hash;
     for (int32_t t = 0; t < exchange->ntensors; t++) {
         write_address(plan, &args->record[ULI_GPU_RECORD_SRC + 2 * t],
             exchange->src[t], &exchange->src_at[t], extents[from + t]);
@@ -301,8 +302,10 @@ uli_plan_gpu_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
     ulyx_status_t status = uli_comm_check(plan->comm);
     if (status == ULYX_SUCCESS)
         status = start_call(plan, call, enqueue);
-    if (status == ULYX_SUCCESS)
-        status = uli_plan_gpu_outcome(plan, noted);
+    if (status == ULYX_SUCCESS) {
+        ulyx_status_t earlier = uli_plan_gpu_outcome(plan, noted);
+        *(call->earlier_p ? call->earlier_p : &status) = earlier;
+    }
     atomic_store(&plan->exchange.busy, false);
     return status;
 }

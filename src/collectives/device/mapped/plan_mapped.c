@@ -135,6 +135,7 @@ mapped_bytes(const ulyx_plan_t *plan)
 
 const struct uli_mover_ops uli_mover_mapped = {.name = "mapped",
     .by_stream = true,
+    .takes_hash = true,
     .serves = mapped_serves,
     .check = uli_plan_gpu_check,
     .prepare = mapped_prepare,
