@@ -249,7 +249,6 @@ ulyx_dist_attention_create(ulyx_comm_t *comm,
     struct creation creation = {.comm = comm, .dist_p = dist_p};
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
-    ULI_TRY(uli_api_host_only(comm, "dist_create"));
     creation.outcome = uli_outcome_keep(
         dist_p ? dist_params_read(params, comm->nranks, &creation.params)
                : uli_error(ULYX_ERR_INVALID_ARGUMENT, "dist_p is NULL"));
@@ -278,7 +277,8 @@ ulyx_dist_attention_update(ulyx_dist_attention_t *dist,
     ULI_TRY(uli_docs_take(&docs_q, &own[0], "docs_q"));
     ULI_TRY(uli_docs_take(&docs_k, &own[1], "docs_k"));
     return uli_dist_update(
-        dist, &(struct uli_dist_change){.docs_q = docs_q, .docs_k = docs_k});
+        dist, &(struct uli_dist_change){
+                  .stream = stream, .docs_q = docs_q, .docs_k = docs_k});
 }
 
 ulyx_status_t
@@ -293,7 +293,8 @@ ulyx_dist_attention_update_rows(ulyx_dist_attention_t *dist,
     ULI_TRY(uli_api_stream(dist->comm, stream));
     ULI_TRY(uli_docs_take(&docs_q, &own[0], "docs_q"));
     ULI_TRY(uli_docs_take(&docs_k, &own[1], "docs_k"));
-    return uli_dist_update(dist, &(struct uli_dist_change){.docs_q = docs_q,
+    return uli_dist_update(dist, &(struct uli_dist_change){.stream = stream,
+                                     .docs_q = docs_q,
                                      .docs_k = docs_k,
                                      .rows = rows,
                                      .splits = splits});
@@ -317,10 +318,10 @@ run_execution(void *context)
 
 /* outcome: of reading the call. */
 static ulyx_status_t
-run_or_queue(
-    struct execution *execution, ulyx_status_t outcome, const void *stream)
+run_or_queue(struct execution *execution, ulyx_status_t outcome, void *stream)
 {
     ulyx_comm_t *comm = execution->dist->comm;
+    execution->call.stream = stream;
     execution->outcome = uli_outcome_keep(
         outcome == ULYX_SUCCESS ? uli_api_stream(comm, stream) : outcome);
     return uli_group_run(

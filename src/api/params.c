@@ -23,16 +23,6 @@ static const struct uli_field comm_rows[] = {
 const struct uli_fields uli_comm_fields = ULI_FIELDS(comm_rows);
 
 ulyx_status_t
-uli_api_host_only(const ulyx_comm_t *comm, const char *call)
-{
-    if (comm->memory_kind == ULYX_MEMORY_HOST)
-        return ULYX_SUCCESS;
-    return uli_error(ULYX_ERR_UNSUPPORTED,
-        "%s does not move CUDA memory yet: %.63s is a communicator of it", call,
-        comm->name);
-}
-
-ulyx_status_t
 uli_api_stream(const ulyx_comm_t *comm, const void *stream)
 {
     if (!stream || comm->memory_kind != ULYX_MEMORY_HOST)

@@ -18,9 +18,6 @@ extern const struct uli_fields uli_comm_fields;
 /* ERR_FORKED in a child forked after the library was used. */
 ulyx_status_t uli_api_enter(void);
 
-/* ERR_UNSUPPORTED for a call that moves host memory only, on a communicator of
- * CUDA memory: the same on all its ranks. */
-ulyx_status_t uli_api_host_only(const ulyx_comm_t *comm, const char *call);
 /* ERR_INVALID_ARGUMENT for a stream of a communicator of host memory. */
 ulyx_status_t uli_api_stream(const ulyx_comm_t *comm, const void *stream);
 

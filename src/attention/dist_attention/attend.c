@@ -6,7 +6,7 @@
  * HEADS: batch x rows x own heads by strides, kv_map from global heads.
  * PACKED: the plan's segments; heads are then the group's.
  */
-#include "attention/dist_attention/dist_attention.h"
+#include "attention/dist_attention/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +53,7 @@ uli_dist_problem(const struct ulyx_dist_attention *dist,
         .max_rows = sizes->packed ? sizes->q_rows : 0,
     };
     setup_p->exec = (ulyx_attention_exec_t)ULYX_ATTENTION_EXEC_INIT;
+    setup_p->exec.memory = dist->memory->kind;
     setup_p->exec.threads = dist->threads;
     setup_p->exec.kernel = p->kernel;
 }

@@ -7,10 +7,8 @@
  * delta is computed by the routine of plain backward from the same out and
  * dout, so the bits agree and out need not be exchanged again.
  */
-#include "attention/dist_attention/pass.h"
+#include "attention/dist_attention/memory.h"
 
-#include <string.h>
-#include "attention/statistics.h"
 #include "attention/translate/translate.h"
 #include "base/dtype.h"
 #include "base/status.h"
@@ -48,23 +46,21 @@ compute_delta(struct uli_pass *pass, const struct uli_head_group *group,
     const struct ulyx_dist_attention *dist = pass->dist;
     const ulyx_dist_attention_params_t *p = &dist->params->p;
     int32_t part = dist->part_of[0][i];
-    const int64_t sizes[4] = {
-        p->batch, dist->seq_rows[part], group->q_heads, p->dim_v};
-    struct uli_attn_strided dout, out, dlse;
-    int64_t delta[3];
-    uli_dist_delta_strides(dist, group, i, delta);
-    dout = part_of_call(pass, group, ULI_DIST_DOUT, i);
-    out = part_of_call(pass, group, ULI_DIST_OUT, i);
-    dlse = part_of_call(pass, group, ULI_DIST_DLSE, i);
-    if (!sizes[0] || !sizes[1])
+    int64_t rows = dist->seq_rows[part];
+    struct uli_delta_part delta = {.dtype = p->dtype,
+        .sizes = {p->batch, rows, group->q_heads, p->dim_v},
+        .dout = part_of_call(pass, group, ULI_DIST_DOUT, i),
+        .out = part_of_call(pass, group, ULI_DIST_OUT, i),
+        .dlse = part_of_call(pass, group, ULI_DIST_DLSE, i),
+        .delta = uli_pass_seq_delta(pass, group, slot, i)};
+    uli_dist_delta_strides(dist, group, i, delta.delta_strides);
+    if (!p->batch || !rows)
         return ULYX_SUCCESS;
-    ULI_TRY(check_part("dout", &dout, i, sizes[1]));
-    ULI_TRY(check_part("out", &out, i, sizes[1]));
+    ULI_TRY(check_part("dout", &delta.dout, i, rows));
+    ULI_TRY(check_part("out", &delta.out, i, rows));
     if (pass->call->given[ULI_DIST_DLSE])
-        ULI_TRY(check_part("dlse", &dlse, i, sizes[1]));
-    uli_attn_delta(p->dtype, sizes, &dout, &out, &dlse,
-        uli_pass_seq_delta(pass, group, slot, i), delta);
-    return ULYX_SUCCESS;
+        ULI_TRY(check_part("dlse", &delta.dlse, i, rows));
+    return dist->memory->delta(pass, &delta);
 }
 
 static void
@@ -141,7 +137,7 @@ send_results(struct uli_pass *pass, int32_t g)
 
 /* Rows of the accumulator [b, S, dim] <-> the PACKED rows that the piece sees.
  */
-static void
+static ulyx_status_t
 copy_seen(const struct uli_pass *pass, const struct uli_head_group *group,
     enum uli_head_tensor piece, enum uli_head_tensor sums, bool back)
 {
@@ -153,38 +149,36 @@ copy_seen(const struct uli_pass *pass, const struct uli_head_group *group,
         (uli_head_wide(piece) ? dist->params->p.dim_qk : dist->params->p.dim_v);
     for (int64_t i = 0; i < group->nsegments[1]; i++) {
         const ulyx_segment_t *s = &group->segments[1][i];
-        size_t count = (size_t)((s->row_end - s->row_begin) * bytes);
+        int64_t count = (s->row_end - s->row_begin) * bytes;
         char *row = all + (s->batch * dist->rows[1] + s->row_begin) * bytes;
-        if (back)
-            memcpy(row, packed, count);
-        else
-            memcpy(packed, row, count);
+        ULI_TRY(dist->memory->copy(
+            pass, back ? row : packed, back ? packed : row, count));
         packed += count;
     }
+    return ULYX_SUCCESS;
 }
 
 /* Before and after a piece is attended: the sums go on from the last piece, in
  * the order of heads in which one call would add. */
-static void
+static ulyx_status_t
 take_sums(const struct uli_pass *pass, const struct uli_head_group *group)
 {
     for (int t = ULI_HEAD_DK; t <= ULI_HEAD_DV && group->first_piece; t++)
-        if (group->sizes.bytes[t])
-            memset(uli_pass_head(pass, group, 0, t), 0,
-                (size_t)group->sizes.bytes[t]);
+        ULI_TRY(pass->dist->memory->zero(
+            pass, uli_pass_head(pass, group, 0, t), group->sizes.bytes[t]));
     if (!group->cut || !group->sizes.packed)
-        return;
-    copy_seen(pass, group, ULI_HEAD_PART_DK, ULI_HEAD_DK, false);
-    copy_seen(pass, group, ULI_HEAD_PART_DV, ULI_HEAD_DV, false);
+        return ULYX_SUCCESS;
+    ULI_TRY(copy_seen(pass, group, ULI_HEAD_PART_DK, ULI_HEAD_DK, false));
+    return copy_seen(pass, group, ULI_HEAD_PART_DV, ULI_HEAD_DV, false);
 }
 
-static void
+static ulyx_status_t
 give_sums(const struct uli_pass *pass, const struct uli_head_group *group)
 {
     if (!group->cut || !group->sizes.packed)
-        return;
-    copy_seen(pass, group, ULI_HEAD_PART_DK, ULI_HEAD_DK, true);
-    copy_seen(pass, group, ULI_HEAD_PART_DV, ULI_HEAD_DV, true);
+        return ULYX_SUCCESS;
+    ULI_TRY(copy_seen(pass, group, ULI_HEAD_PART_DK, ULI_HEAD_DK, true));
+    return copy_seen(pass, group, ULI_HEAD_PART_DV, ULI_HEAD_DV, true);
 }
 
 /* ---- attention ----------------------------------------------------------- */
@@ -226,13 +220,14 @@ pass_translate(const struct uli_pass *pass, const struct uli_head_group *group,
 }
 
 /* The call wrote all heads; only the group's are its to give. */
-static void
+static ulyx_status_t
 give_d_sink(const struct uli_pass *pass, const struct uli_head_group *group)
 {
     int64_t elem = pass->dist->params->p.param_dtype == ULYX_DTYPE_F64 ? 8 : 4;
     const char *all = (char *)pass->call->workspace + pass->layout->d_sink;
-    memcpy((char *)pass->call->d_sink + group->q_first * elem,
-        all + group->q_first * elem, (size_t)(group->q_heads * elem));
+    return pass->dist->memory->copy(pass,
+        (char *)pass->call->d_sink + group->q_first * elem,
+        all + group->q_first * elem, group->q_heads * elem);
 }
 
 static void
@@ -242,13 +237,14 @@ pass_attend(struct uli_pass *pass, int32_t g)
     struct uli_attn_call attention = {0};
     uli_pass_fail(
         pass, pass_translate(pass, group, g % pass->dist->slots, &attention));
-    if (pass->status != ULYX_SUCCESS)
-        return;
-    take_sums(pass, group);
-    uli_pass_attend(pass, &attention, ULYX_ATTENTION_PASS_BACKWARD);
-    give_sums(pass, group);
+    if (pass->status == ULYX_SUCCESS)
+        uli_pass_fail(pass, take_sums(pass, group));
+    if (pass->status == ULYX_SUCCESS)
+        uli_pass_attend(pass, &attention, ULYX_ATTENTION_PASS_BACKWARD);
+    if (pass->status == ULYX_SUCCESS)
+        uli_pass_fail(pass, give_sums(pass, group));
     if (pass->call->d_sink && pass->status == ULYX_SUCCESS)
-        give_d_sink(pass, group);
+        uli_pass_fail(pass, give_d_sink(pass, group));
 }
 
 void

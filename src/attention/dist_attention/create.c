@@ -8,7 +8,7 @@
  * with which it makes its next plan, so all learn of it. Plans come in the same
  * order on all ranks.
  */
-#include "attention/dist_attention/dist_attention.h"
+#include "attention/dist_attention/memory.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -17,6 +17,7 @@
 #include "base/dtype.h"
 #include "base/handle.h"
 #include "base/status.h"
+#include "collectives/exchange/mover.h"
 
 #define INVALID(...) uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
 
@@ -46,6 +47,7 @@ free_dist(struct ulyx_dist_attention *dist)
         free(dist->part_rows[i % 2].splits[i / 2]);
     uli_dist_params_free(dist->params);
     free(dist->user);
+    dist->memory->close(dist);
     uli_handle_free(dist);
 }
 
@@ -238,6 +240,18 @@ dist_create_agree(ulyx_comm_t *comm, struct ulyx_dist_attention *dist,
 
 /* ---- plans --------------------------------------------------------------- */
 
+/* Alike on all ranks. Peers that have other documents would be silently wrong.
+ */
+static ulyx_status_t
+check_mover(const ulyx_plan_t *plan)
+{
+    if (plan->mover->takes_hash)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_UNSUPPORTED,
+        "dist attention by %s: it does not compare the documents of ranks",
+        plan->mover->name);
+}
+
 static ulyx_status_t
 make_group(struct ulyx_dist_attention *dist, struct uli_head_group *group,
     ulyx_status_t *outcome)
@@ -249,7 +263,7 @@ make_group(struct ulyx_dist_attention *dist, struct uli_head_group *group,
             dist, group, kind, plan_set->nplans, &params)) {
             ULI_TRY(uli_plan_create(dist->comm, &params, *outcome,
                 params.timeout_s, &plan_set->plans[plan_set->nplans]));
-            plan_set->nplans++;
+            ULI_TRY(check_mover(plan_set->plans[plan_set->nplans++]));
             plan_set->ntensors += params.shape.ntensors;
         }
     }
@@ -270,6 +284,7 @@ make_plans(struct ulyx_dist_attention *dist, ulyx_status_t outcome)
 
 /* ---- life ---------------------------------------------------------------- */
 
+/* A plan that is in flight stays, and so do those behind it: BUSY. */
 static ulyx_status_t
 destroy_plans(struct ulyx_dist_attention *dist)
 {
@@ -277,11 +292,14 @@ destroy_plans(struct ulyx_dist_attention *dist)
     for (int32_t g = 0; g < dist->ngroups; g++)
         for (int kind = 0; kind < ULI_PLAN_SETS; kind++) {
             struct uli_plan_set *plan_set = &dist->groups[g].plan_sets[kind];
-            for (int32_t i = 0; i < plan_set->nplans; i++) {
-                ulyx_status_t one = uli_plan_destroy(plan_set->plans[i]);
+            while (plan_set->nplans > 0) {
+                ulyx_status_t one =
+                    uli_plan_destroy(plan_set->plans[plan_set->nplans - 1]);
+                if (one == ULYX_ERR_BUSY)
+                    return one;
+                plan_set->nplans--;
                 status = status == ULYX_SUCCESS ? one : status;
             }
-            plan_set->nplans = 0;
         }
     return status;
 }
@@ -298,6 +316,7 @@ dist_create_prepare(struct uli_dist_params *params, int32_t nranks,
         return uli_error(
             ULYX_ERR_NO_MEMORY, "no memory for a distributed attention");
     }
+    dist->memory = &uli_dist_memory_host;
     dist->nranks = nranks;
     dist->rank = rank;
     dist->params = params;
@@ -314,9 +333,17 @@ create_for_comm(ulyx_comm_t *comm, struct uli_dist_params *params,
     uli_handle_belong(dist, comm);
     dist->comm = comm;
     dist->timeout_s = uli_timeout_or(params->p.timeout_s, comm->timeout_s);
+    dist->memory = uli_dist_memory_of(comm->memory_kind);
     if (!dist->threads)
         dist->threads = comm->cores;
-    return ULYX_SUCCESS;
+    return dist->memory->open(dist);
+}
+
+static ulyx_status_t
+chunk_on_memory(struct ulyx_dist_attention *dist, int32_t threads)
+{
+    ULI_TRY(dist->memory->enter(dist));
+    return dist->memory->leave(uli_dist_chunk(dist, threads));
 }
 
 ulyx_status_t
@@ -335,7 +362,7 @@ uli_dist_create(ulyx_comm_t *comm, struct uli_dist_params *params,
     ulyx_status_t status =
         dist_create_agree(comm, dist, outcome, deadline, &threads);
     if (status == ULYX_SUCCESS)
-        status = make_plans(dist, uli_dist_chunk(dist, threads));
+        status = make_plans(dist, chunk_on_memory(dist, threads));
     uli_comm_call_end(comm, outer);
     if (status == ULYX_SUCCESS) {
         *dist_p = dist;
@@ -353,11 +380,19 @@ ulyx_status_t
 uli_dist_destroy(ulyx_dist_attention_t *dist)
 {
     bool idle = false;
-    if (!atomic_compare_exchange_strong(&dist->busy, &idle, true))
+    if (!dist->leaving &&
+        !atomic_compare_exchange_strong(&dist->busy, &idle, true))
         return uli_error(
             ULYX_ERR_BUSY, "a call of distributed attention is in flight");
-    ulyx_status_t status = destroy_plans(dist);
-    free_dist(dist);
+    ulyx_status_t status = dist->memory->idle(dist);
+    if (status == ULYX_ERR_BUSY) {
+        atomic_store(&dist->busy, dist->leaving);
+        return status;
+    }
+    status = destroy_plans(dist);
+    dist->leaving = status == ULYX_ERR_BUSY;
+    if (!dist->leaving)
+        free_dist(dist);
     return status;
 }
 

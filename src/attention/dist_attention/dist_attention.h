@@ -169,8 +169,12 @@ struct uli_pass_layout {
     int64_t attention_bytes, bytes;
 };
 
+struct uli_dist_memory; /* memory.h */
+
 struct ulyx_dist_attention {
-    ulyx_comm_t *comm; /* NULL: sizes alone, without plans */
+    ulyx_comm_t *comm;                    /* NULL: sizes alone, without plans */
+    const struct uli_dist_memory *memory; /* where all tensors lie */
+    struct uli_dist_device *device;       /* the device memory's own, or NULL */
     int32_t nranks, rank;
     struct uli_dist_params *params;
     /* settled parameters */
@@ -198,6 +202,7 @@ struct ulyx_dist_attention {
         tables; /* hash of documents and rows; READY of every plan has it */
 
     _Atomic bool busy;
+    bool leaving; /* destroy has begun, and a plan was in flight */
     ulyx_dist_attention_times_t times;
     bool last_backward; /* what they are of */
     void *user; /* of the public layer, freed with distributed attention */
@@ -303,6 +308,7 @@ ulyx_status_t uli_dist_attention_bytes(const struct ulyx_dist_attention *dist,
 
 /* Documents and rows that take the place of the present ones. */
 struct uli_dist_change {
+    void *stream;   /* on device memory */
     bool keep_docs; /* else NULL: each batch item is one */
     const ulyx_docs_t *docs_q, *docs_k;
     const int64_t *rows; /* [parts], or NULL: as they are */
@@ -334,6 +340,7 @@ struct uli_dist_call {
     bool given[ULI_DIST_TENSORS];
     const void *sinks, *alibi_slopes;
     void *d_sink;
+    void *stream; /* on device memory */
     void *workspace, *saved;
     int64_t workspace_bytes, saved_bytes;
     bool has_docs[2]; /* else those of before */

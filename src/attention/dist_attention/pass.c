@@ -5,8 +5,7 @@
 #include "attention/dist_attention/pass.h"
 
 #include <stdio.h>
-#include <string.h>
-#include "attention/attention.h"
+#include "attention/dist_attention/memory.h"
 #include "base/dtype.h"
 #include "base/status.h"
 
@@ -111,6 +110,16 @@ uli_pass_fail(struct uli_pass *pass, ulyx_status_t status)
     snprintf(pass->text, sizeof(pass->text), "%s", uli_error_text());
 }
 
+void
+uli_pass_earlier(struct uli_pass *pass, ulyx_status_t status)
+{
+    if (status == ULYX_SUCCESS || pass->earlier != ULYX_SUCCESS)
+        return;
+    pass->earlier = status;
+    snprintf(
+        pass->earlier_text, sizeof(pass->earlier_text), "%s", uli_error_text());
+}
+
 static double
 seconds_left(const struct uli_pass *pass)
 {
@@ -137,19 +146,24 @@ uli_pass_start(struct uli_pass *pass, struct uli_plan_set *plan_set,
         ulyx_plan_t *plan = plan_set->plans[i];
         int32_t first = i * ULI_TENSORS;
         if (pass->status != ULYX_SUCCESS) {
-            uli_plan_refuse_on(plan, pass->status, pass->text);
+            if (!pass->silent)
+                uli_plan_refuse_on(plan, pass->status, pass->text);
             continue;
         }
+        ulyx_request_t *request = NULL;
+        ulyx_status_t earlier = ULYX_SUCCESS;
         const struct uli_plan_call call = {.direction = direction,
             .src = (const void *const *)(src->at + first),
             .dst = dst->at + first,
             .src_strides = strides_from(src, first),
             .dst_strides = strides_from(dst, first),
-            .timeout_s = seconds_left(pass)};
-        ulyx_status_t status = uli_plan_start(
-            plan, &call, &transfer_p->requests[transfer_p->nrequests]);
-        transfer_p->nrequests += status == ULYX_SUCCESS;
-        uli_pass_fail(pass, status);
+            .stream = pass->call->stream,
+            .timeout_s = seconds_left(pass),
+            .earlier_p = &earlier};
+        uli_pass_fail(pass, uli_plan_execute(plan, &call, &request));
+        uli_pass_earlier(pass, earlier);
+        if (request) /* else the call is its stream's */
+            transfer_p->requests[transfer_p->nrequests++] = request;
     }
     if (transfer_p->nrequests)
         pass->exposed_ns += uli_clock_ns() - transfer_p->started_ns;
@@ -180,23 +194,18 @@ uli_pass_attend(struct uli_pass *pass, struct uli_attn_call *attention,
     attention->workspace =
         (unsigned char *)pass->call->workspace + pass->layout->attention;
     attention->workspace_bytes = pass->layout->attention_bytes;
-    uli_pass_fail(pass, uli_attn_run_pass(attention, kind));
+    uli_pass_fail(pass, pass->dist->memory->attend(pass, attention, kind));
     pass->attention_ns += uli_clock_ns() - begin;
     pass->scores += atomic_load(&attention->scores);
 }
 
 /* ---- what is saved ------------------------------------------------------- */
 
-/* At the begin of saved: whose it is, and by which tables it lies. */
-struct header {
-    uint64_t magic, shape, tables;
-};
-
-static struct header
+static struct uli_saved_header
 header_of(const struct ulyx_dist_attention *dist)
 {
     const ulyx_dist_attention_params_t *p = &dist->params->p;
-    struct header header = {MAGIC, 0, dist->tables};
+    struct uli_saved_header header = {MAGIC, 0, dist->tables};
     const int64_t values[] = {p->batch, p->heads, p->kv_heads, p->dim_qk,
         p->dim_v, p->dtype, dist->most_rows[0], dist->most_rows[1],
         dist->ngroups, dist->saved_bytes, dist->saves_heads};
@@ -207,17 +216,10 @@ header_of(const struct ulyx_dist_attention *dist)
 }
 
 static ulyx_status_t
-check_header(const struct ulyx_dist_attention *dist, const void *saved)
+check_saved(struct uli_pass *pass)
 {
-    struct header expected = header_of(dist), found;
-    memcpy(&found, saved, sizeof(found));
-    if (found.magic != MAGIC || found.shape != expected.shape)
-        return INVALID(
-            "saved is not what a forward of this distributed attention left");
-    if (found.tables != expected.tables)
-        return INVALID("saved is of a forward with other documents or rows: "
-                       "give backward those of its forward");
-    return ULYX_SUCCESS;
+    const struct uli_saved_header expected = header_of(pass->dist);
+    return pass->dist->memory->check_saved(pass, &expected);
 }
 
 /* Rows x heads of a tensor that a rank has at present; room may be for more. */
@@ -241,10 +243,12 @@ rows_present(const struct ulyx_dist_attention *dist,
 
 /* What neither an exchange nor the attention writes: the header, invalid until
  * the call has succeeded, and the room behind each tensor's rows. */
-static void
-clear_saved(const struct ulyx_dist_attention *dist, char *saved)
+static ulyx_status_t
+clear_saved(const struct uli_pass *pass)
 {
-    memset(saved, 0, ULI_SAVED_HEADER_BYTES);
+    const struct ulyx_dist_attention *dist = pass->dist;
+    char *saved = pass->call->saved;
+    ULI_TRY(dist->memory->zero(pass, saved, ULI_SAVED_HEADER_BYTES));
     for (int32_t g = 0; g < dist->ngroups; g++) {
         const struct uli_head_group *group = &dist->groups[g];
         for (int t = 0; t < ULI_HEAD_TENSORS; t++) {
@@ -255,10 +259,18 @@ clear_saved(const struct ulyx_dist_attention *dist, char *saved)
                                                 : dist->params->p.dim_v;
             int64_t used = rows_present(dist, group, t) * dim *
                            uli_dtype_size(group->sizes.dtypes[t]);
-            memset(saved + group->saved[t] + used, 0,
-                (size_t)(uli_dist_bytes_now(dist, group, t) - used));
+            ULI_TRY(dist->memory->zero(pass, saved + group->saved[t] + used,
+                uli_dist_bytes_now(dist, group, t) - used));
         }
     }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+write_header(struct uli_pass *pass)
+{
+    const struct uli_saved_header header = header_of(pass->dist);
+    return pass->dist->memory->write_header(pass, &header);
 }
 
 /* ---- the call ------------------------------------------------------------ */
@@ -315,7 +327,7 @@ check_call(const struct ulyx_dist_attention *dist, struct uli_dist_call *call)
     ULI_TRY(check_given(dist, call));
     ULI_TRY(uli_dist_settle_strides(dist, call));
     ULI_TRY(uli_dist_check_overlap(dist, call));
-    return call->backward ? check_header(dist, call->saved) : ULYX_SUCCESS;
+    return dist->memory->check(dist, call);
 }
 
 static void
@@ -335,7 +347,7 @@ static ulyx_status_t
 take_call_change(
     struct ulyx_dist_attention *dist, const struct uli_dist_call *call)
 {
-    const struct uli_dist_change change = {
+    const struct uli_dist_change change = {.stream = call->stream,
         .keep_docs = !call->has_docs[0] && !call->has_docs[1],
         .docs_q = call->has_docs[0] ? &call->docs[0] : NULL,
         .docs_k = call->has_docs[1] ? &call->docs[1] : NULL,
@@ -344,6 +356,22 @@ take_call_change(
     if (change.keep_docs && !change.rows && !change.splits)
         return ULYX_SUCCESS;
     return uli_dist_replace(dist, &change);
+}
+
+/* outcome: as for uli_dist_run. What is wrong fails the pass. */
+static void
+pass_check(
+    struct uli_pass *pass, struct uli_dist_call *call, ulyx_status_t outcome)
+{
+    struct ulyx_dist_attention *dist = pass->dist;
+    uli_pass_fail(pass, outcome);
+    if (pass->status == ULYX_SUCCESS)
+        uli_pass_fail(pass, take_call_change(dist, call));
+    uli_pass_fail(pass, dist->memory->begin(pass));
+    if (pass->status == ULYX_SUCCESS)
+        uli_pass_fail(pass, check_call(dist, call));
+    if (pass->status == ULYX_SUCCESS && call->backward)
+        uli_pass_fail(pass, check_saved(pass));
 }
 
 static ulyx_status_t
@@ -357,25 +385,22 @@ dist_run(struct ulyx_dist_attention *dist, struct uli_dist_call *call,
         .deadline =
             uli_deadline_in(uli_timeout_or(call->timeout_s, dist->timeout_s))};
     bool writes = dist->has_backward && !call->backward;
-    if (outcome == ULYX_SUCCESS)
-        outcome = take_call_change(dist, call);
-    if (outcome == ULYX_SUCCESS)
-        outcome = check_call(dist, call);
-    uli_pass_fail(&pass, outcome);
-    if (writes && outcome == ULYX_SUCCESS)
-        clear_saved(dist, call->saved);
+    pass_check(&pass, call, outcome);
+    if (pass.status == ULYX_SUCCESS && writes)
+        uli_pass_fail(&pass, clear_saved(&pass));
     if (call->backward)
         uli_dist_backward(&pass);
     else
         uli_dist_forward(&pass);
+    if (pass.status == ULYX_SUCCESS && writes)
+        uli_pass_fail(&pass, write_header(&pass));
+    uli_pass_fail(&pass, dist->memory->end(&pass));
     note_times(&pass, begin);
     if (pass.status != ULYX_SUCCESS)
         return uli_error_pass(pass.status, pass.text);
-    if (writes) {
-        struct header header = header_of(dist);
-        memcpy(call->saved, &header, sizeof(header));
-    }
-    return ULYX_SUCCESS;
+    return pass.earlier == ULYX_SUCCESS
+               ? ULYX_SUCCESS
+               : uli_error_pass(pass.earlier, pass.earlier_text);
 }
 
 ulyx_status_t

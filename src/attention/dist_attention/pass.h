@@ -36,6 +36,10 @@ struct uli_pass {
     uli_deadline_t deadline;
     ulyx_status_t status; /* the first error */
     char text[256];
+    /* of earlier calls, found on the device since: this one goes on */
+    ulyx_status_t earlier;
+    char earlier_text[256];
+    bool silent; /* a refusal is not told: the call does not take place */
     struct uli_transfer transfers[ULI_TRANSFERS][ULI_DIST_SLOTS];
     int64_t attention_ns, exchange_ns, exposed_ns, scores;
 };
@@ -73,7 +77,9 @@ ulyx_attention_tensor_t uli_pass_view(const struct uli_pass *pass,
     const struct uli_head_group *group, int32_t slot,
     enum uli_head_tensor tensor);
 
+/* Both take the thread's last error, the first one counts. */
 void uli_pass_fail(struct uli_pass *pass, ulyx_status_t status);
+void uli_pass_earlier(struct uli_pass *pass, ulyx_status_t status);
 /* Starts the plan set's plans, or refuses them after an error. */
 void uli_pass_start(struct uli_pass *pass, struct uli_plan_set *plan_set,
     ulyx_direction_t direction, const struct uli_pointers *src,

@@ -6,7 +6,7 @@
  * first head on, so strides are those of the whole tensor. Head side: dense
  * [b, S, h_r, d], with statistics as [b, h_r, S]; PACKED: [n_r, d].
  */
-#include "attention/dist_attention/dist_attention.h"
+#include "attention/dist_attention/memory.h"
 
 #include <string.h>
 #include "base/dtype.h"
@@ -232,7 +232,7 @@ uli_dist_plan_params(const struct ulyx_dist_attention *dist,
     params_p->directions = directions_of(dist, group, kind);
     params_p->timeout_s = p->timeout_s;
     if (dist->ngroups > 1)
-        params_p->flags = ULYX_PLAN_PROGRESS_THREAD;
+        params_p->flags = dist->memory->group_flags;
     return params_p->shape.ntensors > 0;
 }
 

@@ -4,7 +4,7 @@
  * present ones stay until new ones are accepted, and what follows from the
  * tables of PACKED plans. Local: no other rank is asked.
  */
-#include "attention/dist_attention/dist_attention.h"
+#include "attention/dist_attention/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -285,22 +285,24 @@ uli_dist_take_tables(struct ulyx_dist_attention *dist)
 /* ---- update -------------------------------------------------------------- */
 
 static ulyx_status_t
-update_plan(const struct ulyx_dist_attention *dist, ulyx_plan_t *plan)
+update_plan(
+    const struct ulyx_dist_attention *dist, ulyx_plan_t *plan, void *stream)
 {
     const ulyx_docs_t *q = uli_dist_docs_of(dist, 0);
     const ulyx_docs_t *k = uli_dist_docs_of(dist, 1);
     const struct uli_dist_rows *rows = &dist->part_rows[dist->bank];
     if (uli_layout_rows_change(plan->layout))
         return uli_plan_update_rows(plan, rows->parts,
-            (const int64_t *const *)rows->splits, q, k, NULL);
+            (const int64_t *const *)rows->splits, q, k, stream);
     return uli_layout_has_tables(plan->layout)
-               ? uli_plan_update(plan, q, k, NULL)
+               ? uli_plan_update(plan, q, k, stream)
                : ULYX_SUCCESS;
 }
 
 /* All plans, up to the first that refuses; *done_p of them have the tables. */
 static ulyx_status_t
-update_plans(struct ulyx_dist_attention *dist, int64_t most, int64_t *done_p)
+update_plans(struct ulyx_dist_attention *dist, void *stream, int64_t most,
+    int64_t *done_p)
 {
     *done_p = 0;
     for (int32_t g = 0; g < dist->ngroups; g++)
@@ -310,18 +312,18 @@ update_plans(struct ulyx_dist_attention *dist, int64_t most, int64_t *done_p)
                 ulyx_plan_t *plan = dist->groups[g].plan_sets[kind].plans[i];
                 if (*done_p == most)
                     return ULYX_SUCCESS;
-                ULI_TRY(update_plan(dist, plan));
+                ULI_TRY(update_plan(dist, plan, stream));
                 ++*done_p;
             }
     return ULYX_SUCCESS;
 }
 
 static ulyx_status_t
-try_tables(struct ulyx_dist_attention *dist, int64_t *done_p)
+try_tables(struct ulyx_dist_attention *dist, void *stream, int64_t *done_p)
 {
     *done_p = 0;
     ULI_TRY(check_tables(dist));
-    return update_plans(dist, INT64_MAX, done_p);
+    return update_plans(dist, stream, INT64_MAX, done_p);
 }
 
 /* Copies what comes into the bank that is not in use. */
@@ -357,14 +359,15 @@ uli_dist_replace(
     if (hash_docs(dist, !dist->bank) == dist->tables)
         return ULYX_SUCCESS;
     dist_turn(dist, !dist->bank);
-    ulyx_status_t status = try_tables(dist, &done);
+    ulyx_status_t status = try_tables(dist, change->stream, &done);
     if (status == ULYX_SUCCESS) {
         uli_dist_take_tables(dist);
-        return status;
+        return dist->memory->retable(dist, change->stream);
     }
     snprintf(text, sizeof(text), "%s", uli_error_text());
     dist_turn(dist, !dist->bank);
-    update_plans(dist, done, &again); /* they held these before */
+    /* they held these before */
+    update_plans(dist, change->stream, done, &again);
     return uli_error_pass(status, text);
 }
 

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Distributed attention on device memory: plans, kernels and copies follow each
+ * other on the call's stream. Nothing is waited for, so a call may be captured.
+ *
+ * What only the device can compare it notes in a word of pinned memory, which
+ * the next call reports: that saved is another's, and that a captured call is
+ * older than the last update of documents that change the layout. Where the
+ * layout does not depend on them a captured call has its own documents, in the
+ * attention's tables and in the hash that peers compare.
+ */
+#include "attention/dist_attention/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "attention/attention.h"
+#include "attention/cuda/attention_gpu.h"
+#include "attention/cuda/dist_rows_gpu.h"
+#include "base/status.h"
+#include "collectives/device/calls_gpu.h"
+#include "comm/device/gpu.h"
+#include "device/cuda_context.h"
+#include "device/cuda_driver.h"
+
+#define INVALID(...)     uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
+#define UNSUPPORTED(...) uli_error(ULYX_ERR_UNSUPPORTED, __VA_ARGS__)
+
+struct uli_dist_device {
+    const struct uli_device_ops *ops;
+    int32_t device;
+    uint64_t *tables; /* on the device: hash of the last update, 0: none yet */
+    _Atomic uint64_t *cause; /* pinned; what the device has found */
+    uint64_t *cause_there;
+    void *ended; /* event, after the last call that was no capture */
+    bool enqueued;
+};
+
+/* ---- creation ------------------------------------------------------------ */
+
+static ulyx_status_t
+check_problem(const ulyx_dist_attention_params_t *p)
+{
+    if (p->dtype == ULYX_DTYPE_F64)
+        return UNSUPPORTED("dist attention on device memory: dtype F64");
+    if (p->dim_qk % 8 || p->dim_v % 8)
+        return UNSUPPORTED("dist attention on device memory: %s is %lld, must "
+                           "be a multiple of 8",
+            p->dim_qk % 8 ? "dim_qk" : "dim_v",
+            (long long)(p->dim_qk % 8 ? p->dim_qk : p->dim_v));
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+load_kernels(int32_t device)
+{
+    ULI_TRY(uli_cuda_enter(device));
+    return uli_cuda_leave(uli_cuda_status(
+        uli_gpu_dist_load(), "loading the kernels of distributed attention"));
+}
+
+static ulyx_status_t
+take_words(ulyx_comm_t *comm, struct uli_dist_device *own)
+{
+    const uint64_t zero = 0;
+    void *cause, *there, *tables;
+    ULI_TRY(uli_gpu_host_alloc(comm, sizeof(uint64_t), &cause, &there));
+    own->cause = cause;
+    own->cause_there = there;
+    atomic_store(own->cause, 0);
+    ULI_TRY(own->ops->alloc(own->device, sizeof(uint64_t), &tables));
+    own->tables = tables;
+    ULI_TRY(own->ops->event_create(own->device, &own->ended));
+    return uli_gpu_upload(comm, own->tables, &zero, sizeof(zero));
+}
+
+static ulyx_status_t
+cuda_open(struct ulyx_dist_attention *dist)
+{
+    ULI_TRY(check_problem(&dist->params->p));
+    ULI_TRY(uli_gpu_check_mapped(dist->comm, "dist attention: "));
+    struct uli_dist_device *own = calloc(1, sizeof(*own));
+    if (!own)
+        return uli_error(
+            ULYX_ERR_NO_MEMORY, "no memory for a distributed attention");
+    dist->device = own;
+    own->ops = dist->comm->gpu->ops;
+    own->device = dist->comm->gpu->device;
+    ULI_TRY(load_kernels(own->device));
+    return take_words(dist->comm, own);
+}
+
+/* Of graphs that are replayed the plans know. */
+static ulyx_status_t
+cuda_idle(const struct ulyx_dist_attention *dist)
+{
+    const struct uli_dist_device *own = dist->device;
+    if (!own->enqueued)
+        return ULYX_SUCCESS;
+    ulyx_status_t status = own->ops->event_test(own->device, own->ended);
+    if (status != ULYX_IN_PROGRESS)
+        return status;
+    return uli_error(ULYX_ERR_BUSY,
+        "a call of distributed attention is in flight on device %d: wait for "
+        "its stream",
+        own->device);
+}
+
+static ulyx_status_t
+cause_error(uint64_t cause)
+{
+    switch (cause) {
+    case ULI_GPU_DIST_FINE:
+        return ULYX_SUCCESS;
+    case ULI_GPU_DIST_STALE:
+        return uli_error(ULYX_ERR_MISMATCH,
+            "an earlier call was captured before the last update of the "
+            "documents: capture it again");
+    case ULI_GPU_DIST_SAVED_IS_OTHER:
+        return INVALID("an earlier backward: " ULI_SAVED_IS_OTHER);
+    default:
+        return INVALID("an earlier backward: " ULI_SAVED_HAS_OTHER_TABLES);
+    }
+}
+
+/* What no call will report is logged. */
+static void
+cuda_close(struct ulyx_dist_attention *dist)
+{
+    struct uli_dist_device *own = dist->device;
+    if (!own)
+        return;
+    if (own->cause) {
+        (void)cause_error(atomic_load(own->cause));
+        (void)own->ops->host_free(own->device, (void *)own->cause);
+    }
+    if (own->tables)
+        (void)own->ops->free(own->device, own->tables);
+    if (own->ended)
+        (void)own->ops->event_destroy(own->device, own->ended);
+    free(own);
+    dist->device = NULL;
+}
+
+static ulyx_status_t
+cuda_enter(const struct ulyx_dist_attention *dist)
+{
+    const struct uli_dist_device *own = dist->device;
+    return uli_cuda_enter(own->device);
+}
+
+/* ---- launches ------------------------------------------------------------ */
+
+/* error: of a launch on the device that has been entered. */
+static ulyx_status_t
+launch_leave(int error, const char *what)
+{
+    return uli_cuda_leave(uli_cuda_status(error, what));
+}
+
+static ulyx_status_t
+put_words(const struct uli_dist_device *own, void *to, const void *words,
+    int64_t bytes, void *stream)
+{
+    ULI_TRY(uli_cuda_enter(own->device));
+    return launch_leave(uli_gpu_attn_put(to, words, bytes, stream),
+        "launch of a copy of distributed attention");
+}
+
+/* Does the layout depend on documents? */
+static bool
+follows_docs(const struct ulyx_dist_attention *dist)
+{
+    return uli_layout_has_tables(
+        dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0]->layout);
+}
+
+static ulyx_status_t
+cuda_retable(struct ulyx_dist_attention *dist, void *stream)
+{
+    struct uli_dist_device *own = dist->device;
+    if (!follows_docs(dist))
+        return ULYX_SUCCESS;
+    return put_words(
+        own, own->tables, &dist->tables, sizeof(dist->tables), stream);
+}
+
+static ulyx_status_t
+check_launch(const struct uli_pass *pass, const void *saved,
+    const struct uli_saved_header *expected)
+{
+    const struct uli_dist_device *own = pass->dist->device;
+    const struct uli_gpu_dist_check_args args = {.saved = saved,
+        .expected = {expected->magic, expected->shape, expected->tables},
+        .tables = own->tables,
+        .cause = own->cause_there};
+    ULI_TRY(uli_cuda_enter(own->device));
+    return launch_leave(uli_gpu_dist_check(&args, pass->call->stream),
+        "launch of a check of distributed attention");
+}
+
+static ulyx_status_t
+cuda_check_saved(
+    struct uli_pass *pass, const struct uli_saved_header *expected)
+{
+    return check_launch(pass, pass->call->saved, expected);
+}
+
+static ulyx_status_t
+cuda_write_header(struct uli_pass *pass, const struct uli_saved_header *header)
+{
+    return put_words(pass->dist->device, pass->call->saved, header,
+        sizeof(*header), pass->call->stream);
+}
+
+/* ---- calls --------------------------------------------------------------- */
+
+/* Nothing of a call that is being captured takes place, its refusal neither. */
+static ulyx_status_t
+cuda_begin(struct uli_pass *pass)
+{
+    struct uli_dist_device *own = pass->dist->device;
+    const struct uli_saved_header tables = {.tables = pass->dist->tables};
+    uli_pass_earlier(pass, cause_error(atomic_exchange(own->cause, 0)));
+    ULI_TRY(own->ops->stream_capturing(
+        own->device, pass->call->stream, &pass->silent));
+    return follows_docs(pass->dist) ? check_launch(pass, NULL, &tables)
+                                    : ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_array(
+    const struct uli_dist_device *own, const char *name, const void *array)
+{
+    struct uli_device_range range;
+    if (!array)
+        return ULYX_SUCCESS;
+    ULI_TRY(own->ops->range(array, &range));
+    if (range.memory_kind != ULYX_MEMORY_CUDA)
+        return INVALID("%s: %p is not device memory, and the communicator's "
+                       "memory kind is CUDA",
+            name, array);
+    if (range.device != own->device && !range.managed)
+        return INVALID("%s: %p is memory of CUDA device %d, the communicator's "
+                       "is %d",
+            name, array, range.device, own->device);
+    return ULYX_SUCCESS;
+}
+
+/* Peers store into what the head side has. */
+static ulyx_status_t
+check_window(const struct ulyx_dist_attention *dist, const char *name,
+    const void *address, int64_t bytes)
+{
+    uint32_t window;
+    int64_t offset;
+    if (dist->nranks == 1 || !bytes ||
+        uli_window_find(dist->comm, address, bytes, &window, &offset))
+        return ULYX_SUCCESS;
+    return INVALID("%s (%p, %lld bytes) is not inside a window attached to the "
+                   "communicator, as memory of a device must be",
+        name, address, (long long)bytes);
+}
+
+static ulyx_status_t
+cuda_check(
+    const struct ulyx_dist_attention *dist, const struct uli_dist_call *call)
+{
+    const struct uli_dist_device *own = dist->device;
+    for (int t = 0; t < ULI_DIST_TENSORS; t++)
+        for (int32_t i = 0;
+             call->given[t] && i < dist->nparts[uli_dist_keys(t)]; i++)
+            ULI_TRY(check_array(
+                own, uli_dist_tensor_names[t], call->tensors[t][i]));
+    ULI_TRY(check_array(own, "sinks", call->sinks));
+    ULI_TRY(check_array(own, "alibi_slopes", call->alibi_slopes));
+    ULI_TRY(check_array(own, "d_sink", call->d_sink));
+    ULI_TRY(check_array(own, "workspace", call->workspace));
+    ULI_TRY(check_array(own, "saved", call->saved));
+    ULI_TRY(check_window(
+        dist, "workspace", call->workspace, uli_dist_workspace(dist)));
+    return check_window(dist, "saved", call->saved,
+        dist->saves_heads ? dist->saved_now : 0);
+}
+
+static ulyx_status_t
+cuda_copy(
+    const struct uli_pass *pass, void *dst, const void *src, int64_t bytes)
+{
+    const struct uli_dist_device *own = pass->dist->device;
+    return bytes > 0 ? own->ops->copy(
+                           own->device, dst, src, bytes, pass->call->stream)
+                     : ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+cuda_zero(const struct uli_pass *pass, void *address, int64_t bytes)
+{
+    const struct uli_dist_device *own = pass->dist->device;
+    return bytes > 0
+               ? own->ops->zero(own->device, address, bytes, pass->call->stream)
+               : ULYX_SUCCESS;
+}
+
+static struct uli_gpu_strided
+strided_of(const struct uli_attn_strided *tensor)
+{
+    struct uli_gpu_strided there = {.base = (const void *)tensor->base};
+    memcpy(there.strides, tensor->strides, sizeof(there.strides));
+    return there;
+}
+
+static ulyx_status_t
+cuda_delta(const struct uli_pass *pass, const struct uli_delta_part *part)
+{
+    const struct uli_dist_device *own = pass->dist->device;
+    struct uli_gpu_delta_args args = {.dout = strided_of(&part->dout),
+        .out = strided_of(&part->out),
+        .dlse = strided_of(&part->dlse),
+        .delta = part->delta,
+        .batch = part->sizes[0],
+        .rows = part->sizes[1],
+        .heads = part->sizes[2],
+        .dim = (int32_t)part->sizes[3],
+        .dtype = part->dtype};
+    memcpy(args.delta_strides, part->delta_strides, sizeof(args.delta_strides));
+    ULI_TRY(uli_cuda_enter(own->device));
+    return launch_leave(
+        uli_gpu_dist_delta(&args, pass->call->stream), "launch of delta");
+}
+
+/* Its kernels wait for nobody, so ranks that share the device take turns. */
+static ulyx_status_t
+cuda_attend(const struct uli_pass *pass, struct uli_attn_call *attention,
+    ulyx_attention_pass_t kind)
+{
+    const struct uli_dist_device *own = pass->dist->device;
+    attention->stream = pass->call->stream;
+    attention->poison = uli_gpu_poison(pass->dist->comm);
+    attention->device_ranks = uli_gpu_sharers(pass->dist->comm);
+    ULI_TRY(uli_cuda_enter(own->device));
+    return uli_cuda_leave(uli_attn_run_pass(attention, kind));
+}
+
+static ulyx_status_t
+cuda_end(const struct uli_pass *pass)
+{
+    struct uli_dist_device *own = pass->dist->device;
+    if (pass->silent)
+        return ULYX_SUCCESS;
+    ULI_TRY(own->ops->event_record(
+        own->device, own->ended, pass->call->stream));
+    own->enqueued = true;
+    return ULYX_SUCCESS;
+}
+
+const struct uli_dist_memory uli_dist_memory_cuda = {.kind = ULYX_MEMORY_CUDA,
+    .open = cuda_open,
+    .idle = cuda_idle,
+    .close = cuda_close,
+    .enter = cuda_enter,
+    .leave = uli_cuda_leave,
+    .retable = cuda_retable,
+    .begin = cuda_begin,
+    .check = cuda_check,
+    .check_saved = cuda_check_saved,
+    .write_header = cuda_write_header,
+    .copy = cuda_copy,
+    .zero = cuda_zero,
+    .delta = cuda_delta,
+    .attend = cuda_attend,
+    .end = cuda_end};
