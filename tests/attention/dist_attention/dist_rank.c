@@ -31,6 +31,7 @@ struct tensor {
     int64_t given[LOCAL_PARTS][3]; /* to calls */
     struct test_buffer buffers[LOCAL_PARTS];
     void *base[LOCAL_PARTS];
+    void *there[LOCAL_PARTS]; /* what calls are given */
 };
 
 struct rank {
@@ -45,9 +46,13 @@ struct rank {
     int64_t ceiling, workspace_bytes, saved_bytes;
     struct test_buffer workspace, saved;
     ulyx_mem_t *mem[2];
-    void *memory[2];              /* workspace, saved */
+    void *memory[2]; /* workspace, saved */
+    void *memory_there[2];
     struct test_buffer params[3]; /* sinks, slopes, d_sink */
-    struct case_given given;      /* what calls bring, where they do */
+    void *params_there[3];
+    void *place; /* of the case's, or NULL */
+    void *stream;
+    struct case_given given; /* what calls bring, where they do */
     int64_t rows[CASE_PARTS];
     const int64_t *splits[CASE_PARTS];
     bool has_splits;
@@ -83,6 +88,26 @@ static bool
 is_lse(int tensor)
 {
     return tensor == WORLD_LSE || tensor == WORLD_DLSE;
+}
+
+/* ---- where calls find it ---- */
+
+static void *
+address_there(const struct rank *r, const struct test_buffer *buffer)
+{
+    return r->place ? r->c->place->address(r->place, buffer) : buffer->data;
+}
+
+static bool
+take_there(const struct rank *r)
+{
+    return !r->place || r->c->place->before(r->place);
+}
+
+static bool
+bring_back(const struct rank *r)
+{
+    return !r->place || r->c->place->after(r->place);
 }
 
 /* ---- creation ------------------------------------------------------------ */
@@ -138,59 +163,6 @@ set_ceiling(struct rank *r, ulyx_dist_attention_params_t *p)
     if (ample > least)
         p->max_workspace_bytes += (ample - least) * r->c->ceiling_eighths / 8;
     return true;
-}
-
-/* "kernel NAME" of the description. */
-static bool
-kernel_of(const struct rank *r, char name_p[64])
-{
-    char text[4096];
-    if (!call_succeeded(
-            ulyx_dist_attention_describe(r->dist, text, sizeof(text)),
-            "describe"))
-        return false;
-    const char *at = strstr(text, "forward: kernel ");
-    return ranks_expect(at && sscanf(at, "forward: kernel %63s", name_p) == 1);
-}
-
-/* Measure says without a communicator what there is; of ceilings the smallest
- * counts, which all ranks have noted before creation. */
-static bool
-rank_measured(const struct rank *r, ulyx_dist_attention_params_t p)
-{
-    enum { MOST = 64 };
-    ulyx_saved_tensor_t there[MOST], without[MOST];
-    int64_t bytes[2], measured_bytes[2], count[2];
-    char kernel[64];
-    if (!kernel_of(r, kernel))
-        return false;
-    p.kernel = kernel;
-    for (int32_t n = 0; n < r->c->nranks; n++)
-        if (r->w->ceilings[n] < p.max_workspace_bytes)
-            p.max_workspace_bytes = r->w->ceilings[n];
-    bool good =
-        call_succeeded(
-            ulyx_dist_attention_get_bytes(r->dist, &bytes[0], &bytes[1], NULL),
-            "get_bytes") &&
-        call_succeeded(ulyx_dist_attention_measure(&p, r->c->nranks, r->me,
-                           &measured_bytes[0], &measured_bytes[1]),
-            "measure") &&
-        call_succeeded(ulyx_dist_attention_get_saved(
-                           r->dist, MOST, sizeof(*there), there, &count[0]),
-            "get_saved") &&
-        call_succeeded(ulyx_dist_attention_measure_saved(&p, r->c->nranks,
-                           r->me, MOST, sizeof(*without), without, &count[1]),
-            "measure_saved");
-    good = good && ranks_expect(bytes[0] == measured_bytes[0]) &&
-           ranks_expect(bytes[1] == measured_bytes[1]) &&
-           ranks_expect(count[0] == count[1]);
-    for (int64_t i = 0; good && i < count[0]; i++)
-        good = ranks_expect(there[i].offset == without[i].offset &&
-                            there[i].bytes == without[i].bytes &&
-                            there[i].group == without[i].group &&
-                            there[i].dtype == without[i].dtype &&
-                            !strcmp(there[i].name, without[i].name));
-    return good;
 }
 
 /* Rows of a rank that follow from documents are asked for before calls. */
@@ -276,7 +248,7 @@ rank_create(struct rank *r)
     return call_succeeded(
                ulyx_dist_attention_create(r->comm, &given.p, &r->dist),
                "create") &&
-           rank_measured(r, given.p) &&
+           (r->place || world_measured(r->w, r->me, r->dist, given.p)) &&
            (!r->c->changes_rows || update_rows(r, &r->given));
 }
 
@@ -414,6 +386,7 @@ make_tensor(struct rank *r, int tensor)
                     (t->heads - 1) * s[2] + t->dim * uli_dtype_size(t->dtype);
         test_buffer_init(&t->buffers[n], (size_t)bytes, 0);
         t->base[n] = bytes ? t->buffers[n].data : NULL;
+        t->there[n] = bytes ? address_there(r, &t->buffers[n]) : NULL;
     }
 }
 
@@ -485,6 +458,7 @@ make_memory(struct rank *r)
         if (!r->c->window) {
             test_buffer_init(buffers[i], (size_t)bytes[i], 0);
             r->memory[i] = buffers[i]->data;
+            r->memory_there[i] = address_there(r, buffers[i]);
             continue;
         }
         if (!call_succeeded(
@@ -492,6 +466,7 @@ make_memory(struct rank *r)
                 "mem_alloc") ||
             !call_succeeded(ulyx_mem_attach(r->comm, r->mem[i]), "mem_attach"))
             return false;
+        r->memory_there[i] = r->memory[i];
         memset(r->memory[i], 0xff, (size_t)bytes[i] + 64);
     }
     return true;
@@ -515,6 +490,7 @@ make_params(struct rank *r)
             &r->params[i], (size_t)(r->c->p.heads * uli_dtype_size(dtype)), 0);
         for (int64_t h = 0; i < 2 && h < r->c->p.heads; h++)
             uli_element_store(r->params[i].data, dtype, h, values[i][h]);
+        r->params_there[i] = address_there(r, &r->params[i]);
     }
 }
 
@@ -535,16 +511,16 @@ rank_forward(struct rank *r)
 {
     ulyx_dist_attention_times_t times = ULYX_DIST_ATTENTION_TIMES_INIT;
     ulyx_dist_attention_forward_t call = ULYX_DIST_ATTENTION_FORWARD_INIT;
-    call.q = (const void *const *)r->t[WORLD_Q].base;
-    call.k = (const void *const *)r->t[WORLD_K].base;
-    call.v = (const void *const *)r->t[WORLD_V].base;
-    call.out = r->t[WORLD_OUT].base;
-    call.lse = r->t[WORLD_LSE].base;
-    call.sinks = r->c->sinks ? r->params[0].data : NULL;
-    call.alibi_slopes = r->c->slopes ? r->params[1].data : NULL;
-    call.workspace = r->memory[0];
+    call.q = (const void *const *)r->t[WORLD_Q].there;
+    call.k = (const void *const *)r->t[WORLD_K].there;
+    call.v = (const void *const *)r->t[WORLD_V].there;
+    call.out = r->t[WORLD_OUT].there;
+    call.lse = r->t[WORLD_LSE].there;
+    call.sinks = r->c->sinks ? r->params_there[0] : NULL;
+    call.alibi_slopes = r->c->slopes ? r->params_there[1] : NULL;
+    call.workspace = r->memory_there[0];
     call.workspace_bytes = r->workspace_bytes;
-    call.saved = r->memory[1];
+    call.saved = r->memory_there[1];
     call.saved_bytes = r->saved_bytes;
     if (r->c->call_docs) {
         call.docs_q = r->given.p.docs_q;
@@ -559,8 +535,10 @@ rank_forward(struct rank *r)
     call.v_strides = given_strides(r, WORLD_V);
     call.out_strides = given_strides(r, WORLD_OUT);
     bool good =
-        call_succeeded(
-            ulyx_dist_attention_forward(r->dist, &call, NULL), "forward") &&
+        take_there(r) &&
+        call_succeeded(ulyx_dist_attention_forward(r->dist, &call, r->stream),
+            "forward") &&
+        bring_back(r) &&
         call_succeeded(
             ulyx_dist_attention_get_times(r->dist, &times), "get_times");
     r->w->scores[r->me][0] = times.scores;
@@ -573,23 +551,23 @@ rank_backward(struct rank *r)
     ulyx_dist_attention_times_t times = ULYX_DIST_ATTENTION_TIMES_INIT;
     ulyx_dist_attention_backward_t call = ULYX_DIST_ATTENTION_BACKWARD_INIT;
     if (r->c->p.save == ULYX_SAVE_NONE || r->ceiling) {
-        call.q = (const void *const *)r->t[WORLD_Q].base;
-        call.k = (const void *const *)r->t[WORLD_K].base;
-        call.v = (const void *const *)r->t[WORLD_V].base;
+        call.q = (const void *const *)r->t[WORLD_Q].there;
+        call.k = (const void *const *)r->t[WORLD_K].there;
+        call.v = (const void *const *)r->t[WORLD_V].there;
     }
-    call.out = (const void *const *)r->t[WORLD_OUT].base;
-    call.dout = (const void *const *)r->t[WORLD_DOUT].base;
+    call.out = (const void *const *)r->t[WORLD_OUT].there;
+    call.dout = (const void *const *)r->t[WORLD_DOUT].there;
     if (r->c->dlse)
-        call.dlse = (const void *const *)r->t[WORLD_DLSE].base;
-    call.dq = r->t[WORLD_DQ].base;
-    call.dk = r->t[WORLD_DK].base;
-    call.dv = r->t[WORLD_DV].base;
-    call.sinks = r->c->sinks ? r->params[0].data : NULL;
-    call.alibi_slopes = r->c->slopes ? r->params[1].data : NULL;
-    call.d_sink = r->c->sinks ? r->params[2].data : NULL;
-    call.workspace = r->memory[0];
+        call.dlse = (const void *const *)r->t[WORLD_DLSE].there;
+    call.dq = r->t[WORLD_DQ].there;
+    call.dk = r->t[WORLD_DK].there;
+    call.dv = r->t[WORLD_DV].there;
+    call.sinks = r->c->sinks ? r->params_there[0] : NULL;
+    call.alibi_slopes = r->c->slopes ? r->params_there[1] : NULL;
+    call.d_sink = r->c->sinks ? r->params_there[2] : NULL;
+    call.workspace = r->memory_there[0];
     call.workspace_bytes = r->workspace_bytes;
-    call.saved = r->memory[1];
+    call.saved = r->memory_there[1];
     call.saved_bytes = r->saved_bytes;
     if (r->c->call_docs) {
         call.docs_q = r->given.p.docs_q;
@@ -608,8 +586,10 @@ rank_backward(struct rank *r)
     call.dk_strides = given_strides(r, WORLD_DK);
     call.dv_strides = given_strides(r, WORLD_DV);
     bool good =
-        call_succeeded(
-            ulyx_dist_attention_backward(r->dist, &call, NULL), "backward") &&
+        take_there(r) &&
+        call_succeeded(ulyx_dist_attention_backward(r->dist, &call, r->stream),
+            "backward") &&
+        bring_back(r) &&
         call_succeeded(
             ulyx_dist_attention_get_times(r->dist, &times), "get_times");
     r->w->scores[r->me][1] = times.scores;
@@ -752,6 +732,8 @@ rank_end(struct rank *r)
             good &=
                 call_succeeded(ulyx_mem_detach(r->comm, r->mem[i]), "detach") &&
                 call_succeeded(ulyx_mem_free(r->mem[i]), "free");
+    if (r->place)
+        good &= r->c->place->close(r->place);
     good &= call_succeeded(ulyx_comm_destroy(r->comm), "comm destroy");
     for (int t = 0; t < WORLD_D_SINK; t++)
         for (int n = 0; r->t[t].axis && n < r->t[t].axis->nparts; n++)
@@ -768,6 +750,18 @@ rank_end(struct rank *r)
     return good;
 }
 
+static bool
+rank_open(struct rank *r)
+{
+    const struct case_place *place = r->c->place;
+    if (!place)
+        return call_succeeded(
+            meet_comm(r->w->meet, r->me, 60, &r->comm), "comm");
+    bool good = place->open(r->w->meet, r->me, &r->comm, &r->place);
+    r->stream = good ? place->stream(r->place) : NULL;
+    return good;
+}
+
 int
 world_rank(int rank, int nranks, void *world)
 {
@@ -776,7 +770,7 @@ world_rank(int rank, int nranks, void *world)
     r->c = r->w->c;
     r->me = rank;
     (void)nranks;
-    if (!call_succeeded(meet_comm(r->w->meet, rank, 60, &r->comm), "comm"))
+    if (!rank_open(r))
         return 1;
     bool good =
         rank_create(r) && take_axis(r, 0) && take_axis(r, 1) && rank_run(r);

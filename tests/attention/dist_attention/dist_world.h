@@ -18,6 +18,24 @@ enum {
     CASE_DOCS = 12,
 };
 
+/* Where the tensors of calls lie, where that is not the host. The test goes on
+ * seeing its buffers: all of them, guards included, are taken there before a
+ * call and brought back after it. Entries are called by the rank's thread and
+ * print what fails. */
+struct test_buffer;
+struct meet;
+struct case_place {
+    bool (*open)(
+        struct meet *meet, int rank, ulyx_comm_t **comm_p, void **place_p);
+    /* The address there of the buffer's data. */
+    void *(*address)(void *place, const struct test_buffer *buffer);
+    void *(*stream)(void *place);
+    bool (*before)(void *place);
+    bool (*after)(void *place);
+    /* Before the communicator is destroyed. */
+    bool (*close)(void *place);
+};
+
 /* What a distributed attention is made from; pointers of p are set by
  * case_params. */
 struct dist_case {
@@ -37,6 +55,7 @@ struct dist_case {
     int32_t ceiling_eighths;
     int32_t delay_ms; /* ranks sleep up to so long before calls */
     uint64_t seed;
+    const struct case_place *place; /* NULL: the host */
 };
 
 void case_draw(struct dist_case *c, struct test_random *random);
@@ -73,7 +92,6 @@ enum world_tensor {
 };
 
 /* [b, S, heads, dim] each, in shared memory; lse [b, heads, S]. */
-struct meet;
 struct world {
     const struct dist_case *c;
     int64_t count[WORLD_TENSORS];
@@ -99,6 +117,11 @@ void world_like(
     struct world *w, const struct dist_case *c, const struct world *original);
 /* Row of the axis: its part, and whether that is replicated. */
 bool world_replicated(const struct dist_case *c, int axis, int64_t row);
+
+/* Do the measures of parameters say what the rank's distributed attention of
+ * them has? (dist_measured.c) */
+bool world_measured(const struct world *w, int rank,
+    const ulyx_dist_attention_t *dist, ulyx_dist_attention_params_t p);
 
 /* A rank of world_run: returns 0 when content (dist_rank.c). */
 int world_rank(int rank, int nranks, void *world);

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tensors of distributed attentions on emulated devices or cards: each rank has
+ * a window, with a copy of every buffer at its own offset, and a stream.
+ */
+#ifndef TESTS_EMULATE_DIST_ATTENTION_DEVICE_PLACE_H
+#define TESTS_EMULATE_DIST_ATTENTION_DEVICE_PLACE_H
+
+#include "attention/dist_attention/dist_world.h"
+
+/* Rank r is on device r mod devices. */
+enum { DEVICE_PLACE_DEVICES = 2 };
+
+extern const struct case_place device_place;
+
+#endif

@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls of distributed attention on device memory: captures and replays, what
+ * is refused and by which words, what the device finds out later, a rank that
+ * does not come. One thread drives two ranks.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "emulate/plan/plan_scene.h"
+#include "support/test.h"
+#include "ulyx/ulyx.h"
+
+enum {
+    RANKS = 2,
+    ROWS = 24,
+    HEADS = 4,
+    KV = 2,
+    DIM = 8,
+    TENSOR = ROWS / RANKS * HEADS * DIM, /* floats; of keys half of it */
+    Q = 0,
+    K,
+    V,
+    DOUT,
+    OUT,
+    DQ,
+    DK,
+    DV,
+    TENSORS
+};
+
+#define good(call) assert_int_equal((call), cudaSuccess)
+
+/* One rank's calls; everything lies in its window. */
+struct own {
+    ulyx_dist_attention_t *dist;
+    float *t[TENSORS];
+    ulyx_dist_attention_forward_t f;
+    ulyx_dist_attention_backward_t b;
+};
+
+struct calls {
+    struct plan_scene s;
+    struct own own[RANKS];
+    ulyx_part_t part;
+    ulyx_dist_attention_params_t p;
+};
+
+/* ---- the scene ----------------------------------------------------------- */
+
+static void
+calls_open(struct calls *c, double timeout_s)
+{
+    memset(c, 0, sizeof(*c));
+    plan_open(&c->s, RANKS, RANKS, timeout_s);
+    c->part = (ulyx_part_t)ULYX_PART_INIT;
+    c->part.rows = ROWS;
+    c->p = (ulyx_dist_attention_params_t)ULYX_DIST_ATTENTION_PARAMS_INIT;
+    c->p.dtype = ULYX_DTYPE_F32;
+    c->p.heads = HEADS;
+    c->p.kv_heads = KV;
+    c->p.dim_qk = DIM;
+    c->p.parts = &c->part;
+    c->p.nparts = 1;
+    c->p.threads = 1;
+    c->p.mask_kind = ULYX_MASK_CAUSAL;
+}
+
+static ulyx_status_t
+calls_create(struct calls *c)
+{
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++)
+        assert_status(ulyx_dist_attention_create(
+                          c->s.ranks.comms[r], &c->p, &c->own[r].dist),
+            ULYX_SUCCESS);
+    return ulyx_group_end();
+}
+
+static void *
+window_take(struct calls *c, int r, int64_t bytes)
+{
+    unsigned char *at = c->s.windows[r] + c->s.used[r];
+    c->s.used[r] += (bytes + 63) / 64 * 64;
+    assert_true(c->s.used[r] <= PLAN_WINDOW_BYTES);
+    return at;
+}
+
+static void
+own_take(struct calls *c, int r)
+{
+    struct own *o = &c->own[r];
+    int64_t workspace, saved;
+    assert_status(
+        ulyx_dist_attention_get_bytes(o->dist, &workspace, &saved, NULL),
+        ULYX_SUCCESS);
+    for (int t = 0; t < TENSORS; t++)
+        o->t[t] = window_take(c, r, TENSOR * 4);
+    o->f = (ulyx_dist_attention_forward_t)ULYX_DIST_ATTENTION_FORWARD_INIT;
+    o->f.q = (const void *const *)&o->t[Q];
+    o->f.k = (const void *const *)&o->t[K];
+    o->f.v = (const void *const *)&o->t[V];
+    o->f.out = (void *const *)&o->t[OUT];
+    o->b = (ulyx_dist_attention_backward_t)ULYX_DIST_ATTENTION_BACKWARD_INIT;
+    o->b.out = (const void *const *)&o->t[OUT];
+    o->b.dout = (const void *const *)&o->t[DOUT];
+    o->b.dq = (void *const *)&o->t[DQ];
+    o->b.dk = (void *const *)&o->t[DK];
+    o->b.dv = (void *const *)&o->t[DV];
+    o->f.workspace = o->b.workspace = window_take(c, r, workspace);
+    o->f.workspace_bytes = o->b.workspace_bytes = workspace;
+    o->f.saved = window_take(c, r, saved);
+    o->b.saved = o->f.saved;
+    o->f.saved_bytes = o->b.saved_bytes = saved;
+}
+
+static void
+calls_make(struct calls *c)
+{
+    assert_status(calls_create(c), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++)
+        own_take(c, r);
+}
+
+static void
+calls_close(struct calls *c)
+{
+    for (int r = 0; r < RANKS; r++)
+        assert_status(
+            ulyx_dist_attention_destroy(c->own[r].dist), ULYX_SUCCESS);
+    assert_int_equal(emu_fault_count(), 0);
+    plan_close(&c->s);
+}
+
+/* Inputs of the seed, poisoned outputs. */
+static void
+calls_fill(struct calls *c, uint64_t seed)
+{
+    struct test_random random = {seed};
+    float values[TENSOR];
+    for (int r = 0; r < RANKS; r++)
+        for (int t = 0; t < TENSORS; t++) {
+            memset(values, 0xFF, sizeof(values));
+            for (int i = 0; i < TENSOR && t <= DOUT; i++)
+                values[i] = (float)test_random_normal(&random);
+            good(cudaMemcpy(c->own[r].t[t], values, sizeof(values),
+                cudaMemcpyHostToDevice));
+        }
+}
+
+static int64_t
+tensor_floats(int t)
+{
+    return t == K || t == V || t == DK || t == DV ? TENSOR / 2 : TENSOR;
+}
+
+/* Outputs of all ranks, one behind the other. */
+struct results {
+    float values[RANKS][TENSORS][TENSOR];
+};
+
+static void
+calls_results(struct calls *c, struct results *results_p)
+{
+    memset(results_p, 0, sizeof(*results_p));
+    for (int r = 0; r < RANKS; r++)
+        for (int t = OUT; t < TENSORS; t++)
+            good(cudaMemcpy(results_p->values[r][t], c->own[r].t[t],
+                (size_t)tensor_floats(t) * 4, cudaMemcpyDeviceToHost));
+}
+
+static bool
+results_finite(const struct results *results)
+{
+    for (int r = 0; r < RANKS; r++)
+        for (int t = OUT; t < TENSORS; t++)
+            for (int64_t i = 0; i < tensor_floats(t); i++)
+                if (!(results->values[r][t][i] - results->values[r][t][i] == 0))
+                    return false;
+    return true;
+}
+
+static ulyx_status_t
+forward(struct calls *c, int r)
+{
+    return ulyx_dist_attention_forward(
+        c->own[r].dist, &c->own[r].f, c->s.streams[r]);
+}
+
+static ulyx_status_t
+backward(struct calls *c, int r)
+{
+    return ulyx_dist_attention_backward(
+        c->own[r].dist, &c->own[r].b, c->s.streams[r]);
+}
+
+/* A forward and a backward of all ranks; all well. */
+static void
+calls_step(struct calls *c)
+{
+    for (int r = 0; r < RANKS; r++)
+        assert_status(forward(c, r), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++)
+        assert_status(backward(c, r), ULYX_SUCCESS);
+    plan_sync(&c->s);
+}
+
+/* ---- captures ------------------------------------------------------------ */
+
+/* Each rank's forward and backward as one graph. */
+static void
+capture_step(struct calls *c, cudaGraphExec_t *exec_p)
+{
+    for (int r = 0; r < RANKS; r++) {
+        cudaGraph_t graph;
+        good(cudaSetDevice(r));
+        good(cudaStreamBeginCapture(
+            c->s.streams[r], cudaStreamCaptureModeThreadLocal));
+        assert_status(forward(c, r), ULYX_SUCCESS);
+        assert_status(backward(c, r), ULYX_SUCCESS);
+        good(cudaStreamEndCapture(c->s.streams[r], &graph));
+        good(cudaGraphInstantiate(&exec_p[r], graph, 0));
+        good(cudaGraphDestroy(graph));
+    }
+}
+
+static void
+replay_step(struct calls *c, cudaGraphExec_t *exec)
+{
+    for (int r = 0; r < RANKS; r++)
+        good(cudaGraphLaunch(exec[r], c->s.streams[r]));
+    plan_sync(&c->s);
+}
+
+static void
+drop_step(cudaGraphExec_t *exec)
+{
+    for (int r = 0; r < RANKS; r++)
+        good(cudaGraphExecDestroy(exec[r]));
+}
+
+static void
+check_replays(int32_t head_groups, ulyx_save_mode_t save)
+{
+    struct calls c;
+    struct results *expected = malloc(sizeof(*expected));
+    struct results *found = malloc(sizeof(*found));
+    cudaGraphExec_t exec[RANKS];
+    calls_open(&c, 0);
+    c.p.head_groups = head_groups;
+    c.p.save = save;
+    calls_make(&c);
+    for (int r = 0; r < RANKS && save == ULYX_SAVE_NONE; r++) {
+        c.own[r].b.q = c.own[r].f.q;
+        c.own[r].b.k = c.own[r].f.k;
+        c.own[r].b.v = c.own[r].f.v;
+    }
+    calls_fill(&c, 1);
+    calls_step(&c);
+    capture_step(&c, exec);
+    for (uint64_t seed = 2; seed < 6; seed++) {
+        calls_fill(&c, seed);
+        calls_step(&c); /* direct calls between replays */
+        calls_results(&c, expected);
+        assert_true(results_finite(expected));
+        calls_fill(&c, seed);
+        replay_step(&c, exec);
+        calls_results(&c, found);
+        assert_memory_equal(found, expected, sizeof(*found));
+    }
+    drop_step(exec);
+    calls_close(&c);
+    free(expected);
+    free(found);
+}
+
+static void
+a_captured_step_is_replayed_with_new_data(void **state)
+{
+    (void)state;
+    check_replays(1, ULYX_SAVE_HEADS);
+    check_replays(2, ULYX_SAVE_NONE);
+}
+
+/* ---- documents ----------------------------------------------------------- */
+
+static ulyx_docs_t
+docs_of(const int64_t *begin, int64_t count)
+{
+    ulyx_docs_t docs = ULYX_DOCS_INIT;
+    docs.count = count;
+    docs.begin = begin;
+    return docs;
+}
+
+static const int64_t two[] = {0, 9, ROWS}, other[] = {0, 14, ROWS};
+
+/* Heads that the ranks do not divide are cut by rows. */
+static void
+calls_follow_docs(struct calls *c, const ulyx_docs_t *docs)
+{
+    c->p.work_split = ULYX_WORK_BALANCED;
+    c->p.heads = c->p.kv_heads = HEADS - 1;
+    c->p.docs_q = docs;
+}
+
+/* Where the layout follows the documents a replay after an update would move
+ * other rows than it attends. */
+static void
+a_capture_before_an_update_is_stale(void **state)
+{
+    struct calls c;
+    cudaGraphExec_t exec[RANKS];
+    ulyx_docs_t first = docs_of(two, 2), second = docs_of(other, 2);
+    (void)state;
+    calls_open(&c, 0);
+    calls_follow_docs(&c, &first);
+    calls_make(&c);
+    calls_fill(&c, 1);
+    calls_step(&c);
+    capture_step(&c, exec);
+    replay_step(&c, exec);
+    calls_step(&c);
+    for (int r = 0; r < RANKS; r++)
+        assert_status(ulyx_dist_attention_update(
+                          c.own[r].dist, &second, NULL, c.s.streams[r]),
+            ULYX_SUCCESS);
+    calls_step(&c);
+    replay_step(&c, exec);
+    for (int r = 0; r < RANKS; r++) {
+        assert_status(forward(&c, r), ULYX_ERR_MISMATCH);
+        assert_true(says("captured before the last update"));
+    }
+    plan_sync(&c.s);
+    calls_step(&c);
+    drop_step(exec);
+    calls_close(&c);
+}
+
+static void
+an_update_in_a_capture_is_refused(void **state)
+{
+    struct calls c;
+    cudaGraph_t graph;
+    ulyx_docs_t first = docs_of(two, 2), second = docs_of(other, 2);
+    (void)state;
+    calls_open(&c, 0);
+    calls_follow_docs(&c, &first);
+    calls_make(&c);
+    calls_fill(&c, 1);
+    calls_step(&c);
+    good(cudaSetDevice(0));
+    good(cudaStreamBeginCapture(
+        c.s.streams[0], cudaStreamCaptureModeThreadLocal));
+    c.own[0].f.docs_q = &second;
+    assert_status(forward(&c, 0), ULYX_ERR_INVALID_ARGUMENT);
+    assert_true(says("the stream is being captured"));
+    good(cudaStreamEndCapture(c.s.streams[0], &graph));
+    good(cudaGraphDestroy(graph));
+    c.own[0].f.docs_q = NULL;
+    calls_step(&c); /* no call has taken place, so none is missing */
+    calls_close(&c);
+}
+
+/* The layout does not follow the documents, the attention does. */
+static void
+ranks_with_other_documents_are_told(void **state)
+{
+    struct calls c;
+    ulyx_docs_t first = docs_of(two, 2), second = docs_of(other, 2);
+    (void)state;
+    calls_open(&c, 0);
+    c.p.max_docs = 2;
+    calls_make(&c);
+    calls_fill(&c, 1);
+    c.own[0].f.docs_q = c.own[0].b.docs_q = &first;
+    c.own[1].f.docs_q = &second;
+    for (int r = 0; r < RANKS; r++)
+        assert_status(forward(&c, r), ULYX_SUCCESS);
+    plan_sync(&c.s);
+    c.own[1].f.docs_q = c.own[1].b.docs_q = &first;
+    for (int r = 0; r < RANKS; r++) {
+        assert_status(forward(&c, r), ULYX_ERR_MISMATCH);
+        assert_true(says("document tables of rank"));
+    }
+    plan_sync(&c.s);
+    calls_step(&c);
+    calls_close(&c);
+}
+
+static void
+saved_of_another_is_told(void **state)
+{
+    struct calls c;
+    ulyx_docs_t first = docs_of(two, 2), second = docs_of(other, 2);
+    (void)state;
+    calls_open(&c, 0);
+    c.p.max_docs = 2;
+    calls_make(&c);
+    calls_fill(&c, 1);
+    calls_step(&c);
+    good(cudaMemset(c.own[0].f.saved, 0, 64));
+    for (int r = 0; r < RANKS; r++)
+        assert_status(backward(&c, r), ULYX_SUCCESS);
+    plan_sync(&c.s);
+    assert_status(forward(&c, 0), ULYX_ERR_INVALID_ARGUMENT);
+    assert_true(says("saved is not what a forward"));
+    assert_status(forward(&c, 1), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++) {
+        c.own[r].f.docs_q = &first;
+        c.own[r].b.docs_q = &second;
+        assert_status(forward(&c, r), ULYX_SUCCESS);
+    }
+    for (int r = 0; r < RANKS; r++)
+        assert_status(backward(&c, r), ULYX_SUCCESS);
+    plan_sync(&c.s);
+    for (int r = 0; r < RANKS; r++) {
+        assert_status(forward(&c, r), ULYX_ERR_INVALID_ARGUMENT);
+        assert_true(says("saved is of a forward with other documents"));
+        c.own[r].b.docs_q = &first;
+    }
+    calls_step(&c);
+    calls_close(&c);
+}
+
+/* ---- refusals ------------------------------------------------------------ */
+
+static void
+expect_no_creation(struct calls *c, ulyx_status_t status, const char *words)
+{
+    assert_status(calls_create(c), status);
+    if (!says(words))
+        fail_msg("expected: %s", words);
+}
+
+static void
+creation_refuses_by_name(void **state)
+{
+    struct calls c;
+    (void)state;
+    calls_open(&c, 0);
+    c.p.dtype = ULYX_DTYPE_F64;
+    expect_no_creation(&c, ULYX_ERR_UNSUPPORTED, "dtype F64");
+    c.p.dtype = ULYX_DTYPE_F32;
+    c.p.dim_qk = 12;
+    expect_no_creation(
+        &c, ULYX_ERR_UNSUPPORTED, "dim_qk is 12, must be a multiple of 8");
+    c.p.dim_qk = DIM;
+    c.p.dim_v = 4;
+    expect_no_creation(
+        &c, ULYX_ERR_UNSUPPORTED, "dim_v is 4, must be a multiple of 8");
+    c.p.dim_v = 0;
+    c.part.row_capacity = 2 * ROWS;
+    expect_no_creation(&c, ULYX_ERR_UNSUPPORTED, "row_capacity");
+    c.part.row_capacity = 0;
+    c.p.kernel = "avx2";
+    expect_no_creation(
+        &c, ULYX_ERR_UNSUPPORTED, "no kernel avx2 for device memory");
+    plan_close(&c.s);
+}
+
+/* Rank 0's forward is refused with these words and changes nothing; rank 1 is
+ * told by its next call, which takes place. */
+static void
+expect_refused(struct calls *c, const char *words)
+{
+    assert_status(forward(c, 1), ULYX_SUCCESS);
+    assert_int_equal(forward(c, 0) == ULYX_SUCCESS, false);
+    if (!says(words))
+        fail_msg("expected: %s", words);
+    plan_sync(&c->s);
+}
+
+static void
+expect_usable(struct calls *c)
+{
+    assert_status(forward(c, 0), ULYX_SUCCESS);
+    assert_status(forward(c, 1), ULYX_ERR_PEER_REFUSED);
+    assert_true(says("rank 0 refused"));
+    plan_sync(&c->s);
+    calls_step(c);
+}
+
+static void
+calls_refuse_by_name(void **state)
+{
+    const int64_t strides[1][3] = {{0, 8 * DIM * HEADS, 4 * DIM}};
+    struct calls c;
+    float *host[1] = {malloc(TENSOR * 4)};
+    void *apart;
+    (void)state;
+    calls_open(&c, 0);
+    calls_make(&c);
+    calls_fill(&c, 1);
+    struct own *o = &c.own[0];
+    const ulyx_dist_attention_forward_t whole = o->f;
+    o->f.q = (const void *const *)host;
+    expect_refused(&c, "q: ");
+    assert_true(says("is not device memory"));
+    o->f = whole;
+    expect_usable(&c);
+    good(cudaSetDevice(0));
+    good(cudaMalloc(&apart, (size_t)whole.workspace_bytes + 64));
+    o->f.workspace = apart;
+    expect_refused(&c, "workspace (");
+    assert_true(says("is not inside a window"));
+    o->f = whole;
+    expect_usable(&c);
+    o->f.q_strides = strides;
+    expect_refused(&c, "strides are not those of creation");
+    o->f = whole;
+    expect_usable(&c);
+    good(cudaFree(apart));
+    calls_close(&c);
+    free(host[0]);
+}
+
+/* ---- ranks that do not come ---------------------------------------------- */
+
+static void
+destroy_waits_for_a_call(void **state)
+{
+    struct calls c;
+    (void)state;
+    calls_open(&c, 0);
+    calls_make(&c);
+    calls_fill(&c, 1);
+    assert_status(forward(&c, 0), ULYX_SUCCESS);
+    assert_status(ulyx_dist_attention_destroy(c.own[0].dist), ULYX_ERR_BUSY);
+    assert_true(says("in flight"));
+    assert_status(forward(&c, 1), ULYX_SUCCESS);
+    plan_sync(&c.s);
+    calls_step(&c);
+    calls_close(&c);
+}
+
+static void
+a_rank_that_stops_is_named(void **state)
+{
+    struct calls c;
+    ulyx_status_t status = ULYX_SUCCESS;
+    (void)state;
+    calls_open(&c, 0.2);
+    calls_make(&c);
+    calls_fill(&c, 1);
+    calls_step(&c);
+    assert_status(forward(&c, 0), ULYX_SUCCESS);
+    plan_sync(&c.s);
+    assert_status(
+        ulyx_comm_get_async_error(c.s.ranks.comms[0], &status), ULYX_SUCCESS);
+    assert_int_equal(status, ULYX_ERR_TIMEOUT);
+    assert_true(says("waiting for rank 1 ("));
+    assert_status(backward(&c, 0), ULYX_ERR_TIMEOUT);
+    assert_status(ulyx_comm_abort(c.s.ranks.comms[1]), ULYX_SUCCESS);
+    plan_sync(&c.s);
+    for (int r = 0; r < RANKS; r++) {
+        assert_status(ulyx_dist_attention_destroy(c.own[r].dist), ULYX_SUCCESS);
+        good(cudaStreamDestroy(c.s.streams[r]));
+    }
+    for (int r = 0; r < RANKS; r++)
+        assert_status(ulyx_comm_destroy(c.s.ranks.comms[r]), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++)
+        plan_free_window(c.s.mems[r]);
+    assert_int_equal(emu_fault_count(), 0);
+    plan_machine_close();
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_captured_step_is_replayed_with_new_data),
+    cmocka_unit_test(a_capture_before_an_update_is_stale),
+    cmocka_unit_test(an_update_in_a_capture_is_refused),
+    cmocka_unit_test(ranks_with_other_documents_are_told),
+    cmocka_unit_test(saved_of_another_is_told),
+    cmocka_unit_test(creation_refuses_by_name),
+    cmocka_unit_test(calls_refuse_by_name),
+    cmocka_unit_test(destroy_waits_for_a_call),
+    cmocka_unit_test(a_rank_that_stops_is_named),
+};
+
+ULI_TEST_MAIN("EmulateOperator", tests)

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Random distributed attentions on device memory, as the host's: close to the
+ * fp64 reference within the host's bounds, bit by bit what one rank computes,
+ * over poisoned outputs and between guard bytes.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "emulate.h"
+#include "emulate/dist_attention/device_place.h"
+#include "emulate/driver/driver.h"
+#include "support/test.h"
+
+enum { SCORES_MOST = 30000 };
+
+/* ---- draws --------------------------------------------------------------- */
+
+/* What device memory refuses by name becomes what it takes. */
+static void
+case_to_device(struct dist_case *c)
+{
+    c->place = &device_place;
+    if (c->p.dtype == ULYX_DTYPE_F64)
+        c->p.dtype = ULYX_DTYPE_F32;
+    c->p.dim_qk = (c->p.dim_qk + 7) / 8 * 8;
+    c->p.dim_v = (c->p.dim_v + 7) / 8 * 8;
+    c->changes_rows = c->call_strides = c->window = false;
+}
+
+/* An emulated score costs some microseconds. */
+static int64_t
+case_scores(const struct dist_case *c)
+{
+    return c->p.batch * c->p.heads * case_rows(c, 0) * case_rows(c, 1);
+}
+
+static void
+draw_for(struct dist_case *c, struct test_random *random, int32_t nranks)
+{
+    do
+        case_draw(c, random);
+    while (c->nranks != nranks || case_scores(c) > SCORES_MOST ||
+           case_scores(c) == 0);
+    case_to_device(c);
+}
+
+#define DRAW(n)                                                                \
+    static void draw_##n(struct dist_case *c, struct test_random *random)      \
+    {                                                                          \
+        draw_for(c, random, n);                                                \
+    }
+DRAW(1)
+DRAW(2)
+DRAW(3)
+DRAW(4)
+
+/* As on the host (dist_random_test.c). */
+static bool
+sums_dout(const struct dist_case *c)
+{
+    for (int i = 0; i < c->p.nparts; i++)
+        if (c->parts[i].axis == 0 && c->parts[i].kind == ULYX_PART_REPLICATED &&
+            c->nranks > 1)
+            return !(c->p.flags & ULYX_DIST_ATTENTION_GRAD_EQUAL);
+    return false;
+}
+
+static bool
+replicated_keys(const struct dist_case *c)
+{
+    for (int i = 0; i < c->p.nparts; i++)
+        if (c->parts[i].kind == ULYX_PART_REPLICATED)
+            return true;
+    return false;
+}
+
+static void
+machine_open(int32_t nranks, uint64_t seed)
+{
+    const struct emu_config config = {.devices = DEVICE_PLACE_DEVICES,
+        .sm_count = 4,
+        .host_threads = nranks + 1,
+        .seed = seed,
+        .wall_time = true};
+    assert_int_equal(emu_open(&config), 0);
+}
+
+static void
+machine_close(void)
+{
+    assert_int_equal(emu_fault_count(), 0);
+    assert_int_equal(emu_driver_live(), 0);
+    emu_close();
+}
+
+static bool
+random_check(const struct dist_case *c, bool processes, int64_t *count)
+{
+    bool dq = !sums_dout(c);
+    machine_open(c->nranks, 0);
+    bool good = world_check(c, processes, dq, dq && !replicated_keys(c), NULL);
+    machine_close();
+    ++*count;
+    return good;
+}
+
+static void
+run_draws(uint64_t seed, int64_t draws, case_draw_fn draw)
+{
+    case_check_draws(
+        &(struct case_draws){.seed = seed, .count = test_draws(draws)}, draw,
+        random_check);
+}
+
+static void
+one_rank_matches_the_reference(void **state)
+{
+    (void)state;
+    run_draws(20261129, 4, draw_1);
+}
+
+static void
+two_ranks_match_one(void **state)
+{
+    (void)state;
+    run_draws(20261130, 4, draw_2);
+}
+
+static void
+three_ranks_match_one(void **state)
+{
+    (void)state;
+    run_draws(20261131, 4, draw_3);
+}
+
+static void
+four_ranks_match_one(void **state)
+{
+    (void)state;
+    run_draws(20261132, 4, draw_4);
+}
+
+/* ---- ceilings ------------------------------------------------------------ */
+
+/* The queries of a KV head in pieces, dk and dv carried. */
+static void
+check_ceiling(int32_t work_split)
+{
+    struct dist_case c;
+    int64_t groups = 0;
+    case_plain(&c, 2, 24, 6, 2, 8);
+    c.p.flags = ULYX_DIST_ATTENTION_LSE;
+    c.p.work_split = work_split;
+    c.ceiling = true;
+    c.place = &device_place;
+    machine_open(c.nranks, 0);
+    bool good = world_check(&c, false, true, !work_split, &groups);
+    machine_close();
+    assert_true(good);
+    assert_true(groups > 2);
+}
+
+static void
+a_ceiling_cuts_kv_heads(void **state)
+{
+    (void)state;
+    check_ceiling(ULYX_WORK_HEADS);
+}
+
+static void
+a_ceiling_cuts_balanced_work(void **state)
+{
+    (void)state;
+    check_ceiling(ULYX_WORK_BALANCED);
+}
+
+/* ---- determinism --------------------------------------------------------- */
+
+/* The order of warps, blocks and streams is the seed's; the bits are not. */
+static void
+bits_do_not_depend_on_the_seed(void **state)
+{
+    struct dist_case c;
+    struct world first, again;
+    (void)state;
+    case_plain(&c, 3, 37, 4, 2, 16);
+    c.p.flags = ULYX_DIST_ATTENTION_LSE;
+    c.p.head_groups = 2;
+    c.sinks = c.dlse = true;
+    c.place = &device_place;
+    world_init(&first, &c);
+    machine_open(c.nranks, 11);
+    assert_true(world_run(&first, false));
+    machine_close();
+    for (uint64_t seed = 12; seed < 18; seed++) {
+        world_init(&again, &c);
+        machine_open(c.nranks, seed);
+        assert_true(world_run(&again, false));
+        machine_close();
+        assert_true(world_same(&again, &first, true, true));
+        assert_memory_equal(again.sum[WORLD_D_SINK], first.sum[WORLD_D_SINK],
+            (size_t)c.p.heads * sizeof(double));
+        world_free(&again);
+    }
+    world_free(&first);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_rank_matches_the_reference),
+    cmocka_unit_test(two_ranks_match_one),
+    cmocka_unit_test(three_ranks_match_one),
+    cmocka_unit_test(four_ranks_match_one),
+    cmocka_unit_test(a_ceiling_cuts_kv_heads),
+    cmocka_unit_test(a_ceiling_cuts_balanced_work),
+    cmocka_unit_test(bits_do_not_depend_on_the_seed),
+};
+
+ULI_TEST_MAIN("EmulateOperator", tests)
