@@ -40,7 +40,23 @@
  * on head groups or on the save mode; dk and dv likewise where all queries of
  * a KV head are on one rank.
  *
- * Threads and order: as for plans. Memory is the host's; stream is NULL.
+ * Threads and order: as for plans. On a communicator of host memory stream is
+ * NULL.
+ *
+ * Device memory. On a communicator of CUDA memory all tensors, workspace,
+ * saved, sinks, slopes and d_sink are memory of the rank's device; with more
+ * than one rank tensors, workspace and saved lie in windows. Documents and
+ * arrays of pointers stay on the host and are read before the call returns. A
+ * call is enqueued on the stream, waits for nothing and may be captured into a
+ * graph, each pass after a first call outside of any capture: a capture keeps
+ * its documents, so one whose layout follows them (BALANCED, ZIGZAG_DOCS) is
+ * stale after an update. What only the device finds (a peer that refused or has
+ * other documents, saved of another forward, a stale capture) is the error of a
+ * later call, which takes place all the same; a rank that does not come fails
+ * the communicator, as for plans. Head groups follow each other. Refused by
+ * name: F64, dims that are no multiple of 8, row_capacity, strides other than
+ * creation's, ranks whose memory is not mapped, exchanges by messages. Times
+ * are those of enqueueing; scores is 0. Measure gives the host's workspace.
  */
 #ifndef ULYX_DIST_ATTENTION_H
 #define ULYX_DIST_ATTENTION_H
@@ -120,7 +136,8 @@ typedef struct {
                           * window they move with one copy less */
     uint64_t flags;      /* ULYX_DIST_ATTENTION_... */
     const char *kernel;  /* attention kernel; NULL = the fastest */
-    double timeout_s;    /* of creation and calls; 0 = the communicator's */
+    double timeout_s;    /* of creation and calls; 0 = the communicator's; on
+                          * devices that of a call is not looked at */
 } ulyx_dist_attention_params_t;
 #define ULYX_DIST_ATTENTION_PARAMS_INIT                                        \
     {                                                                          \
@@ -147,7 +164,7 @@ ULYX_API ulyx_status_t ulyx_dist_attention_destroy(ulyx_dist_attention_t *dist);
  * communication; all ranks must give the same documents, in any form of the
  * arrays. NULL: each batch item is one document. backward needs the documents
  * of its forward: where calls of several batches interleave, give the documents
- * in each call. stream is NULL.
+ * in each call. stream: as of calls.
  * returns: as ulyx_plan_update; on error the old tables stay. */
 ULYX_API ulyx_status_t ulyx_dist_attention_update(ulyx_dist_attention_t *dist,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k, void *stream);

@@ -180,14 +180,14 @@ results_finite(const struct results *results)
 }
 
 static ulyx_status_t
-forward(struct calls *c, int r)
+call_forward(struct calls *c, int r)
 {
     return ulyx_dist_attention_forward(
         c->own[r].dist, &c->own[r].f, c->s.streams[r]);
 }
 
 static ulyx_status_t
-backward(struct calls *c, int r)
+call_backward(struct calls *c, int r)
 {
     return ulyx_dist_attention_backward(
         c->own[r].dist, &c->own[r].b, c->s.streams[r]);
@@ -198,9 +198,9 @@ static void
 calls_step(struct calls *c)
 {
     for (int r = 0; r < RANKS; r++)
-        assert_status(forward(c, r), ULYX_SUCCESS);
+        assert_status(call_forward(c, r), ULYX_SUCCESS);
     for (int r = 0; r < RANKS; r++)
-        assert_status(backward(c, r), ULYX_SUCCESS);
+        assert_status(call_backward(c, r), ULYX_SUCCESS);
     plan_sync(&c->s);
 }
 
@@ -215,8 +215,8 @@ capture_step(struct calls *c, cudaGraphExec_t *exec_p)
         good(cudaSetDevice(r));
         good(cudaStreamBeginCapture(
             c->s.streams[r], cudaStreamCaptureModeThreadLocal));
-        assert_status(forward(c, r), ULYX_SUCCESS);
-        assert_status(backward(c, r), ULYX_SUCCESS);
+        assert_status(call_forward(c, r), ULYX_SUCCESS);
+        assert_status(call_backward(c, r), ULYX_SUCCESS);
         good(cudaStreamEndCapture(c->s.streams[r], &graph));
         good(cudaGraphInstantiate(&exec_p[r], graph, 0));
         good(cudaGraphDestroy(graph));
@@ -327,7 +327,7 @@ a_capture_before_an_update_is_stale(void **state)
     calls_step(&c);
     replay_step(&c, exec);
     for (int r = 0; r < RANKS; r++) {
-        assert_status(forward(&c, r), ULYX_ERR_MISMATCH);
+        assert_status(call_forward(&c, r), ULYX_ERR_MISMATCH);
         assert_true(says("captured before the last update"));
     }
     plan_sync(&c.s);
@@ -352,7 +352,7 @@ an_update_in_a_capture_is_refused(void **state)
     good(cudaStreamBeginCapture(
         c.s.streams[0], cudaStreamCaptureModeThreadLocal));
     c.own[0].f.docs_q = &second;
-    assert_status(forward(&c, 0), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(call_forward(&c, 0), ULYX_ERR_INVALID_ARGUMENT);
     assert_true(says("the stream is being captured"));
     good(cudaStreamEndCapture(c.s.streams[0], &graph));
     good(cudaGraphDestroy(graph));
@@ -375,11 +375,11 @@ ranks_with_other_documents_are_told(void **state)
     c.own[0].f.docs_q = c.own[0].b.docs_q = &first;
     c.own[1].f.docs_q = &second;
     for (int r = 0; r < RANKS; r++)
-        assert_status(forward(&c, r), ULYX_SUCCESS);
+        assert_status(call_forward(&c, r), ULYX_SUCCESS);
     plan_sync(&c.s);
     c.own[1].f.docs_q = c.own[1].b.docs_q = &first;
     for (int r = 0; r < RANKS; r++) {
-        assert_status(forward(&c, r), ULYX_ERR_MISMATCH);
+        assert_status(call_forward(&c, r), ULYX_ERR_MISMATCH);
         assert_true(says("document tables of rank"));
     }
     plan_sync(&c.s);
@@ -400,21 +400,21 @@ saved_of_another_is_told(void **state)
     calls_step(&c);
     good(cudaMemset(c.own[0].f.saved, 0, 64));
     for (int r = 0; r < RANKS; r++)
-        assert_status(backward(&c, r), ULYX_SUCCESS);
+        assert_status(call_backward(&c, r), ULYX_SUCCESS);
     plan_sync(&c.s);
-    assert_status(forward(&c, 0), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(call_forward(&c, 0), ULYX_ERR_INVALID_ARGUMENT);
     assert_true(says("saved is not what a forward"));
-    assert_status(forward(&c, 1), ULYX_SUCCESS);
+    assert_status(call_forward(&c, 1), ULYX_SUCCESS);
     for (int r = 0; r < RANKS; r++) {
         c.own[r].f.docs_q = &first;
         c.own[r].b.docs_q = &second;
-        assert_status(forward(&c, r), ULYX_SUCCESS);
+        assert_status(call_forward(&c, r), ULYX_SUCCESS);
     }
     for (int r = 0; r < RANKS; r++)
-        assert_status(backward(&c, r), ULYX_SUCCESS);
+        assert_status(call_backward(&c, r), ULYX_SUCCESS);
     plan_sync(&c.s);
     for (int r = 0; r < RANKS; r++) {
-        assert_status(forward(&c, r), ULYX_ERR_INVALID_ARGUMENT);
+        assert_status(call_forward(&c, r), ULYX_ERR_INVALID_ARGUMENT);
         assert_true(says("saved is of a forward with other documents"));
         c.own[r].b.docs_q = &first;
     }
@@ -463,8 +463,8 @@ creation_refuses_by_name(void **state)
 static void
 expect_refused(struct calls *c, const char *words)
 {
-    assert_status(forward(c, 1), ULYX_SUCCESS);
-    assert_int_equal(forward(c, 0) == ULYX_SUCCESS, false);
+    assert_status(call_forward(c, 1), ULYX_SUCCESS);
+    assert_int_equal(call_forward(c, 0) == ULYX_SUCCESS, false);
     if (!says(words))
         fail_msg("expected: %s", words);
     plan_sync(&c->s);
@@ -473,8 +473,8 @@ expect_refused(struct calls *c, const char *words)
 static void
 expect_usable(struct calls *c)
 {
-    assert_status(forward(c, 0), ULYX_SUCCESS);
-    assert_status(forward(c, 1), ULYX_ERR_PEER_REFUSED);
+    assert_status(call_forward(c, 0), ULYX_SUCCESS);
+    assert_status(call_forward(c, 1), ULYX_ERR_PEER_REFUSED);
     assert_true(says("rank 0 refused"));
     plan_sync(&c->s);
     calls_step(c);
@@ -524,10 +524,10 @@ destroy_waits_for_a_call(void **state)
     calls_open(&c, 0);
     calls_make(&c);
     calls_fill(&c, 1);
-    assert_status(forward(&c, 0), ULYX_SUCCESS);
+    assert_status(call_forward(&c, 0), ULYX_SUCCESS);
     assert_status(ulyx_dist_attention_destroy(c.own[0].dist), ULYX_ERR_BUSY);
     assert_true(says("in flight"));
-    assert_status(forward(&c, 1), ULYX_SUCCESS);
+    assert_status(call_forward(&c, 1), ULYX_SUCCESS);
     plan_sync(&c.s);
     calls_step(&c);
     calls_close(&c);
@@ -543,13 +543,13 @@ a_rank_that_stops_is_named(void **state)
     calls_make(&c);
     calls_fill(&c, 1);
     calls_step(&c);
-    assert_status(forward(&c, 0), ULYX_SUCCESS);
+    assert_status(call_forward(&c, 0), ULYX_SUCCESS);
     plan_sync(&c.s);
     assert_status(
         ulyx_comm_get_async_error(c.s.ranks.comms[0], &status), ULYX_SUCCESS);
     assert_int_equal(status, ULYX_ERR_TIMEOUT);
     assert_true(says("waiting for rank 1 ("));
-    assert_status(backward(&c, 0), ULYX_ERR_TIMEOUT);
+    assert_status(call_backward(&c, 0), ULYX_ERR_TIMEOUT);
     assert_status(ulyx_comm_abort(c.s.ranks.comms[1]), ULYX_SUCCESS);
     plan_sync(&c.s);
     for (int r = 0; r < RANKS; r++) {

@@ -278,8 +278,10 @@ cuda_check(
     ULI_TRY(check_array(own, "saved", call->saved));
     ULI_TRY(check_window(
         dist, "workspace", call->workspace, uli_dist_workspace(dist)));
-    return check_window(dist, "saved", call->saved,
-        dist->saves_heads ? dist->saved_now : 0);
+    bool travels = dist->saves_heads ||
+                   dist->params->p.flags & ULYX_DIST_ATTENTION_LSE;
+    return check_window(
+        dist, "saved", call->saved, travels ? dist->saved_now : 0);
 }
 
 static ulyx_status_t
