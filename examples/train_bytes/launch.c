@@ -52,9 +52,13 @@ rank_threads(const struct options *options, bool one_process)
     return (int)threads;
 }
 
+int (*train_rank_device)(const struct train_rank *self);
+
 static int
 train_rank_run(const struct train_rank *self)
 {
+    if (self->options->device)
+        return train_rank_device(self);
     return self->options->f64 ? train_rank_f64(self) : train_rank_f32(self);
 }
 
@@ -85,6 +89,7 @@ launch_rank(struct options *options)
     if (error != 0)
         return error;
     params.timeout_s = options->timeout_s;
+    params.memory_kind = options->device ? ULYX_MEMORY_CUDA : ULYX_MEMORY_HOST;
     if (ulyx_comm_create_from_env(&params, &self.comm) != ULYX_SUCCESS ||
         ulyx_comm_get_nranks(self.comm, &nranks) != ULYX_SUCCESS ||
         ulyx_comm_get_rank(self.comm, &self.rank) != ULYX_SUCCESS) {
@@ -205,7 +210,8 @@ launch_threads(const struct options *options, const struct corpus *corpus,
     int error = 3, each = rank_threads(options, true);
 
     params.timeout_s = options->timeout_s;
-    if (threads && comms && ranks > 1 &&
+    params.memory_kind = options->device ? ULYX_MEMORY_CUDA : ULYX_MEMORY_HOST;
+    if (threads && comms && (ranks > 1 || options->device) &&
         ulyx_comm_create_local(ranks, &params, comms) != ULYX_SUCCESS) {
         call_failed("communicator");
     } else if (threads && comms) {

@@ -6,6 +6,8 @@
  */
 #include "launch.h"
 
+#include <stdio.h>
+
 static int
 threads_in_here(const struct options *options)
 {
@@ -28,14 +30,21 @@ main(int argc, char **argv)
 
     if (error != 0)
         return error == 1 ? 0 : error;
+#ifdef TRAIN_HAS_CUDA
+    train_rank_device = train_rank_cuda;
+#endif
+    if (options.device && !train_rank_device) {
+        fprintf(stderr, "train_bytes: --device cuda: built without CUDA\n");
+        return 2;
+    }
     error = launch_query(&launch);
     if (error != 0)
         return error;
     if (launch.launcher && (launch.nranks != 1 || options.ranks == 1))
         return launch_rank(&options);
-    if (options.ranks == 1)
+    if (options.ranks == 1 && !options.device)
         return launch_one(&options);
-    if (options.as_threads)
+    if (options.as_threads || options.ranks == 1)
         return threads_in_here(&options);
     return launch_processes(&options, argv);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The update: clip by the global norm, warm up for WARMUP steps, then a
- * constant rate. AdamW: moments 0.9 and 0.95; decay of matrices only, separate
- * from the gradient.
+ * constant rate. AdamW, with decay of matrices only.
  */
 #include "optim.h"
+#include "model/parts.h"
+#include "model/values.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WARMUP = 20 };
@@ -16,13 +16,13 @@ enum { WARMUP = 20 };
 int
 optimizer_create(struct optimizer *optimizer_p, const struct model *model)
 {
-    size_t values = (size_t)model->values;
+    int64_t bytes = model->values * (int64_t)sizeof(real);
 
     memset(optimizer_p, 0, sizeof(*optimizer_p));
     if (model->options->sgd)
         return 0;
-    optimizer_p->first = calloc(values, sizeof(real));
-    optimizer_p->second = calloc(values, sizeof(real));
+    optimizer_p->first = values_alloc(bytes);
+    optimizer_p->second = values_alloc(bytes);
     if (optimizer_p->first && optimizer_p->second)
         return 0;
     fprintf(stderr, "train_bytes: no memory for the optimizer\n");
@@ -33,40 +33,30 @@ optimizer_create(struct optimizer *optimizer_p, const struct model *model)
 void
 optimizer_destroy(struct optimizer *optimizer)
 {
-    free(optimizer->first);
-    free(optimizer->second);
+    values_free(optimizer->first);
+    values_free(optimizer->second);
     memset(optimizer, 0, sizeof(*optimizer));
 }
 
 double
 optimizer_norm(const struct model *model)
 {
-    double squares = 0;
-
-    for (int64_t i = 0; i < model->values; i++)
-        squares += (double)model->gradient[i] * model->gradient[i];
-    return sqrt(squares);
+    return update_norm(model->values, model->gradient);
 }
 
 static void
 adamw_update(struct optimizer *optimizer, struct model *model,
     const struct parameter *p, double rate, double scale, int64_t step)
 {
-    double correct1 = 1 - pow(0.9, (double)step + 1),
-           correct2 = 1 - pow(0.95, (double)step + 1),
-           decay = p->in > 1 ? model->options->decay : 0;
+    struct adamw by = {.rate = rate,
+        .scale = scale,
+        .decay = p->in > 1 ? model->options->decay : 0,
+        .correct1 = 1 - pow(0.9, (double)step + 1),
+        .correct2 = 1 - pow(0.95, (double)step + 1)};
 
-    for (int64_t i = p->at; i < p->at + p->in * p->out; i++) {
-        double g = scale * model->gradient[i],
-               m = 0.9 * optimizer->first[i] + 0.1 * g,
-               v = 0.95 * optimizer->second[i] + 0.05 * g * g,
-               move = m / correct1 / (sqrt(v / correct2) + 1e-8);
-
-        optimizer->first[i] = (real)m;
-        optimizer->second[i] = (real)v;
-        model->value[i] =
-            (real)(model->value[i] - rate * (move + decay * model->value[i]));
-    }
+    update_adamw(p->in * p->out, &by, model->gradient + p->at,
+        optimizer->first + p->at, optimizer->second + p->at,
+        model->value + p->at);
 }
 
 void
@@ -85,7 +75,5 @@ optimizer_step(
                 optimizer, model, &model->parameters[i], rate, scale, step);
         return;
     }
-    for (int64_t i = 0; i < model->values; i++)
-        model->value[i] =
-            (real)(model->value[i] - rate * scale * model->gradient[i]);
+    update_sgd(model->values, rate * scale, model->gradient, model->value);
 }

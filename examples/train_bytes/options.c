@@ -41,6 +41,9 @@ static const struct option table[] = {
         "width of the SwiGLU (8/3 of --dim, up to a multiple of 16)"},
     {"--dtype", CHOICE, AT(f64), 0, 0, {"f32", "f64"},
         "of parameters and activations (f32)"},
+    {"--device", CHOICE, AT(device), 0, 0, {"cpu", "cuda"},
+        "where all is kept and computed; ranks share the current CUDA device "
+        "(cpu)"},
     {"--lr", REAL, AT(lr), 0, 1e3, {0}, "learning rate (0.002)"},
     {"--clip", REAL, AT(clip), 0, 1e9, {0},
         "largest global norm of the gradient, 0 = any (1)"},
@@ -205,6 +208,8 @@ options_check(struct options *o)
         wrong = "--dim must be --heads times a multiple of 8";
     else if (o->seq < 2 * o->docs)
         wrong = "--seq must have two tokens or more for each of --docs";
+    else if (o->device && o->f64)
+        wrong = "--device cuda has --dtype f32 only";
     if (!wrong)
         return 0;
     fprintf(stderr, "train_bytes: %s\n", wrong);

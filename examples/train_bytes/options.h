@@ -23,6 +23,7 @@ struct options {
     double timeout_s;
     bool f64, sgd, balanced, zigzag;
     bool save_none, windows;
+    bool device;     /* on the current CUDA device */
     bool as_threads; /* ranks are threads of one process */
     bool no_progress;
     char *const *files; /* the text; none: the repository's documents */

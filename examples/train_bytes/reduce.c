@@ -9,14 +9,14 @@
 
 int
 reduce_sum(ulyx_comm_t *comm, ulyx_dtype_t dtype, int64_t count, void *values,
-    int64_t *sent_p)
+    void *stream, int64_t *sent_p)
 {
     int32_t nranks = 0;
 
     if (!comm)
         return 0;
     if (ulyx_comm_get_nranks(comm, &nranks) != ULYX_SUCCESS ||
-        ulyx_allreduce(comm, values, values, count, dtype, NULL) !=
+        ulyx_allreduce(comm, values, values, count, dtype, stream) !=
             ULYX_SUCCESS) {
         fprintf(stderr, "train_bytes: sum over ranks: %s\n", ulyx_last_error());
         return 3;

@@ -9,10 +9,11 @@
 
 #include <ulyx/ulyx.h>
 
-/* values[count] <- sum over ranks, of F32 or F64. comm NULL (one rank) leaves
- * the values unchanged. *sent_p grows by the bytes that this rank sent.
+/* values[count] <- sum over ranks, of F32 or F64, in the communicator's kind of
+ * memory; on a device in the order of the stream. comm NULL (one rank) leaves
+ * them as they are. *sent_p grows by the bytes that this rank sent.
  * returns: 0, or 3 after a message. */
 int reduce_sum(ulyx_comm_t *comm, ulyx_dtype_t dtype, int64_t count,
-    void *values, int64_t *sent_p);
+    void *values, void *stream, int64_t *sent_p);
 
 #endif

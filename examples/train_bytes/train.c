@@ -5,6 +5,7 @@
  * tokens predicted on all ranks, so sums are enough: no average, no factor P.
  */
 #include "model/model.h"
+#include "model/values.h"
 #include "optim.h"
 #include "reduce.h"
 #include "report.h"
@@ -21,13 +22,28 @@ struct run {
     struct batch batch;
     struct report report;
     int64_t sum_bytes;
-    double loss;
+    double loss, *sums_there; /* [ranks + 2], for sums over ranks */
 };
 
 static bool
 rank_prints(const struct train_rank *self)
 {
     return self->rank == 0 && !self->quiet;
+}
+
+/* Of numbers of the host. */
+static int
+run_sum(struct run *run, int64_t count, double *sums, int64_t *sent_p)
+{
+    const struct train_rank *self = run->self;
+    int64_t bytes = count * (int64_t)sizeof(*sums);
+    int error;
+
+    values_upload(run->sums_there, sums, bytes);
+    error = reduce_sum(self->comm, ULYX_DTYPE_F64, count, run->sums_there,
+        values_stream(), sent_p);
+    values_download(sums, run->sums_there, bytes);
+    return error != 0 ? error : values_wait();
 }
 
 static int
@@ -42,10 +58,9 @@ run_step(struct run *run, int64_t index)
     error = model_step(model, &run->batch, &run->loss);
     if (error == 0)
         error = reduce_sum(self->comm, REAL_DTYPE, model->values,
-            model->gradient, &run->sum_bytes);
+            model->gradient, values_stream(), &run->sum_bytes);
     if (error == 0)
-        error = reduce_sum(
-            self->comm, ULYX_DTYPE_F64, 1, &run->loss, &run->sum_bytes);
+        error = run_sum(run, 1, &run->loss, &run->sum_bytes);
     if (error != 0)
         return error;
     run->loss /= (double)run->batch.predicted;
@@ -77,7 +92,7 @@ run_summary(struct run *run)
     sums[0] = (double)run->attend.exchanged_bytes;
     sums[1] = (double)run->sum_bytes;
     sums[2 + self->rank] = report_peak_bytes();
-    error = reduce_sum(self->comm, ULYX_DTYPE_F64, ranks + 2, sums, &unused);
+    error = run_sum(run, ranks + 2, sums, &unused);
     if (error == 0 && rank_prints(self)) {
         struct report_totals totals = {
             run->loss, self->corpus->entropy, sums[0], sums[1], sums + 2};
@@ -111,7 +126,14 @@ REAL_NAME(train_rank)(const struct train_rank *self)
 
     if (error != 0)
         return error;
-    error = attend_create(&run.attend, options, self->comm, self->threads);
+    error = values_open();
+    if (error == 0)
+        run.sums_there = values_alloc(
+            (options->ranks + 2) * (int64_t)sizeof(*run.sums_there));
+    if (error == 0 && !run.sums_there)
+        error = 3;
+    if (error == 0)
+        error = attend_create(&run.attend, options, self->comm, self->threads);
     if (error == 0)
         error = model_create(&run.model, options, &run.attend);
     if (error == 0)
@@ -119,10 +141,13 @@ REAL_NAME(train_rank)(const struct train_rank *self)
     if (error == 0)
         error = run_steps(&run);
     if (error != 0 && self->comm)
-        ulyx_comm_abort(self->comm); /* the other ranks need not wait */
+        ulyx_comm_abort(self->comm); /* the others need not wait */
+    values_wait();
     optimizer_destroy(&run.optimizer);
     model_destroy(&run.model);
     attend_destroy(&run.attend);
+    values_free(run.sums_there);
+    values_close();
     batch_free(&run.batch);
     return error;
 }

@@ -25,7 +25,7 @@ struct train_view {
     double loss, norm; /* mean over all predicted tokens; global norm */
     const struct parameter *parameters;
     int64_t parameter_count;
-    const void *gradients; /* flat, of float or double */
+    const void *gradients; /* flat, of float or double; on a device, there */
 };
 typedef void (*train_hook)(void *context, const struct train_view *view);
 
@@ -44,5 +44,9 @@ struct train_rank {
  * returns: 0, or the program's exit status after a message. */
 int train_rank_f32(const struct train_rank *self);
 int train_rank_f64(const struct train_rank *self);
+/* On device memory; NULL in a program without the kernels, which refuses the
+ * option. */
+extern int (*train_rank_device)(const struct train_rank *self);
+int train_rank_cuda(const struct train_rank *self);
 
 #endif

@@ -4,6 +4,7 @@
  * that backward needs, one part per layer.
  */
 #include "attend.h"
+#include "values.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,12 +20,16 @@ bytes_rounded(
 int
 attend_take(const struct attend *attend, int64_t bytes, struct memory *memory_p)
 {
+    ulyx_mem_params_t params = ULYX_MEM_PARAMS_INIT;
+
     memory_p->window = NULL;
-    if (!attend->options->windows || !attend->comm) {
+    params.memory_kind = REAL_MEMORY; /* a device's is always a window */
+    if (REAL_MEMORY == ULYX_MEMORY_HOST &&
+        (!attend->options->windows || !attend->comm)) {
         memory_p->at = aligned_alloc(64, (size_t)bytes_rounded(bytes));
         return memory_p->at == NULL;
     }
-    if (ulyx_mem_alloc(bytes_rounded(bytes), NULL, &memory_p->window,
+    if (ulyx_mem_alloc(bytes_rounded(bytes), &params, &memory_p->window,
             &memory_p->at) != ULYX_SUCCESS) {
         memory_p->at = NULL;
         fprintf(stderr, "train_bytes: window: %s\n", ulyx_last_error());

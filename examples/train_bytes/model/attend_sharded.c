@@ -7,6 +7,7 @@
  * differ only in where the saved parts lie.
  */
 #include "attend.h"
+#include "values.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +85,7 @@ sharded_destroy(struct attend *attend)
 static int
 sharded_step(struct attend *attend, const ulyx_docs_t *docs)
 {
-    if (ulyx_dist_attention_update(attend->dist, docs, NULL, NULL) !=
+    if (ulyx_dist_attention_update(attend->dist, docs, NULL, values_stream()) !=
         ULYX_SUCCESS)
         return call_failed("documents");
     return 0;
@@ -115,7 +116,8 @@ sharded_forward(struct attend *attend, int64_t layer, const real *q,
     call.workspace_bytes = attend->workspace_bytes;
     call.saved = attend->saved[layer];
     call.saved_bytes = attend->saved_bytes;
-    if (ulyx_dist_attention_forward(attend->dist, &call, NULL) != ULYX_SUCCESS)
+    if (ulyx_dist_attention_forward(attend->dist, &call, values_stream()) !=
+        ULYX_SUCCESS)
         return call_failed("forward");
     return count_bytes(attend);
 }
@@ -138,7 +140,8 @@ sharded_backward(struct attend *attend, int64_t layer, const real *q,
     call.workspace_bytes = attend->workspace_bytes;
     call.saved = attend->saved[layer];
     call.saved_bytes = attend->saved_bytes;
-    if (ulyx_dist_attention_backward(attend->dist, &call, NULL) != ULYX_SUCCESS)
+    if (ulyx_dist_attention_backward(attend->dist, &call, values_stream()) !=
+        ULYX_SUCCESS)
         return call_failed("backward");
     return count_bytes(attend);
 }

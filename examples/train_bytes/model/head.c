@@ -7,7 +7,6 @@
  * all tokens, however unevenly ranks hold them.
  */
 #include "parts.h"
-#include "blas.h"
 #include "data.h"
 
 #include <math.h>
@@ -43,7 +42,7 @@ head_step(int64_t rows, int64_t dim, const real *x, const int32_t *labels,
     for (int64_t at = 0; at < rows; at += HEAD_ROWS) {
         int64_t n = rows - at < HEAD_ROWS ? rows - at : HEAD_ROWS;
 
-        blas_linear(n, dim, VOCABULARY, x + at * dim, w, logits);
+        linear_output(n, dim, VOCABULARY, x + at * dim, w, logits);
         for (int64_t i = 0; i < n; i++)
             loss += row_step(logits + i * VOCABULARY, labels[at + i], scale);
         linear_input(n, dim, VOCABULARY, logits, w, 0, dx + at * dim);

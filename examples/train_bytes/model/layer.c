@@ -5,11 +5,8 @@
  * little, from what forward kept. Every matrix product is over this rank's
  * tokens only.
  */
-#include "blas.h"
 #include "model.h"
 #include "parts.h"
-
-#include <string.h>
 
 static const real *
 layer_weight(
@@ -30,13 +27,6 @@ layer_gradient(
     return model->gradient + model->parameters[index].at;
 }
 
-static void
-vectors_add(int64_t count, const real *a, const real *b, real *sum)
-{
-    for (int64_t i = 0; i < count; i++)
-        sum[i] = a[i] + b[i];
-}
-
 static int
 attention_forward(struct model *model, int64_t index)
 {
@@ -47,10 +37,10 @@ attention_forward(struct model *model, int64_t index)
 
     norm_forward(n, dim, a->x, layer_weight(model, index, NORM1), a->inverse1,
         s->normed);
-    blas_linear(n, dim, dim, s->normed, layer_weight(model, index, WQ), a->q);
-    blas_linear(
+    linear_output(n, dim, dim, s->normed, layer_weight(model, index, WQ), a->q);
+    linear_output(
         n, dim, model->kv_dim, s->normed, layer_weight(model, index, WK), a->k);
-    blas_linear(
+    linear_output(
         n, dim, model->kv_dim, s->normed, layer_weight(model, index, WV), a->v);
     rope_rotate(n, model->options->heads, model->head_dim, s->table, 1, a->q);
     rope_rotate(
@@ -58,7 +48,8 @@ attention_forward(struct model *model, int64_t index)
     error = attend_forward(model->attend, index, a->q, a->k, a->v, a->out);
     if (error != 0)
         return error;
-    blas_linear(n, dim, dim, a->out, layer_weight(model, index, WO), a->middle);
+    linear_output(
+        n, dim, dim, a->out, layer_weight(model, index, WO), a->middle);
     vectors_add(n * dim, a->x, a->middle, a->middle);
     return 0;
 }
@@ -76,12 +67,13 @@ layer_forward(struct model *model, int64_t index, real *y)
         return error;
     norm_forward(n, dim, a->middle, layer_weight(model, index, NORM2),
         a->inverse2, s->normed);
-    blas_linear(
+    linear_output(
         n, dim, hidden, s->normed, layer_weight(model, index, GATE), a->gate);
-    blas_linear(
+    linear_output(
         n, dim, hidden, s->normed, layer_weight(model, index, UP), a->up);
     swiglu_forward(n * hidden, a->gate, a->up, s->wide1);
-    blas_linear(n, hidden, dim, s->wide1, layer_weight(model, index, DOWN), y);
+    linear_output(
+        n, hidden, dim, s->wide1, layer_weight(model, index, DOWN), y);
     vectors_add(n * dim, a->middle, y, y);
     return 0;
 }

@@ -6,6 +6,7 @@
  */
 #include "model.h"
 #include "parts.h"
+#include "values.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -71,20 +72,28 @@ deviation_of(const struct model *model, const struct parameter *p)
     return deviation;
 }
 
-static void
+static int
 model_initialise(struct model *model)
 {
     uint64_t state = (uint64_t)model->options->seed;
+    real *values = calloc((size_t)model->values, sizeof(*values));
+
+    if (!values)
+        return -1;
 
     for (int64_t i = 0; i < model->parameter_count; i++) {
         const struct parameter *p = &model->parameters[i];
         double deviation = deviation_of(model, p);
-        real *value = model->value + p->at;
+        real *value = values + p->at;
 
         for (int64_t j = 0; j < p->in * p->out; j++)
             value[j] =
                 p->in == 1 ? 1 : (real)(deviation * random_normal(&state));
     }
+    values_upload(
+        model->value, values, model->values * (int64_t)sizeof(*values));
+    free(values);
+    return 0;
 }
 
 /* Takes [rows][width] reals at *at, and advances *at. base NULL: only
@@ -156,25 +165,32 @@ model_place(struct model *model, char *base)
 static int
 model_allocate(struct model *model)
 {
-    size_t rows = (size_t)model->rows + 1, values;
+    size_t rows = (size_t)model->rows + 1;
+    int64_t bytes;
 
     model->layers =
         calloc((size_t)model->options->layers, sizeof(*model->layers));
     if (!model->layers || list_parameters(model) != 0)
         return -1;
-    values = (size_t)model->values;
-    model->value = calloc(values, sizeof(real));
-    model->gradient = calloc(values, sizeof(real));
+    bytes = model->values * (int64_t)sizeof(real);
+    model->value = values_alloc(bytes);
+    model->gradient = values_alloc(bytes);
     model->tokens = malloc(rows);
     model->labels = calloc(rows, sizeof(*model->labels));
     model->positions = calloc(rows, sizeof(*model->positions));
+    model->there.tokens = values_alloc((int64_t)rows);
+    model->there.labels =
+        values_alloc((int64_t)(rows * sizeof(*model->labels)));
+    model->there.positions =
+        values_alloc((int64_t)(rows * sizeof(*model->positions)));
     model->memory_bytes = model_place(model, NULL);
     if (attend_take(model->attend, model->memory_bytes, &model->memory) != 0 ||
         !model->value || !model->gradient || !model->tokens || !model->labels ||
-        !model->positions)
+        !model->positions || !model->there.tokens || !model->there.labels ||
+        !model->there.positions)
         return -1;
     model_place(model, model->memory.at);
-    return 0;
+    return model_initialise(model);
 }
 
 int
@@ -195,7 +211,6 @@ model_create(
         model_destroy(model_p);
         return 3;
     }
-    model_initialise(model_p);
     return 0;
 }
 
@@ -204,8 +219,11 @@ model_destroy(struct model *model)
 {
     free(model->layers);
     free(model->parameters);
-    free(model->value);
-    free(model->gradient);
+    values_free(model->value);
+    values_free(model->gradient);
+    values_free(model->there.tokens);
+    values_free(model->there.labels);
+    values_free(model->there.positions);
     free(model->tokens);
     free(model->labels);
     free(model->positions);
@@ -219,6 +237,8 @@ model_destroy(struct model *model)
 static void
 model_slice(struct model *model, const struct batch *batch)
 {
+    size_t n = (size_t)model->rows;
+
     for (int64_t i = 0; i < model->rows; i++) {
         int64_t row = model->attend->positions[i];
 
@@ -226,8 +246,13 @@ model_slice(struct model *model, const struct batch *batch)
         model->labels[i] = batch->labels[row];
         model->positions[i] = batch->positions[row];
     }
-    rope_table(
-        model->rows, model->head_dim, model->positions, model->scratch.table);
+    values_upload(model->there.tokens, model->tokens, (int64_t)n);
+    values_upload(model->there.labels, model->labels,
+        (int64_t)(n * sizeof(*model->labels)));
+    values_upload(model->there.positions, model->positions,
+        (int64_t)(n * sizeof(*model->positions)));
+    rope_table(model->rows, model->head_dim, model->there.positions,
+        model->scratch.table);
 }
 
 int
@@ -239,14 +264,12 @@ model_step(struct model *model, const struct batch *batch, double *loss_p)
                            *head = norm + 1;
     struct scratch *s = &model->scratch;
     int64_t n = model->rows, dim = o->dim;
-    size_t row_bytes = (size_t)dim * sizeof(real);
+    int64_t row_bytes = dim * (int64_t)sizeof(real);
     int error = attend_step(model->attend, batch);
 
     model_slice(model, batch);
-    memset(model->gradient, 0, (size_t)model->values * sizeof(real));
-    for (int64_t i = 0; i < n; i++)
-        memcpy(model->layers[0].x + i * dim,
-            model->value + model->tokens[i] * dim, row_bytes);
+    values_clear(model->gradient, model->values * (int64_t)sizeof(real));
+    rows_take(n, dim, model->there.tokens, model->value, model->layers[0].x);
     for (int64_t layer = 0; layer < o->layers && error == 0; layer++)
         error = layer_forward(model, layer,
             layer + 1 < o->layers ? model->layers[layer + 1].x : model->x);
@@ -254,18 +277,15 @@ model_step(struct model *model, const struct batch *batch, double *loss_p)
         return error;
     norm_forward(n, dim, model->x, model->value + norm->at,
         model->final_inverse, s->normed);
-    *loss_p = head_step(n, dim, s->normed, model->labels,
+    *loss_p = head_step(n, dim, s->normed, model->there.labels,
         model->value + head->at, 1 / (double)batch->predicted, s->d_normed,
         model->gradient + head->at, s->logits);
-    memset(model->dx, 0, (size_t)n * row_bytes);
+    values_clear(model->dx, n * row_bytes);
     norm_backward(n, dim, model->x, model->value + norm->at,
         model->final_inverse, s->d_normed, model->dx,
         model->gradient + norm->at, s->sums);
     for (int64_t layer = o->layers - 1; layer >= 0 && error == 0; layer--)
         error = layer_backward(model, layer, model->dx);
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t c = 0; c < dim; c++)
-            model->gradient[model->tokens[i] * dim + c] +=
-                model->dx[i * dim + c];
+    rows_give(n, dim, model->there.tokens, model->dx, model->gradient);
     return error;
 }

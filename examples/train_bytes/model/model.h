@@ -62,7 +62,12 @@ struct model {
     unsigned char *tokens; /* [rows], of the current batch */
     int32_t *labels;
     int64_t *positions;
-    struct memory memory; /* of the reals above but value and gradient */
+    struct { /* the same, where the values lie */
+        unsigned char *tokens;
+        int32_t *labels;
+        int64_t *positions;
+    } there;
+    struct memory memory; /* all of the above reals but value and gradient */
     int64_t memory_bytes;
 };
 

@@ -1,14 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of a layer that work on each token alone. None depends on ranks:
- * tokens are sharded, so these are the same code on 1 rank and on 64.
+ * The parts of a layer that work on each token alone. None knows of ranks:
+ * tokens are sharded, so these are the same code on 1 rank and on 64. Arrays
+ * lie where values.h has them.
  */
 #ifndef EXAMPLES_TRAIN_BYTES_MODEL_PARTS_H
 #define EXAMPLES_TRAIN_BYTES_MODEL_PARTS_H
 
 #include "real.h"
 
-/* RMSNorm: y = x * inverse * gain; inverse[rows] = 1 / rms(x), kept for
+/* Products of dense row-major matrices:
+ * y[rows][out] = x[rows][in] w[in][out] */
+void linear_output(int64_t rows, int64_t in, int64_t out, const real *x,
+    const real *w, real *y);
+/* dx[rows][in] = keep * dx + dy[rows][out] w[in][out]^T */
+void linear_input(int64_t rows, int64_t in, int64_t out, const real *dy,
+    const real *w, real keep, real *dx);
+/* dw[in][out] += x[rows][in]^T dy[rows][out] */
+void linear_weight(int64_t rows, int64_t in, int64_t out, const real *x,
+    const real *dy, real *dw);
+
+void vectors_add(int64_t count, const real *a, const real *b, real *sum);
+
+/* The embedding: x[rows][dim] = table[token], and dtable[token] += dx, in the
+ * order of rows. */
+void rows_take(int64_t rows, int64_t dim, const unsigned char *tokens,
+    const real *table, real *x);
+void rows_give(int64_t rows, int64_t dim, const unsigned char *tokens,
+    const real *dx, real *dtable);
+
+/* RMSNorm: y = x * inverse * gain, inverse[rows] = 1 / rms(x), kept for
  * backward. */
 void norm_forward(int64_t rows, int64_t dim, const real *x, const real *gain,
     real *inverse, real *y);
@@ -39,5 +60,16 @@ enum { HEAD_ROWS = 1024 };
 double head_step(int64_t rows, int64_t dim, const real *x,
     const int32_t *labels, const real *w, double scale, real *dx, real *dw,
     real *logits);
+
+/* Updates of count values; scale is the gradient's, `rate` the step's. */
+struct adamw {
+    double rate, scale, decay;
+    double correct1, correct2; /* 1 - beta^(step + 1) of the moments */
+};
+void update_adamw(int64_t count, const struct adamw *by, const real *gradient,
+    real *first, real *second, real *value);
+void update_sgd(int64_t count, double step, const real *gradient, real *value);
+/* The root of the sum of squares. */
+double update_norm(int64_t count, const real *gradient);
 
 #endif

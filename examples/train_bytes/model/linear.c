@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The three matrix products of a linear map, on dense row-major matrices. A
- * rank without tokens has zero rows; BLAS is not called then.
+ * The three matrix products of a linear map, by BLAS. A rank without tokens has
+ * zero rows, which BLAS need not see.
  */
-#ifndef EXAMPLES_TRAIN_BYTES_MODEL_BLAS_H
-#define EXAMPLES_TRAIN_BYTES_MODEL_BLAS_H
-
-#include "real.h"
+#include "parts.h"
 
 #include <cblas.h>
 
@@ -16,18 +13,16 @@
 #define REAL_GEMM cblas_sgemm
 #endif
 
-/* y[rows][out] = x[rows][in] w[in][out] */
-static inline void
-blas_linear(int64_t rows, int64_t in, int64_t out, const real *x, const real *w,
-    real *y)
+void
+linear_output(int64_t rows, int64_t in, int64_t out, const real *x,
+    const real *w, real *y)
 {
     if (rows > 0)
         REAL_GEMM(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows,
             (int)out, (int)in, 1, x, (int)in, w, (int)out, 0, y, (int)out);
 }
 
-/* dx[rows][in] = keep * dx + dy[rows][out] w[in][out]^T */
-static inline void
+void
 linear_input(int64_t rows, int64_t in, int64_t out, const real *dy,
     const real *w, real keep, real *dx)
 {
@@ -36,8 +31,7 @@ linear_input(int64_t rows, int64_t in, int64_t out, const real *dy,
             (int)out, 1, dy, (int)out, w, (int)out, keep, dx, (int)in);
 }
 
-/* dw[in][out] += x[rows][in]^T dy[rows][out] */
-static inline void
+void
 linear_weight(int64_t rows, int64_t in, int64_t out, const real *x,
     const real *dy, real *dw)
 {
@@ -45,5 +39,3 @@ linear_weight(int64_t rows, int64_t in, int64_t out, const real *x,
         REAL_GEMM(CblasRowMajor, CblasTrans, CblasNoTrans, (int)in, (int)out,
             (int)rows, 1, x, (int)in, dy, (int)out, 1, dw, (int)out);
 }
-
-#endif
