@@ -34,6 +34,15 @@ place_well(ulyx_status_t status, const char *what)
     return false;
 }
 
+static int
+place_devices(void)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count < 1)
+        return 1;
+    return count < DEVICE_PLACE_DEVICES ? count : DEVICE_PLACE_DEVICES;
+}
+
 static bool
 place_open(struct meet *meet, int rank, ulyx_comm_t **comm_p, void **place_p)
 {
@@ -42,7 +51,7 @@ place_open(struct meet *meet, int rank, ulyx_comm_t **comm_p, void **place_p)
     ulyx_mem_params_t memory = ULYX_MEM_PARAMS_INIT;
     void *address = NULL;
     params.memory_kind = memory.memory_kind = ULYX_MEMORY_CUDA;
-    params.device = memory.device = rank % DEVICE_PLACE_DEVICES;
+    params.device = memory.device = rank % place_devices();
     params.timeout_s = TIMEOUT_S;
     *place_p = p;
     if (!place_well(meet_comm_by(meet, rank, &params, &p->comm), "comm") ||

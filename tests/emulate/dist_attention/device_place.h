@@ -8,7 +8,7 @@
 
 #include "attention/dist_attention/dist_world.h"
 
-/* Rank r is on device r mod devices. */
+/* Rank r is on device r mod so many, or as many as there are. */
 enum { DEVICE_PLACE_DEVICES = 2 };
 
 extern const struct case_place device_place;

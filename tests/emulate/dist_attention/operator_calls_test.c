@@ -212,7 +212,7 @@ capture_step(struct calls *c, cudaGraphExec_t *exec_p)
 {
     for (int r = 0; r < RANKS; r++) {
         cudaGraph_t graph;
-        good(cudaSetDevice(r));
+        good(cudaSetDevice(r % c->s.devices));
         good(cudaStreamBeginCapture(
             c->s.streams[r], cudaStreamCaptureModeThreadLocal));
         assert_status(call_forward(c, r), ULYX_SUCCESS);
@@ -576,4 +576,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_rank_that_stops_is_named),
 };
 
+#ifdef ULI_EMULATE
 ULI_TEST_MAIN("EmulateOperator", tests)
+#else
+ULI_TEST_MAIN("CardOperator", tests)
+#endif

@@ -6,9 +6,13 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include "emulate.h"
 #include "emulate/dist_attention/device_place.h"
+#ifdef ULI_EMULATE
+#include "emulate.h"
 #include "emulate/driver/driver.h"
+#else
+#include "emulate/card/card.h"
+#endif
 #include "support/test.h"
 
 enum { SCORES_MOST = 30000 };
@@ -74,23 +78,31 @@ replicated_keys(const struct dist_case *c)
     return false;
 }
 
+/* A card's contexts are the library's, so they are not reset. */
 static void
 machine_open(int32_t nranks, uint64_t seed)
 {
+#ifdef ULI_EMULATE
     const struct emu_config config = {.devices = DEVICE_PLACE_DEVICES,
         .sm_count = 4,
         .host_threads = nranks + 1,
         .seed = seed,
         .wall_time = true};
     assert_int_equal(emu_open(&config), 0);
+#else
+    (void)nranks, (void)seed;
+    card_devices(1);
+#endif
 }
 
 static void
 machine_close(void)
 {
+#ifdef ULI_EMULATE
     assert_int_equal(emu_fault_count(), 0);
     assert_int_equal(emu_driver_live(), 0);
     emu_close();
+#endif
 }
 
 static bool
@@ -215,4 +227,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(bits_do_not_depend_on_the_seed),
 };
 
+#ifdef ULI_EMULATE
 ULI_TEST_MAIN("EmulateOperator", tests)
+#else
+ULI_TEST_MAIN("CardOperator", tests)
+#endif
