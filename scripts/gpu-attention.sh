@@ -60,17 +60,27 @@ run_check() {
         step "$row counting-long" 60 "$check" --kernel "$row" \
             --family counting-long --draws 2 --forward
     done
+    # backward is the portable row's for all
+    for row in mma plain; do
+        for family in random large-logits gradient counting metamorphic \
+            reported; do
+            [ "$row $family" = "mma gradient" ] && continue # takes no fp32
+            step "$row $family backward" 60 "$check" --kernel "$row" \
+                --family "$family" --draws 5 --backward
+        done
+    done
 }
 
 # racecheck does not follow TMA and wgmma: the emulator's detector does.
 run_sanitize() {
     for row in $rows; do
-        tools="memcheck initcheck synccheck"
-        [ "$row" = sm90 ] || tools="$tools racecheck"
+        tools="memcheck initcheck synccheck racecheck"
+        pass=
+        [ "$row" = sm90 ] && tools="memcheck initcheck synccheck" pass=--forward
         for tool in $tools; do
             step "$row $tool" 60 compute-sanitizer --tool "$tool" \
                 --error-exitcode 1 "$check" --kernel "$row" --family random \
-                --draws 2 --forward
+                --draws 2 ${pass:+"$pass"}
         done
     done
 }

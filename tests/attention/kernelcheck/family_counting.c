@@ -2,8 +2,9 @@
  *
  * Counting: with q = 0 every visible key weighs the same, so lse = ln(visible
  * keys), and V as indicator columns (key j in column j mod dim_v) gives exact
- * counts; the truth comes from the mask's definition, not from a kernel. The
- * long cases do the same with sparse indicators at the very edges of windows,
+ * counts; the truth comes from the mask's definition, not from a kernel. Going
+ * back, a row gives each key that it sees an equal share of its dout. The long
+ * cases do the same with sparse indicators at the very edges of windows,
  * where one key too many or too few shows at any length.
  */
 #include <math.h>
@@ -90,6 +91,90 @@ check_counts(const struct kc_case *kc, const struct kc_result *result)
     return true;
 }
 
+static int64_t
+kv_head(const struct kc_case *kc, int64_t head)
+{
+    const ulyx_attention_t *p = &kc->problem;
+    return p->kv_map ? p->kv_map[head] : head * p->heads_kv / p->heads_q;
+}
+
+/* Adds a row's share of dout to the dv of a key that it sees, of all heads. */
+static void
+add_share(const struct kc_case *kc, int64_t batch, int64_t i, int64_t k_batch,
+    int64_t j, double share, struct kc_values *sum, struct kc_values *most)
+{
+    for (int64_t n = 0; n < kc->problem.heads_q; n++) {
+        if (!kc_holds(kc, false, batch, n, i))
+            continue;
+        const double *dout = kc_row(&kc->values[KC_DOUT], batch, n, i);
+        double *to = kc_row(sum, k_batch, kv_head(kc, n), j);
+        double *at_most = kc_row(most, k_batch, kv_head(kc, n), j);
+        for (int64_t c = 0; c < kc->problem.dim_v; c++) {
+            to[c] += share * dout[c];
+            at_most[c] += share * fabs(dout[c]);
+        }
+    }
+}
+
+static void
+add_shares(
+    const struct kc_case *kc, struct kc_values *sum, struct kc_values *most)
+{
+    const ulyx_attention_t *p = &kc->problem;
+    int64_t counts[512];
+    for (int64_t i = 0; i < p->batch * p->len_q; i++) {
+        int64_t batch = i / p->len_q, row = i % p->len_q;
+        int64_t visible = count_row(kc, batch, row, counts);
+        for (int64_t j = 0; j < p->batch * p->len_k && visible; j++)
+            if (kc_sees(kc, batch, row, j / p->len_k, j % p->len_k))
+                add_share(kc, batch, row, j / p->len_k, j % p->len_k,
+                    1 / (double)visible, sum, most);
+    }
+}
+
+/* Shares and sums are both rounded. */
+static bool
+check_dv(const struct kc_case *kc, const struct kc_result *result)
+{
+    struct kc_shape shape = kc->values[KC_DV].shape;
+    int64_t count = kc_count(&shape), rows = count / (shape.columns + !count);
+    struct kc_values sum = {shape, kc_alloc(8 * count)};
+    struct kc_values most = {shape, kc_alloc(8 * count)};
+    bool ok = true;
+    add_shares(kc, &sum, &most);
+    for (int64_t r = 0; r < rows && ok; r++) {
+        int64_t head = r / shape.rows, first = r * shape.columns;
+        if (!kc_holds(kc, true, head / shape.heads, head % shape.heads,
+                r % shape.rows))
+            continue;
+        for (int64_t at = first; at < first + shape.columns && ok; at++) {
+            double is = result->values[KC_DV].at[at];
+            ok = fabs(is - sum.at[at]) <=
+                 2 * half_step(kc->problem.dtype) * most.at[at];
+            if (!ok)
+                printf("FAILED dv of row %lld, column %lld: %.9g, expected "
+                       "%.9g\n",
+                    (long long)r, (long long)(at - first), is, sum.at[at]);
+        }
+    }
+    free(sum.at);
+    free(most.at);
+    return ok;
+}
+
+static bool
+count_passes(const struct kc_case *kc, const struct kc_layout *layout)
+{
+    bool ok = true;
+    for (int backward = kc_first_pass; backward < kc_passes && ok; backward++) {
+        struct kc_result result;
+        ok = kc_run(kc, &kc->problem, layout, backward, &result) &&
+             (backward ? check_dv(kc, &result) : check_counts(kc, &result));
+        kc_result_free(&result);
+    }
+    return ok;
+}
+
 void
 kc_family_counting(
     const struct kc_options *options, const char *kernel, struct kc_tally *t)
@@ -101,7 +186,6 @@ kc_family_counting(
         struct kc_preference preference = {
             .dtype = dtypes[n % 4], .max_len = 300};
         struct kc_layout layout = {.kernel = kernel, .threads = 2};
-        struct kc_result result;
         struct kc_case kc;
         if (!kc_takes(kernel, preference.dtype))
             continue;
@@ -113,15 +197,15 @@ kc_family_counting(
         }
         kc.problem.sinks = kc.problem.alibi_slopes = NULL;
         fill_indicators(&kc);
+        if (kc_passes > 1)
+            kc_solve(&kc); /* out and lse, which backward is given */
         t->cases++;
-        if (!kc_run(&kc, &kc.problem, &layout, false, &result) ||
-            !check_counts(&kc, &result)) {
+        if (!count_passes(&kc, &layout)) {
             char text[512];
             kc_describe(&kc, text, sizeof(text));
             printf("  kernel %s draw %lld: %s\n", kernel, (long long)n, text);
             t->failed++;
         }
-        kc_result_free(&result);
         kc_free(&kc);
     }
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradients against finite differences in fp64, for the kernels that take
- * fp64: L = <dout, out> + <dlse, lse> along a random direction of q, k, v and
- * the sinks at once, and the same for each alone.
+ * Gradients against finite differences: L = <dout, out> + <dlse, lse> along a
+ * random direction of q, k, v and each sink. The differences are the
+ * reference's in fp64; the gradient is the kernel's, in fp64 where it takes
+ * that, else in fp32, whose terms are as right as the differences are.
  */
 #include <math.h>
 #include <stdio.h>
@@ -110,11 +111,13 @@ void
 kc_family_gradient(
     const struct kc_options *options, const char *kernel, struct kc_tally *t)
 {
-    if (!kc_takes(kernel, ULYX_DTYPE_F64))
+    ulyx_dtype_t dtype =
+        kc_takes(kernel, ULYX_DTYPE_F64) ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
+    if (!kc_takes(kernel, dtype))
         return;
     for (int64_t n = 0; n < kc_draws(options, 30); n++) {
         struct test_random random = {options->seed + 31337 * (uint64_t)n};
-        struct kc_preference preference = {.dtype = ULYX_DTYPE_F64,
+        struct kc_preference preference = {.dtype = dtype,
             .dim_qk = n % 3 ? 8 : 24,
             .dim_v = n % 2 ? 16 : 8,
             .max_len = 24,

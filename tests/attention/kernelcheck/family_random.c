@@ -31,7 +31,7 @@ static bool
 run_case(const struct kc_case *kc, const struct kc_layout *layout)
 {
     bool ok = true;
-    for (int backward = 0; backward < kc_passes && ok; backward++) {
+    for (int backward = kc_first_pass; backward < kc_passes && ok; backward++) {
         struct kc_result result;
         ok = kc_run(kc, &kc->problem, layout, backward, &result) &&
              kc_judge(kc, &result, backward, false);

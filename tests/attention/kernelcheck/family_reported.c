@@ -120,7 +120,7 @@ run_case(const struct reported *r, const char *kernel, ulyx_dtype_t dtype,
     struct kc_case kc;
     bool ok = true;
     make_case(&kc, r, dtype, seed);
-    for (int backward = 0; backward < kc_passes && ok; backward++) {
+    for (int backward = kc_first_pass; backward < kc_passes && ok; backward++) {
         struct kc_result result;
         ok = kc_run(&kc, &kc.problem, &layout, backward, &result) &&
              kc_judge(&kc, &result, backward, false);

@@ -161,8 +161,9 @@ kc_draws(const struct kc_options *options, int64_t usual)
 {
     return (usual * options->draws + 99) / 100;
 }
-/* 1: forward only (--forward), for kernels whose backward is another's; 2. */
-extern int kc_passes;
+/* The passes run are kc_first_pass up to kc_passes: both (0, 2), --forward
+ * (0, 1), for kernels whose backward is another's, --backward (1, 2). */
+extern int kc_first_pass, kc_passes;
 /* Counts of a family: cases run, cases failed. */
 struct kc_tally {
     int64_t cases, failed;

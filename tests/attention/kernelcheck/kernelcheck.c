@@ -30,7 +30,7 @@ static const struct {
 };
 #define FAMILIES (int)(sizeof(families) / sizeof(families[0]))
 
-int kc_passes = 2;
+int kc_first_pass, kc_passes = 2;
 
 bool
 kc_takes_dims(
@@ -119,7 +119,7 @@ struct command_line {
     struct kc_options options;
     enum mode mode;
     const char *family, *vs;
-    bool forward;
+    bool forward, backward; /* both: as neither */
 };
 
 /* What an option does: true into a bool, a mode, or its value. */
@@ -139,6 +139,8 @@ static const struct {
         "of the usual number of random cases, from 1"},
     {"--seed", "N", SEED, AT(options.seed), "of the random cases"},
     {"--forward", NULL, FLAG, AT(forward), "this pass only"},
+    {"--backward", NULL, FLAG, AT(backward),
+        "this pass only, where a family has both"},
     {"--full", NULL, FLAG, AT(options.full),
         "lengths to 1,048,576 and the reported lengths"},
     {"--mutate", NULL, MODE, MUTATE,
@@ -258,7 +260,8 @@ main(int argc, char **argv)
     if (!take_words(argc, argv, &line))
         return 2;
     options->vs_torch = line.vs != NULL;
-    kc_passes = line.forward ? 1 : 2;
+    kc_first_pass = line.backward && !line.forward;
+    kc_passes = line.forward && !line.backward ? 1 : 2;
     bool card = line.mode == BENCH && options->vs_torch; /* of another table */
     if (!names_known(card ? NULL : options->kernel, line.family))
         return 2;

@@ -31,9 +31,10 @@
 #define MIRRORS_MAX 64
 #define PIECES_MAX  16
 
-/* Host bytes and their copy on the device. */
+/* Host bytes and their copy on the device; of outputs, what they held before.
+ */
 struct mirror {
-    unsigned char *host, *device, *allocation;
+    unsigned char *host, *device, *allocation, *before;
     size_t bytes;
     bool output;
 };
@@ -149,6 +150,8 @@ bridge_mirror(struct bridge *b, void *low, size_t bytes, bool output)
     m->device = m->allocation + lead;
     b->count++;
     bridge_check(b, cudaMemcpy(m->device, low, bytes, cudaMemcpyHostToDevice));
+    if (output)
+        m->before = memcpy(malloc(bytes), low, bytes);
     return m->device;
 }
 
@@ -253,6 +256,20 @@ check_flags(struct bridge *b, enum uli_attn_tensor name)
             b->error = cudaErrorUnknown;
 }
 
+/* Outputs may lie between each other's rows: only what the device has changed
+ * comes back. */
+static void
+mirror_back(struct bridge *b, const struct mirror *m)
+{
+    unsigned char *after = malloc(m->bytes);
+    bridge_check(
+        b, cudaMemcpy(after, m->device, m->bytes, cudaMemcpyDeviceToHost));
+    for (size_t n = 0; n < m->bytes; n++)
+        if (after[n] != m->before[n])
+            m->host[n] = after[n];
+    free(after);
+}
+
 static ulyx_status_t
 bridge_finish(struct bridge *b)
 {
@@ -271,8 +288,7 @@ bridge_finish(struct bridge *b)
         b->error = cudaErrorUnknown;
     for (int n = 0; n < b->count; n++)
         if (b->mirrors[n].output)
-            bridge_check(b, cudaMemcpy(b->mirrors[n].host, b->mirrors[n].device,
-                                b->mirrors[n].bytes, cudaMemcpyDeviceToHost));
+            mirror_back(b, &b->mirrors[n]);
     if (device_faulted() || b->error != cudaSuccess)
         return uli_error(ULYX_ERR_INTERNAL, "device: error %d", b->error);
     return ULYX_SUCCESS;
@@ -301,8 +317,10 @@ bridge_run(struct uli_attn_call *call, ulyx_attention_pass_t pass)
         fprintf(stderr, "bridge: %s\n", ulyx_last_error());
         atomic_store(&call->failed, status);
     }
-    for (int n = 0; n < b->count; n++)
+    for (int n = 0; n < b->count; n++) {
         cudaFree(b->mirrors[n].allocation);
+        free(b->mirrors[n].before);
+    }
     for (int t = 0; t < ULI_ATTN_TENSORS; t++)
         cudaFree(b->flags[t]);
     cudaFree(b->call.workspace);

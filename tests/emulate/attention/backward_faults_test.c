@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Faults planted into the portable backward kernels (backward_plant.py): each
+ * must be reported by the emulator or refused by kernelcheck's judge, in every
+ * seed; the same source with none planted must pass.
+ */
+#include <stdlib.h>
+#include "attention/kernelcheck/kc.h"
+#include "backward_planted.h"
+#include "emulate/plant/fault_runs.h"
+#include "support/test.h"
+
+int backward_planted; /* number of the fault; 0 = none */
+int kc_first_pass, kc_passes = 2;
+
+#define FAULT_NUMBER(name) name,
+enum { NONE, BACKWARD_FAULTS(FAULT_NUMBER) FAULTS_END };
+#define FAULT_NAME(name) #name,
+static const char *const names[] = {"NONE", BACKWARD_FAULTS(FAULT_NAME)};
+
+/* Two documents with gaps, the first ending inside a tile on both sides and
+ * with more rows than its window has keys for. */
+static const int64_t q_begin[2] = {0, 36}, q_length[2] = {33, 30};
+static const int64_t k_begin[2] = {2, 20}, k_length[2] = {14, 60};
+
+/* Several tiles of both sides without features; or with all of them. */
+static void
+make_case(struct kc_case *kc, bool features, struct test_random *random)
+{
+    ulyx_attention_t p = ULYX_ATTENTION_INIT;
+    p.dtype = ULYX_DTYPE_F32;
+    p.param_dtype = ULYX_DTYPE_F32;
+    p.batch = 1, p.heads_q = 4, p.heads_kv = 2;
+    p.len_q = 68, p.len_k = 84;
+    p.dim_qk = 24, p.dim_v = 16;
+    p.mask = features ? ULYX_MASK_WINDOW : ULYX_MASK_NONE;
+    p.window_left = 25, p.window_right = 3;
+    p.softcap = features ? 2 : 0;
+    p.heads_global = features ? 5 : 0;
+    p.head_offset = features ? 1 : 0;
+    kc_simple(kc, &p, random);
+    if (features) {
+        float *sinks = kc_alloc(4 * 5), *slopes = kc_alloc(4 * 5);
+        for (int n = 0; n < 5; n++) {
+            sinks[n] = 0.5f * (float)n;
+            slopes[n] = n % 2 ? 0 : 0.1f * (float)(1 + n);
+        }
+        kc->problem.sinks = kc->sinks = sinks;
+        kc->problem.alibi_slopes = kc->slopes = slopes;
+        kc_set_docs(kc, false, q_begin, q_length, 2);
+        kc_set_docs(kc, true, k_begin, k_length, 2);
+    }
+    kc_solve(kc);
+}
+
+static bool
+case_passes(bool features, uint64_t seed)
+{
+    struct test_random random = {seed};
+    struct kc_layout layout = {
+        .kernel = "plain", .threads = 3, .pad = 16, .pieces = features ? 3 : 0};
+    struct kc_result result;
+    struct kc_case kc;
+    make_case(&kc, features, &random);
+    bool right = kc_run(&kc, &kc.problem, &layout, true, &result) &&
+                 kc_judge(&kc, &result, true, true);
+    kc_result_free(&result);
+    kc_free(&kc);
+    return right;
+}
+
+/* The seed is the data's, and of the order in which the emulator runs. */
+static int
+run_planted(int fault, uint64_t seed)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%llu", (unsigned long long)seed);
+    run_must(setenv("ULYX_TEST_SEED", text, 1) == 0);
+    backward_planted = fault;
+    return case_passes(true, seed) && case_passes(false, seed) ? RUN_WELL
+                                                               : RUN_CAUGHT;
+}
+
+static const struct fault_runs runs = {.names = names,
+    .faults = FAULTS_END,
+    .seeds = 2,
+    .limit_s = 60,
+    .run = run_planted};
+
+static void
+none_planted_passes(void **state)
+{
+    (void)state;
+    fault_runs_none_is_well(&runs);
+}
+
+static void
+each_fault_is_caught(void **state)
+{
+    (void)state;
+    fault_runs_each_is_caught(&runs);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(none_planted_passes),
+    cmocka_unit_test(each_fault_is_caught),
+};
+
+ULI_TEST_MAIN("EmulateBackwardFaults", tests)
