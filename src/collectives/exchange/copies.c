@@ -219,7 +219,7 @@ uli_copies_offer(ulyx_comm_t *comm)
         ULI_TRY(uli_copies_choose(&comm->settings, &choice, origin));
         return choice_keep(comm, &choice);
     }
-    if (!known_find(first, &choice))
+    if (!known_find(&comm->settings, first, &choice, NULL))
         return ULYX_SUCCESS; /* the first rank of the node offers it */
     if (first)
         choice_show(comm, &choice);
