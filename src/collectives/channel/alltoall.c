@@ -250,8 +250,9 @@ has_ended(void *context)
            ULYX_IN_PROGRESS;
 }
 
-/* Ranks in another call refuse this one once they know of it; the error is
- * theirs. */
+/* Joins the agreement that other ranks have started in another call. The
+ * agreement shows them this call, which they then refuse; the error is the
+ * agreement's. */
 static ulyx_status_t
 end_astray(struct uli_exchange *exchange, uint64_t number)
 {

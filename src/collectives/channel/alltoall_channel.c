@@ -48,8 +48,8 @@ channel_destroy(ulyx_comm_t *comm)
     free_channel(channel);
 }
 
-/* A rank that has called something else announces to the peers that it refuses,
- * and goes on. */
+/* A rank that has made another call announces to the peers that it refuses, and
+ * continues. */
 static void
 channel_skip(ulyx_comm_t *comm, uli_deadline_t deadline)
 {

@@ -270,8 +270,8 @@ progress_pair(struct uli_exchange *exchange, int32_t p)
         return false;
     if (!pair->seen && !(advanced = pair_poll(exchange, p)))
         return false;
-    /* the record has ended the call: its addresses must not be used */
-    if (!exchange_is_running(exchange))
+    if (!exchange_is_running(
+            exchange)) /* ended by the record: its addresses are invalid */
         return true;
     if (!pair->skip)
         advanced |= move_pair(exchange, p);

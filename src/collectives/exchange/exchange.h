@@ -244,7 +244,7 @@ struct uli_ring_sizes {
 };
 /* The part of a plan's rings that is alike in all its calls. */
 struct uli_ring_plan {
-    bool shared; /* READY says where rings lie; else fixed per pair */
+    bool shared; /* READY gives their place; else fixed per pair */
     int32_t local, net, bounces; /* number of rings, bounce buffers */
     struct uli_ring_sizes full, small;
     int64_t full_bytes;         /* bytes to lease; 0: `small` is as large */
@@ -497,7 +497,7 @@ int64_t uli_rings_bytes(
 /* At the start of a call, with `work` set: leases memory, or takes the plan's
  * own. */
 void uli_rings_begin(struct uli_exchange *exchange);
-/* At the end of a call that has ended in order: nobody writes into its rings
+/* At the end of a call that has ended in order: no peer writes into its rings
  * any more. */
 void uli_rings_end(struct uli_exchange *exchange);
 /* Sets the fields of the record to peer p that describe rings. */
@@ -510,8 +510,8 @@ ulyx_status_t uli_rings_accept(
 
 /* ---- moving; each returns false when it has to wait or is finished ------- */
 
-/* True while the call may go on. Checks failure and deadline every
- * ULI_SPAN_BYTES, and ends the operation where one of them has come. */
+/* True while the call may continue. Checks failure and deadline every
+ * ULI_SPAN_BYTES, and ends the operation after either. */
 bool uli_exchange_check(struct uli_exchange *exchange, int64_t bytes_moved);
 bool uli_exchange_expired(struct uli_exchange *exchange);
 /* Fails the communicator with TIMEOUT, naming the ranks that the call waits

@@ -120,7 +120,8 @@ uli_exchange_timed_out(
 /* Rank p's deadline was over before this rank's, in this call or in a call of
  * another plan: what p waited for is the cause here too. The rank whose
  * deadline it was (origin) is passed on from rank to rank. A rank that waited
- * only for this rank does not know for whom this rank waits. */
+ * only for this rank has no information about the ranks that this rank waits
+ * for. */
 static ulyx_status_t
 fail_as(struct uli_exchange *exchange, int32_t p, struct uli_late late)
 {

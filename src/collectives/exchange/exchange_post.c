@@ -114,8 +114,8 @@ uli_post_waits(struct uli_exchange *exchange, int32_t p, uint64_t value)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* What this rank leaves to its peers: the record of an abort, which goes with
- * the poison; else the ranks that this rank has waited for. */
+/* The last record for the peers: that of an abort, which is sent with the
+ * poison; else the ranks that this rank has waited for. */
 static struct uli_late
 closing_late(ulyx_comm_t *comm, uint64_t poison)
 {

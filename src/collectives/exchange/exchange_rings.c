@@ -110,7 +110,7 @@ uli_rings_end(struct uli_exchange *exchange)
     exchange->ring_set = NULL;
 }
 
-/* ---- what READY says ----------------------------------------------------- */
+/* ---- the rings in READY -------------------------------------------------- */
 
 static int64_t
 ring_in_at(const struct uli_exchange *exchange, const struct uli_pair *pair)
@@ -160,7 +160,7 @@ uli_rings_offer(
             .chunks = pair->chunks_out, .chunk_bytes = pair->chunk_out_bytes};
 }
 
-/* ---- what the peer's READY says ------------------------------------------ */
+/* ---- the rings in the peer's READY --------------------------------------- */
 
 static bool
 offer_makes_sense(const struct uli_ring_offer *offer)

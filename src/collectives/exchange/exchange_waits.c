@@ -23,7 +23,7 @@
  * rank. */
 #define STILL_NS  INT64_C(500000000)
 #define PER_CALL  4
-#define PER_STILL 4 /* checks per still_ns while it goes on standing still */
+#define PER_STILL 4 /* checks per still_ns during a long wait */
 
 static bool
 is_missing(void *context, int32_t p)

@@ -128,8 +128,8 @@ size_chunks(ulyx_plan_t *plan, const struct demand *demand, int64_t in_flight)
     full->net_chunks = (int32_t)chunks;
 }
 
-/* The most bytes of an eager slot after its record: of what comes in, or, at
- * remote peers, of what goes out. With document tables an update may change all
+/* The most bytes of an eager slot after its record: received bytes, or, at
+ * remote peers, sent bytes. With document tables an update may change all
  * volumes. A READY from a peer of this node has the peer's strides in the
  * slot's place. */
 static int64_t

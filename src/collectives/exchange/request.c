@@ -236,7 +236,7 @@ uli_request_wait(struct ulyx_request *request)
         return wait_for_library(request);
     while (!op_ended(request)) {
         /* On a deadline or failure the operation ends in its own progress,
-         * which knows what it waits for; here they only end the sleep. */
+         * which names what it waits for; here they only end the sleep. */
         uli_request_drive_until(
             request->comm, op_ended, request, request->deadline);
         if (!op_ended(request))

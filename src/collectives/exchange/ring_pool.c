@@ -42,7 +42,7 @@ uli_ring_pool_open(ulyx_comm_t *comm)
     memset(pool, 0, sizeof(*pool));
     pool->most = (int32_t)comm->settings.ring_sets;
     for (int32_t i = 0; i < ULI_MOST_RING_SETS; i++)
-        atomic_init(&pool->sets[i].leased, 1); /* empty: leased by nobody */
+        atomic_init(&pool->sets[i].leased, 1); /* empty, so not to lease */
     uli_list_init(&pool->uses);
     comm->ring_pool = pool;
     comm->ring_pool_destroy = pool_destroy;
@@ -127,8 +127,8 @@ uli_ring_set_lease(ulyx_comm_t *comm, uint64_t user, int64_t bytes)
 
 /* ---- sets ---------------------------------------------------------------- */
 
-/* An empty place has a lease that nobody holds; the owner of the handle may
- * fill it. */
+/* An empty place is marked as leased, so no call takes it; the owner of the
+ * handle may fill it. */
 static ulyx_status_t
 set_make(ulyx_comm_t *comm, struct uli_ring_set *set, int64_t bytes)
 {

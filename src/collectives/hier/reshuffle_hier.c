@@ -263,8 +263,8 @@ waits_for_wire(const struct uli_hier *h, const struct uli_hier_rail *rail)
     return false;
 }
 
-/* Does the call wait for rank p before all records have arrived? Records of
- * other nodes come through the first rank of this node. */
+/* Does the call wait for rank p before all records have arrived? The first rank
+ * of this node receives the records of other nodes. */
 static bool
 record_missing(const struct uli_hier *h, int32_t p)
 {

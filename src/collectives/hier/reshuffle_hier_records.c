@@ -332,7 +332,7 @@ uli_hier_close(struct uli_hier *h)
 {
     int32_t failed = atomic_load(&h->comm->failed);
     uint64_t poison = uli_remote_poison(h->comm);
-    /* Other ranks are not told of a timeout: it is this rank's alone. */
+    /* A timeout is this rank's alone and is not passed on. */
     bool told = failed != ULYX_SUCCESS && failed != ULYX_ERR_TIMEOUT;
     atomic_store(&uli_hier_slot_of(h, h->local)->closed,
         !told    ? ULI_HIER_CLOSED

@@ -255,7 +255,8 @@ connect_rail(const struct ulyx_plan *plan, const struct uli_hier *h,
         &h->nodes, rail->proxy, rail->kind, rail->node, rail->index);
     if (rail->kind == ULI_HIER_OWN)
         return true;
-    /* What goes out here comes in at the other end, and conversely. */
+    /* A rail that is outgoing here is incoming at the other end, and
+     * conversely. */
     enum uli_hier_kind there =
         rail->kind == ULI_HIER_OUT ? ULI_HIER_IN : ULI_HIER_OUT;
     rail->far_flags = plan->ranks[rail->far].schedule;

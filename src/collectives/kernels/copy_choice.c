@@ -13,7 +13,7 @@
 #include "base/system/cpu.h"
 
 enum {
-    DEFAULT_CACHE_BYTES = 1 << 20, /* where the system does not say */
+    DEFAULT_CACHE_BYTES = 1 << 20, /* where the system gives none */
     INTEL_STREAM_BYTES = 192 << 10,
 };
 

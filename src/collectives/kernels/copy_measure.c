@@ -36,7 +36,7 @@ enum {
     DUEL_ROUNDS = 5, /* of the best way against the default */
     MOST_CORES = 4,  /* used at one time */
     /* What a way must save to replace a default, in percent; more where only
-     * one core measures, since that says little about several. */
+     * one core measures, because several cores may differ from one. */
     BETTER = 10,
     BETTER_ALONE = 25,
 };

@@ -36,7 +36,8 @@ free_plan(ulyx_plan_t *plan)
     uli_handle_free(plan);
 }
 
-/* Frees a plan that was not agreed on: no peer knows its blocks. */
+/* Frees a plan that was not agreed on: no peer has the addresses of its
+ * blocks. */
 static void
 drop_plan(ulyx_plan_t *plan)
 {
