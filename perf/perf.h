@@ -194,9 +194,9 @@ bool perf_fill(struct perf_rank *rank);
  * guards included. */
 int64_t perf_check(struct perf_rank *rank);
 /* Each adds the wrong elements of this thread's ranks, for the schedule in use:
- * timed: those that timing has left; anew: those of so many passes from
- * scratch, which overwrite what other schedules' timing has left. Collective;
- * false when an operation failed. */
+ * timed: in the destinations that timing has left; anew: in those of `passes`
+ * new passes, which overwrite what the timing of other schedules has left.
+ * Collective; false when an operation failed. */
 bool perf_verify_timed(
     struct perf_rank *ranks, int count_ranks, int64_t *wrong_p);
 bool perf_verify_anew(
@@ -315,7 +315,7 @@ bool perf_row_describe(const struct perf_rank *rank, struct perf_row *row);
 /* Collective helpers on a thread's ranks (gather.c). */
 bool perf_barrier(struct perf_rank *ranks, int count_ranks);
 /* Gathers records of `bytes` each: mine has one per rank of this thread;
- * all_p[nranks] gets those of all ranks. */
+ * all_p[nranks] receives the records of all ranks. */
 bool perf_gather(struct perf_rank *ranks, int count_ranks, const void *mine,
     size_t bytes, void *all_p);
 

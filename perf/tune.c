@@ -146,7 +146,7 @@ tune_measure_pair(struct tune *t, int color, struct perf_curve *curve)
 }
 
 /* Runs one pair per color at once, at the largest size: the longest time of any
- * pair over that of one pair alone. */
+ * pair over the time of one pair alone. */
 static int
 tune_measure_abreast(struct tune *t, int color)
 {

@@ -27,7 +27,7 @@ struct perf_tuning {
     char between[160]; /* which ranks, for a comment */
 };
 
-/* The heads and elements that are measured, for so many ranks. */
+/* The heads and elements that are measured for nranks ranks. */
 struct perf_case perf_tune_case(int32_t nranks);
 
 /* Writes the file.

@@ -133,8 +133,8 @@ rank_waits_for_it(const void *context, int32_t rank)
 
 /* ---- groups of ranks in the same call ------------------------------------ */
 
-/* The call to report for the rank: the one that it is in, else its last; false:
- * it has made no call. */
+/* The call to report for the rank: the current call, else the last; false: it
+ * has made no call. */
 static bool
 rank_call(const struct info_rank *rank, struct info_call *call_p)
 {

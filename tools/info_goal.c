@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A schedule in GOAL: for each rank its sends and receives, labelled, and which
- * of them require others. The sends of the wire phase require everything
- * gathered, those of the spread phase everything that came by wire, each
- * through one empty calculation, so that the file grows with the number of
- * messages and not of their pairs.
+ * of them require others. The sends of the wire phase require all gathered
+ * messages; the sends of the spread phase require all messages received by
+ * wire. Each phase does so through one empty calculation, so that the file
+ * grows with the number of messages, not of their pairs.
  *
  *     num_ranks 2
  *     rank 0 {

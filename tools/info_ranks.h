@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info ranks and report: ranks by their flight recorders, those running on
- * this host or those of dumps. The data is memory of other processes, or files
- * from anywhere: it is read once, into copies that have been checked
+ * ulyx_info ranks and report: ranks by their flight recorders, of processes on
+ * this host or of dumps. The data is memory of other processes, or files from
+ * anywhere: it is read once, into copies that have been checked
  * (comm/record/recorder.h).
  */
 #ifndef TOOLS_INFO_RANKS_H
@@ -13,7 +13,7 @@
 #include <sys/types.h>
 #include "comm/record/recorder.h"
 
-/* A rank that was found. The times of a dump are those of the wall clock. */
+/* A rank that was found. The times of a dump are wall-clock times. */
 struct info_rank {
     struct uli_recorder_copy copy;
     bool absent;       /* known from other ranks only: it has no calls */
@@ -22,11 +22,11 @@ struct info_rank {
     pid_t pid;         /* as this process sees it; 0: not known */
     char state;        /* of the process: 'R', 'S', 'T'; '?': cannot be read */
     dev_t device;
-    ino_t file; /* of its segment: one that is open twice counts once */
+    ino_t file; /* of its segment: opened twice, it counts once */
     /* Set by info_ranks_wait. call: the longest call that has not ended, else
-     * the last if it failed with its communicator, or NULL. waits: it stands
-     * still for ranks that were found. awaited: others do for it. next: index
-     * of one rank that it waits for. */
+     * the last if it failed with its communicator, or NULL. waits: its call
+     * stands still and waits for ranks that were found. awaited: other ranks
+     * wait for this rank. next: index of one rank that it waits for. */
     const struct uli_recorder_call *call;
     bool waits, awaited;
     int next;

@@ -2,19 +2,19 @@
  *
  * Which rank waits for which. A rank in a collective call waits for the ranks
  * that have made fewer collective calls. In an exchange, attach or detach a
- * rank announces for which rank it stands still; where the schedule of an
- * exchange announces nothing, it waits for the ranks that have not begun the
- * same call of the same plan. Calls that show neither (shrink, agree) give no
- * conclusion. Of a rank without a dump only what the others have noted is
- * known.
+ * rank that stands still announces which rank it waits for; where the schedule
+ * of an exchange announces nothing, it waits for the ranks that have not begun
+ * the same call of the same plan. Calls that show neither (shrink, agree) give
+ * no conclusion. For a rank without a dump only the notes of the other ranks
+ * are known.
  */
 #include "info_ranks.h"
 
 #include <string.h>
 #include "comm/comm.h"
 
-/* An exchange that moves announces nothing; one that stands still has announced
- * by then. */
+/* An exchange that moves announces nothing; an exchange that stands still has
+ * announced its rank within this time. */
 #define STILL_NS INT64_C(1000000000)
 
 /* Did the call end by a failure of the communicator, and not by one of its own?

@@ -16,7 +16,7 @@ text_or_null(const char *text)
     return text[0] != 0 ? json_string(text) : json_null();
 }
 
-/* The progress of the call that the rank is in, where that stands still. */
+/* The progress of the rank's current call, if the call stands still. */
 static json_t *
 progress_pack(const struct info_rank *rank)
 {

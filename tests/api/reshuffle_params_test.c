@@ -173,7 +173,7 @@ static const struct spoiler spoilers[] = {
 };
 enum { SPOILERS = sizeof(spoilers) / sizeof(spoilers[0]) };
 
-/* ---- one rank is wrong: all know ----------------------------------------- */
+/* ---- one rank is wrong: all ranks report it ------------------------------ */
 
 static ulyx_comm_t *comms[RANKS];
 

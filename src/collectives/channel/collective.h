@@ -19,10 +19,10 @@ struct uli_collective_ops {
     /* Does the data path move the communicator's memory? Equal on all ranks. */
     bool (*serves)(const ulyx_comm_t *comm);
     /* The host's returns when all messages have arrived. The device's returns
-     * once the call is in args->stream; then an error may be that of an earlier
-     * call, while this one is enqueued all the same. On an error of the
-     * arguments nothing has moved. Errors: BUSY, of the arguments,
-     * PEER_REFUSED, MISMATCH, the communicator's. */
+     * once the call is in args->stream; an error may then belong to an earlier
+     * call, although this call is enqueued. On an error of the arguments
+     * nothing has moved. Errors: BUSY, of the arguments, PEER_REFUSED,
+     * MISMATCH, the communicator's. */
     ulyx_status_t (*alltoall)(ulyx_comm_t *comm,
         const struct uli_alltoall_args *args, ulyx_status_t outcome);
     /* As alltoall, for the reductions. */

@@ -175,7 +175,8 @@ pair_check(
     pair->skip = pair->outcome != ULYX_SUCCESS;
 }
 
-/* A peer that has gone and takes no part in call n. */
+/* Checks a peer that has left its communicator or plan without taking part in
+ * call n. */
 static bool
 look_gone(struct uli_exchange *exchange, int32_t p)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How a call of an exchange fails: by its deadline, by a failure of the
- * communicator, by peers that have gone.
+ * communicator, by peers that have left.
  */
 #include "collectives/exchange/exchange.h"
 #include "comm/remote/remote.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Movers: what executes a plan. A plan says which bytes move where, whatever
- * moves them; its mover is the means: loads, stores and streams of the host, a
- * kernel over mapped device memory, copy engines, or messages. Each mover is
- * one table of functions and one kind of state; only a mover's own files test
- * which mover a plan has.
+ * Movers: what executes a plan. A plan defines which bytes move where; its
+ * mover is the means: loads, stores and streams of the host, a kernel over
+ * mapped device memory, copy engines, or messages. Each mover is one table of
+ * functions and one kind of state; only a mover's own files test which mover a
+ * plan has.
  *
  * A plan's state outlives the plan. Peers may still post into this rank's
  * memory after it has destroyed its plan, so the state waits in
@@ -77,8 +77,8 @@ struct uli_mover_ops {
      * peer; staged messages may wait on the host for the device. *request_p:
      * what to wait for, set on SUCCESS only; NULL by a mover with by_stream,
      * which also ignores the call's timeout_s. Errors: BUSY, the
-     * communicator's, of the arguments; by_stream also that of an earlier call,
-     * while this call is enqueued all the same. */
+     * communicator's, of the arguments; by_stream also the error of an earlier
+     * call, although this call is enqueued. */
     ulyx_status_t (*start)(ulyx_plan_t *plan, const struct uli_plan_call *call,
         ulyx_request_t **request_p);
     /* Announces to the peers, as far as possible, that this rank refuses call

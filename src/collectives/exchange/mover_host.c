@@ -229,8 +229,8 @@ static ulyx_status_t
 host_leave(ulyx_plan_t *plan)
 {
     struct uli_host_state *host = uli_host_of(plan);
-    /* No rank waits for calls of this plan any more, even one that has not yet
-     * read that the plan is closed. */
+    /* No rank waits for calls of this plan any more, not even a rank that has
+     * not yet read that the plan is closed. */
     uli_recorder_count(
         &plan->comm->control->recorder, plan->exchange.plan_number, INT64_MAX);
     for (int32_t p = 0; p < host->nranks; p++) {

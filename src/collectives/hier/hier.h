@@ -266,7 +266,7 @@ ulyx_status_t uli_hier_result(struct uli_hier *hier);
 
 /* ---- records (reshuffle_hier_records.c) ---------------------------------- */
 
-/* Have all ranks posted the call before exchange->call, or gone? */
+/* Have all ranks posted the call before exchange->call, or left? */
 bool uli_hier_may_post(const struct uli_hier *hier);
 /* Posts that this rank refuses the call; only when may_post. */
 void uli_hier_refuse(struct uli_hier *hier, ulyx_status_t status);

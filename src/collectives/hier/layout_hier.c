@@ -76,7 +76,7 @@ struct pair {
     struct uli_hier_bytes bytes;
 };
 
-/* Replicated copies on the sequence side lie alike on all ranks. */
+/* Replicated copies on the sequence side have the same place on all ranks. */
 static bool
 pair_alike(const struct pair *x, int32_t tensor)
 {

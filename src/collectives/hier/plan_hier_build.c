@@ -210,7 +210,7 @@ by_number(int64_t a, int64_t b)
 }
 
 /* The order of sums in all streams (layout_hier_rects.c), without the node:
- * sums that lie alike at all ranks come first. */
+ * sums with the same place at all ranks come first. */
 static int
 by_place(const struct share *a, const struct share *b)
 {

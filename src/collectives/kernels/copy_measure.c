@@ -10,10 +10,9 @@
  * medium ones go through several times as much memory, large ones through all
  * of the arrays.
  *
- * Streaming stores are measured with a reader, because what is stored is read
+ * Streaming stores are measured with a reader, because stored bytes are read
  * soon. The same core reads half of the destination back, as much as it gets of
- * a call of two ranks; another core would have to fetch the other half from
- * wherever it lies.
+ * a call of two ranks; another core would first have to fetch the other half.
  */
 #include "collectives/kernels/copy_measure.h"
 

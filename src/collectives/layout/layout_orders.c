@@ -121,8 +121,8 @@ reserve_spans(
     return ULYX_SUCCESS;
 }
 
-/* Prepares rows that change. Each bank has its own; the most rows are those of
- * the capacity evenly split, or any number where the caller gives splits. */
+/* Prepares rows that change. Each bank has its own; the most rows are the
+ * capacity split evenly, or any number where the caller gives splits. */
 static ulyx_status_t
 prepare_changing(struct uli_layout *layout, int32_t index, int64_t capacity)
 {

@@ -61,7 +61,7 @@ fields_walk(struct uli_agreed *list, const ulyx_plan_t *plan)
 
 /* ---- the record ---------------------------------------------------------- */
 
-/* Equal on all ranks, whatever their plans are. */
+/* Equal on all ranks, even if their plans differ. */
 static int64_t
 max_record_bytes(int32_t nranks)
 {

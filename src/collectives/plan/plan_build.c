@@ -5,12 +5,11 @@
  * There are two walks over the same moves. Measure, before the agreement, needs
  * no strides: it counts and allocates (with document tables, for the largest
  * that any update can give). Build, after the agreement and after every update,
- * fills the tables in; it only writes into memory that is there, so it cannot
- * fail.
+ * fills the tables in; it only writes into existing memory, so it cannot fail.
  *
  * Both ends of a pair walk its moves in one order, and derive verbs and the
  * order of bytes in a stream from the same gathered strides. So they agree on
- * both without a flag, whatever strides a call has at either end.
+ * both without a flag, and the strides of a call at either end do not matter.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -116,8 +115,8 @@ measure_now(struct measure *m)
     }
 }
 
-/* Items and room of the largest tables; bytes stay those of the present
- * ones. */
+/* Items and room of the largest tables; bytes remain those of the present
+ * tables. */
 static void
 room_for_updates(struct measure *m)
 {

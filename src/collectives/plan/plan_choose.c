@@ -8,8 +8,8 @@
  *                   and heads that other ranks of the node hold too (shared),
  *                   times batch * dim * size, times the tensor's rows / all
  *                   rows (1 with one part)
- *   partials        as reads, in the type of partials; in that of
- *                   accumulators for what a node shares
+ *   partials        as reads, in the type of partials, or of accumulators
+ *                   for what a node shares
  *   gives           heads of which r is the lowest holder; on a PACKED side
  *                   the part of the tensor that r holds
  */

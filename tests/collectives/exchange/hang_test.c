@@ -77,7 +77,7 @@ comm_make(struct shared *shared, int rank, ulyx_comm_t **comm_p)
     return meet_comm_by(shared->meet, rank, &params, comm_p) == ULYX_SUCCESS;
 }
 
-/* ---- one rank of many does not come -------------------------------------- */
+/* ---- one rank of many makes no call -------------------------------------- */
 
 static int
 stray_body(int rank, int nranks, void *context)

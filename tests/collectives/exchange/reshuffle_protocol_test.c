@@ -227,7 +227,7 @@ different_operations_are_named(void **state)
     }
 }
 
-/* ---- ranks that do not come ---------------------------------------------- */
+/* ---- ranks that make no call --------------------------------------------- */
 
 static int
 missing_body(int rank, int nranks, void *context)
