@@ -182,7 +182,7 @@ usage_print(FILE *out)
 static void
 options_print_table(void)
 {
-    static const char *const values[KINDS] = {[COUNT] = "N",
+    static const char *const values[ELSEWHERE] = {[COUNT] = "N",
         [LONG] = "N",
         [BYTES] = "SIZE",
         [REAL] = "X",
