@@ -34,7 +34,6 @@ TWO_UNDERSCORES = re.compile(r"(?<!\w)[A-Za-z]\w*__\w*")
 # A section's heading that a formatter has cut in two, for it was too long.
 CUT_HEADING = re.compile(
     r"^[ \t]*/\* -{4}(?!.*\*/).*\n\s*(\*?\s*-{4,} )?\*/$", re.M)
-KEEPS_CUT_HEADINGS = ("src/attention/kernels/", "src/attention/cuda/")
 
 # A pointer is a condition by itself; as a value it is compared.
 NULL_IN_CONDITION = re.compile(
@@ -105,11 +104,10 @@ def check_tags(root):
                             f"{seen[tag]} too"
 
 
-def check_headings(path, text):
-    if not path.startswith(KEEPS_CUT_HEADINGS):
-        for match in CUT_HEADING.finditer(text):
-            yield text.count("\n", 0, match.start()) + 1, \
-                "a section's heading in two lines: shorten its dashes"
+def check_headings(text):
+    for match in CUT_HEADING.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, \
+            "a section's heading in two lines: shorten its dashes"
 
 
 def check_functions(lines):
@@ -165,7 +163,7 @@ def check_file(root, path):
     if code:
         yield from check_code(path, lines)
         yield from check_names(path, text)
-        yield from check_headings(path, text)
+        yield from check_headings(text)
 
 
 def files_of(root):

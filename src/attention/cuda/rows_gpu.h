@@ -121,8 +121,7 @@ head_param(const struct uli_gpu_attn_args &args, const void *params,
                           : (double)((const float *)params)[n];
 }
 
-/* ---- flags ----------------------------------------------------------------
- */
+/* ---- flags --------------------------------------------------------------- */
 
 /* In shared memory: which of the first 64 pieces of q, k and v have come, and
  * how long to wait. */

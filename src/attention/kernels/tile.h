@@ -54,8 +54,7 @@ struct uli_attn_tile_ops {
         void *scratch);
 };
 
-/* ---- helpers of the tile code, compiled once ------------------------------
- */
+/* ---- helpers of the tile code, compiled once ----------------------------- */
 
 /* The scores' parameters of one query head, in the forms that tiles use. */
 struct uli_tile_head {
@@ -136,8 +135,7 @@ void uli_tile_key_range(const struct uli_attn_problem *problem,
 void uli_tile_await(
     struct uli_attn_call *call, _Atomic int32_t *turns, int32_t turn);
 
-/* ---- the driver -----------------------------------------------------------
- */
+/* ---- the driver ---------------------------------------------------------- */
 int64_t uli_attn_tiled_workspace(const struct uli_attn_tile_ops *ops,
     const struct uli_attn_problem *problem, ulyx_attention_pass_t pass,
     int threads);
