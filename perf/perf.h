@@ -175,6 +175,10 @@ struct perf_rank {
     void *mpi;             /* state of the comparator */
     unsigned char *arrays; /* of perf_run_stream, and its place in them */
     int64_t array_at;
+    ulyx_mem_t *flag_mem;       /* of perf_run_flag */
+    unsigned char *flags;       /* [nranks] lines, a flag from each rank */
+    _Atomic uint64_t **flag_of; /* [nranks] this rank's flag at each */
+    uint64_t round; /* operations whose flags this rank has posted */
     int32_t device; /* ordinal of the device, on device memory */
     void *stream, *timers[2], *graph;
     struct perf_peers *peers; /* comparators on device memory */

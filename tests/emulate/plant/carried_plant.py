@@ -28,7 +28,7 @@ FAULTS = [
     ("PART_NOT_BEGUN_ANEW", STAGED,
      "ends ? 0 : at + bytes;\n    }\n    __syncwarp();\n"
      "    return ends ? TURN_ENDS : TURN_MOVES;\n}\n\n"
-     "/* Chunk `taken`", "at + bytes"),
+     "/* Receives chunk `taken`", "at + bytes"),
     ("BLOCKS_COUNTED_WITHOUT_ORDER", STAGED,
      "ptx_atom_add_acq_rel_gpu_u32(blocks, 1)",
      "ptx_atom_add_relaxed_gpu_u32(blocks, 1)"),
