@@ -43,7 +43,7 @@ def processes(mark):
     return sorted(set(found))
 
 
-def end_all(mark, seconds=5):
+def end_all(mark, seconds=30):
     """Returns what did not end by itself and was killed."""
     until = time.monotonic() + seconds
     left = processes(mark)
