@@ -22,7 +22,7 @@
 
 /* Nodes {0, 1} and {2, 3}. */
 enum { RANKS = 4, VICTIM = 2, PATIENT = 1, LIMIT_S = 30, MOST_CALLS = 1 << 20 };
-static const double SHORT_S = 0.3, LONG_S = 300;
+static const double SHORT_S = 0.9, LONG_S = 300;
 
 struct scene {
     struct world w;
