@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Forward of one item: up to ULI_ITEM_ROWS query rows against their key tiles
+ * Forward of one item: up to ITEM_ROWS query rows against their key tiles
  * in ascending order. Scores are held transposed, st[key][query], so that the
  * softmax over keys runs down the lanes without any sum across a vector, keys
  * and values need no transposition, and q is transposed once an item:

@@ -15,8 +15,7 @@
 #include "attention/problem.h"
 
 #define ULI_TILE_KEYS    128
-#define ULI_TILE_QUERIES 64  /* of backward */
-#define ULI_ITEM_ROWS    256 /* most query rows of a forward item */
+#define ULI_TILE_QUERIES 64 /* of backward */
 
 /* Some query rows of one run and document: [i, i + rows) of the document. */
 struct uli_tile_item {
@@ -42,6 +41,9 @@ struct uli_tile_shared {
 };
 
 struct uli_attn_tile_ops {
+    /* Most query rows of a forward item, a power of two times 64: each item
+     * loads its keys anew, and has its rows in the second cache. */
+    int64_t item_rows;
     /* Bytes of scratch that one thread needs for a pass. */
     int64_t (*scratch_bytes)(
         const struct uli_attn_problem *problem, ulyx_attention_pass_t pass);

@@ -5,6 +5,9 @@
  * gemm_tiles.h where products go by tiles, and TILE_OPS, the name of its table;
  * then includes this.
  */
+#ifndef ITEM_ROWS
+#define ITEM_ROWS 256
+#endif
 #include "attention/kernels/forward_body.h"
 #include "attention/kernels/backward_body.h"
 
@@ -15,7 +18,7 @@ scratch_bytes(
     struct forward forward = {.problem = problem};
     struct backward backward = {.problem = problem};
     int64_t floats = pass == ULYX_ATTENTION_PASS_FORWARD
-                         ? forward_layout(&forward, ULI_ITEM_ROWS, NULL)
+                         ? forward_layout(&forward, ITEM_ROWS, NULL)
                          : backward_layout(&backward, NULL);
     return (floats * 4 + 4095) / 4096 * 4096 + 256;
 }
@@ -46,6 +49,7 @@ tile_backward(struct uli_attn_call *call, const struct uli_tile_unit *unit,
 }
 
 const struct uli_attn_tile_ops TILE_OPS = {
+    .item_rows = ITEM_ROWS,
     .scratch_bytes = scratch_bytes,
     .dq_columns = dq_columns,
     .forward_item = tile_forward,

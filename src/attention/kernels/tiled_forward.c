@@ -36,7 +36,7 @@ items_bound(const struct uli_attn_problem *problem)
 static int64_t
 item_rows(const struct uli_attn_call *call)
 {
-    int64_t rows = ULI_ITEM_ROWS;
+    int64_t rows = call->kernel->tile->item_rows;
     while (rows > ITEM_ROWS_LEAST &&
            call->problem.q_rows / rows < 4 * (int64_t)call->threads)
         rows /= 2;

@@ -17,6 +17,7 @@
 #include "attention/element.h"
 #include "attention/kernelcheck/bench/bench.h"
 #include "attention/kernelcheck/kc.h"
+#include "attention/kernels/kernels.h"
 #include "attention/pool.h"
 #include "base/dtype.h"
 #include "base/system/clock.h"
@@ -283,26 +284,33 @@ print_pass(const struct row *row, const char *kernel, bool fastest, int pass,
         outcome_judge(v, "behind torch", torch_seconds / seconds >= 1);
 }
 
+static enum kc_arithmetic
+arithmetic_of(const char *kernel)
+{
+    if (strcmp(kernel, "amx") == 0)
+        return KC_TILES;
+    return strcmp(kernel, "avx512-bf16") == 0 ? KC_PAIRS : KC_FP32;
+}
+
 static void
 bench_row(const struct row *row, const struct kc_options *options, int threads,
     struct outcome *v)
 {
-    static const struct {
-        const char *name;
-        enum kc_arithmetic kind;
-    } kernels[] = {{"amx", KC_TILES}, {"avx512-bf16", KC_PAIRS},
-        {"avx512", KC_FP32}, {"avx2", KC_FP32}, {"portable", KC_FP32}};
+    const struct uli_attn_kernel *kernel;
     double torch_seconds[2] = {-1, -1};
-    bool fastest = true;
+    int taken = 0;
     if (!options->kernel &&
         time_torch(row, threads, options->cpu_time, torch_seconds))
         v->torch_rows++;
-    for (int n = 0; n < 5; n++) {
-        const char *name = kernels[n].name;
+    for (int n = 0; (kernel = uli_attn_kernel_at(n)) && kernel->tile; n++) {
+        const char *name = kernel->name;
+        enum kc_arithmetic kind = arithmetic_of(name);
         if (!kc_takes(name, row->dtype) ||
             (options->kernel && strcmp(options->kernel, name) != 0))
             continue;
-        if (!options->full && !options->kernel && n > 2)
+        bool fastest = taken++ == 0;
+        if (!options->full && !options->kernel && !fastest &&
+            strncmp(name, "avx512", 6) != 0)
             continue;
         struct bench_setup s;
         ulyx_attention_exec_t exec = ULYX_ATTENTION_EXEC_INIT;
@@ -310,17 +318,14 @@ bench_row(const struct row *row, const struct kc_options *options, int threads,
         exec.threads = threads;
         setup_init(&s, row, &exec);
         for (int pass = 0; pass < 2; pass++) {
-            double peak =
-                peak_now(v, kernels[n].kind, threads, options->cpu_time);
+            double peak = peak_now(v, kind, threads, options->cpu_time);
             struct timing timing =
                 time_pass(&s, pass, &exec, options->cpu_time);
-            double again =
-                peak_now(v, kernels[n].kind, threads, options->cpu_time);
+            double again = peak_now(v, kind, threads, options->cpu_time);
             if (timing.seconds > 0)
                 print_pass(row, name, fastest, pass, timing,
                     again > peak ? again : peak, torch_seconds[pass], v);
         }
-        fastest = false;
         setup_free(&s);
     }
 }
