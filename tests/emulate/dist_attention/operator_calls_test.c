@@ -458,6 +458,22 @@ creation_refuses_by_name(void **state)
     plan_close(&c.s);
 }
 
+#ifdef ULI_HAVE_UCX
+/* Though they could be carried. */
+static void
+exchanges_by_messages_are_refused(void **state)
+{
+    struct calls c;
+    (void)state;
+    assert_int_equal(setenv("ULYX_ALGO", "staged", 1), 0);
+    calls_open(&c, 0);
+    assert_int_equal(unsetenv("ULYX_ALGO"), 0);
+    expect_no_creation(
+        &c, ULYX_ERR_UNSUPPORTED, "dist attention by messages: it does not");
+    plan_close(&c.s);
+}
+#endif
+
 /* Rank 0's forward is refused with these words and changes nothing; rank 1 is
  * told by its next call, which takes place. */
 static void
@@ -571,6 +587,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_with_other_documents_are_told),
     cmocka_unit_test(saved_of_another_is_told),
     cmocka_unit_test(creation_refuses_by_name),
+#ifdef ULI_HAVE_UCX
+    cmocka_unit_test(exchanges_by_messages_are_refused),
+#endif
     cmocka_unit_test(calls_refuse_by_name),
     cmocka_unit_test(destroy_waits_for_a_call),
     cmocka_unit_test(a_rank_that_stops_is_named),
