@@ -2,7 +2,7 @@
  *
  * What a distributed attention holds and says about itself.
  */
-#include "attention/dist_attention/dist_attention.h"
+#include "attention/dist_attention/memory.h"
 
 #include <string.h>
 #include "attention/kernels/kernels.h"
@@ -173,13 +173,15 @@ say_kernels(const struct ulyx_dist_attention *dist, struct uli_text *text)
         struct uli_attn_call call = {0};
         uli_dist_problem(
             dist, &dist->groups[0], &dist->groups[0].sizes, &setup);
-        if (!uli_attn_translate(
-                &setup.problem, pass, &setup.exec, false, &call))
-            uli_text_add(text,
-                "%s: kernel %s (%s), at most %d thread%s, %lld bytes\n",
-                pass ? "backward" : "forward", call.kernel->name,
-                call.kernel->what, call.threads, uli_plural(call.threads),
-                (long long)dist->passes[pass].attention_bytes);
+        if (uli_attn_translate(&setup.problem, pass, &setup.exec, false, &call))
+            continue;
+        uli_text_add(text, "%s: kernel %s (%s)", pass ? "backward" : "forward",
+            call.kernel->name, call.kernel->what);
+        if (dist->memory->kind == ULYX_MEMORY_HOST)
+            uli_text_add(text, ", at most %d thread%s", call.threads,
+                uli_plural(call.threads));
+        uli_text_add(text, ", %lld bytes\n",
+            (long long)dist->passes[pass].attention_bytes);
     }
 }
 

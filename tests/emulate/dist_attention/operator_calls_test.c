@@ -281,6 +281,27 @@ a_captured_step_is_replayed_with_new_data(void **state)
     check_replays(2, ULYX_SAVE_NONE);
 }
 
+/* ---- words ----------------------------------------------------------------
+ */
+
+static void
+a_description_names_kernels_and_plans_of_the_device(void **state)
+{
+    struct calls c;
+    char text[4096];
+    (void)state;
+    calls_open(&c, 0);
+    calls_make(&c);
+    assert_status(
+        ulyx_dist_attention_describe(c.own[0].dist, text, sizeof(text)),
+        ULYX_SUCCESS);
+    assert_non_null(strstr(text, "forward: kernel mma ("));
+    assert_non_null(strstr(text, "backward: kernel mma ("));
+    assert_non_null(strstr(text, "direct on device memory"));
+    assert_null(strstr(text, "thread"));
+    calls_close(&c);
+}
+
 /* ---- documents ----------------------------------------------------------- */
 
 static ulyx_docs_t
@@ -582,6 +603,7 @@ a_rank_that_stops_is_named(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_captured_step_is_replayed_with_new_data),
+    cmocka_unit_test(a_description_names_kernels_and_plans_of_the_device),
     cmocka_unit_test(a_capture_before_an_update_is_stale),
     cmocka_unit_test(an_update_in_a_capture_is_refused),
     cmocka_unit_test(ranks_with_other_documents_are_told),
