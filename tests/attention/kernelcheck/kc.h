@@ -152,8 +152,9 @@ struct kc_options {
     int64_t draws;      /* multiplier of each family's number of cases, % */
     uint64_t seed;
     bool full;
-    bool vs_torch; /* --bench on a card, beside PyTorch */
-    bool cpu_time; /* --bench by the process's CPU time per thread */
+    bool vs_torch;    /* --bench on a card, beside PyTorch */
+    const char *rows; /* of that bench; NULL: all */
+    bool cpu_time;    /* --bench by the process's CPU time per thread */
 };
 /* Of a family's usual number of cases, those to run: at least 1. */
 static inline int64_t

@@ -152,6 +152,8 @@ static const struct {
     {"--vs", "torch", NAME, AT(vs),
         "with --bench: forward on a CUDA device, beside FlashAttention-2 and "
         "cuDNN through PyTorch"},
+    {"--rows", "A-B", NAME, AT(options.rows),
+        "of that bench, these of its list; A- to the end"},
     {"--list", NULL, MODE, LIST, "kernels and families"},
     {"--version", NULL, MODE, VERSION, "the version"},
     {"--help", NULL, MODE, HELP, "this text"},

@@ -17,10 +17,11 @@ static void
 become_peer(int in, int out)
 {
     const char *python = getenv("ULYX_BENCH_PYTHON");
+    const char *script = getenv("ULYX_BENCH_PEER"); /* built elsewhere */
     dup2(in, 0);
     dup2(out, 1);
-    execlp(
-        python ? python : "python3", "python3", ULYX_TORCH_PEER, (char *)NULL);
+    execlp(python ? python : "python3", "python3",
+        script ? script : ULYX_TORCH_PEER, (char *)NULL);
     _exit(127);
 }
 
