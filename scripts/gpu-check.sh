@@ -1,23 +1,35 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# gpu-check.sh [--dry-run] [--limit SECONDS] [FOLDER]: on a machine with a GPU,
-# builds with what is there, runs the tests of a card, the sweeps that docs/GPU.md
-# lists, attention beside its peers, then what takes long, and prints one table,
-# with floors and goals (gpu_table.py); FOLDER/gpu-check.csv has the rows,
-# FOLDER/gpu-check/ the JSON and the log of each step. Ranks that share the card
-# are processes under MPS where it can be started, else threads. Ends within 8
-# minutes: a step gets what is left but for what later groups keep, and what no
-# time is left for is skipped, and says so. --dry-run prints the steps and their
-# commands. Exit: 0 all passed, 1 something failed or is below its floor, 77 no
-# GPU.
+# gpu-check.sh [--dry-run] [--small] [--afresh] [--limit SECONDS] [FOLDER]: on a
+# machine with a GPU, what a card is asked first, in order of value: two ranks
+# that exchange at all, the sweeps that floors hang on, attention beside cuDNN,
+# then the other sweeps, the tests, what takes long. Each row is printed as soon
+# as it is known, with its floor and goal; the last table has all of them.
+#
+# FOLDER (build-gpu) is a build, or what gpu-bundle.sh has made: programs that
+# start there are taken as they are, else they are built, for this card alone.
+# FOLDER/gpu-check/ keeps the JSON and the log of each step, and how it ended, so
+# that the next run goes on where this one was stopped, on the same card and with
+# the same program; --afresh forgets. FOLDER/gpu-check.csv has the rows.
+#
+# Ranks are processes, under MPS where it works; GPU_CHECK_AS=-t makes them
+# threads. A wait ends after ULYX_TIMEOUT (10) seconds and names the rank. All
+# ends within --limit (480) seconds: what no time is left for is skipped, and
+# says so. --small moves 6 KiB once, with patience, to try the script; --dry-run prints
+# the steps and their commands. Exit: 0 all passed, 1 something failed or is
+# below its floor, 77 no GPU.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 dry=
+small=
+afresh=
 limit=480
 folder=build-gpu
 while [ $# -gt 0 ]; do
     case $1 in
     --dry-run) dry=1 ;;
+    --small) small=1 ;;
+    --afresh) afresh=1 ;;
     --limit)
         limit=$2
         shift
@@ -30,15 +42,12 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-# What the groups after the present one keep of the limit: of 480 seconds 150,
-# 60 and 11.
-keep_sweeps=$((limit * 5 / 16))
-keep_attention=$((limit / 8))
-keep_table=$((limit / 48 + 1))
-reserve=$((keep_sweeps + keep_attention + keep_table))
 started=$(date +%s)
+keep=$((limit / 48 + 1)) # for the table
 failed=0
 perf=$folder/bin/ulyx_perf
+kept=$folder/gpu-check
+export ULYX_TIMEOUT="${ULYX_TIMEOUT:-10}" ULYX_DEBUG="${ULYX_DEBUG:-INFO}"
 
 if [ -z "$dry" ]; then
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || gpus=0
@@ -46,44 +55,48 @@ if [ -z "$dry" ]; then
         echo "skipped: no GPU"
         exit 77
     fi
-    mkdir -p "$folder/gpu-check" || exit 1
+    [ -z "$afresh" ] || rm -rf "$kept" "$folder/gpu-check.csv"
+    mkdir -p "$kept" || exit 1
     work=$(mktemp -d)
-    table=$work/table
-    : >"$table"
 fi
 
 # ---- steps -------------------------------------------------------------------
 
-# left SECONDS: what of the limit remains for this group, at most SECONDS.
-left() {
-    rest=$((limit - reserve - $(date +%s) + started))
-    [ "$rest" -gt "$1" ] && rest=$1
-    echo "$rest"
+# The file of a step: its name with _ for blanks and slashes, and a suffix.
+file_of() {
+    echo "$kept/$(echo "$1" | tr ' /' '__')$2"
 }
 
 # note NAME RESULT SECONDS
 note() {
-    printf '%-34s %-30s %4d s\n' "$1" "$2" "$3" >>"$table"
+    [ -n "$dry" ] || printf '%-34s %-30s %4d s\n' "$1" "$2" "$3"
 }
 
-# step NAME SECONDS COMMAND...: runs it, notes how it ended; its output is in
-# the step's log, and shown when it fails.
+# step NAME SECONDS COMMAND...: runs it for at most so long, says how it ended,
+# and remembers what passed; its output is in the step's log, and the end of it
+# shown when it fails.
 step() {
     name=$1
+    seconds=$2
+    shift 2
     if [ -n "$dry" ]; then
-        printf '%s\t%s\t' "$name" "$2"
-        shift 2
+        printf '%s\t%s\t' "$name" "$seconds"
         echo "$*"
         return 0
     fi
-    seconds=$(left "$2")
-    shift 2
+    if grep -qxF "$name" "$kept/passed" 2>/dev/null; then
+        note "$name" "passed before" 0
+        return 0
+    fi
+    begun=$(date +%s)
+    [ -z "$small" ] || seconds=$((seconds * 10))
+    rest=$((limit - keep - begun + started))
+    [ "$rest" -gt "$seconds" ] || seconds=$rest
     if [ "$seconds" -lt 2 ]; then
         note "$name" "skipped: no time left" 0
         return 1
     fi
-    log=$folder/gpu-check/$(echo "$name" | tr ' /' '__').log
-    begun=$(date +%s)
+    log=$(file_of "$name" .log)
     timeout "$seconds" "$@" >"$log" 2>&1
     rc=$?
     case $rc in
@@ -92,54 +105,103 @@ step() {
     124) result="failed: over $seconds s" ;;
     *) result="failed: exit $rc" ;;
     esac
+    note "$name" "$result" $(($(date +%s) - begun))
     if [ "$rc" -ne 0 ] && [ "$rc" -ne 77 ]; then
         failed=1
         tail -n 20 "$log"
     fi
-    note "$name" "$result" $(($(date +%s) - begun))
-    [ "$rc" -eq 0 ]
+    return "$rc"
 }
 
-# sweep NAME RANKS OPTIONS...: rows of ulyx_perf on device memory, into the
-# table of rows as well.
+# passed NAME: a later run need not do it again.
+passed() {
+    [ -n "$dry" ] || grep -qxF "$1" "$kept/passed" 2>/dev/null ||
+        echo "$1" >>"$kept/passed"
+}
+
+# run NAME SECONDS COMMAND...: a step that is not done twice.
+run() {
+    step "$@" && passed "$1"
+}
+
+# sweep NAME RANKS OPTIONS...: rows of ulyx_perf on device memory, with the
+# settings in $with, printed beside their floors and kept in the table of rows.
+with=
 sweep() {
     row=$1
     ranks=$2
     shift 2
-    json=$folder/gpu-check/$(echo "$row" | tr ' /' '__').json
-    step "$row" 40 "$perf" "$as" "$ranks" --memory cuda --csv -J "$json" \
-        "$@" || return
-    [ -n "$dry" ] || grep -v '^model,' "$log" | grep '^[a-z0-9-]*,[a-z0-9_]*,' |
-        sed "s/^/$row,$ranks,/" >>"$work/rows"
+    if [ -z "$dry" ] && grep -qxF "$row" "$kept/passed" 2>/dev/null; then
+        python3 scripts/gpu_table.py "$kept" "$row"
+        return 0
+    fi
+    # shellcheck disable=SC2086 # words, or none
+    step "$row" 40 env $with "$perf" "$as" "$ranks" --memory cuda --csv -J \
+        "$(file_of "$row" .json)" "$@"
+    rc=$?
+    # What was killed in the middle may leave MPS hanging for all that follow.
+    [ "$rc" -lt 124 ] || restart_mps
+    [ "$rc" -eq 0 ] || return "$rc"
+    [ -z "$dry" ] || return 0
+    python3 scripts/gpu_table.py "$kept" "$row"
+    [ -s "$folder/gpu-check.csv" ] ||
+        grep '^model,' "$log" | head -n 1 | sed 's/^/sweep,ranks,/' \
+            >"$folder/gpu-check.csv"
+    grep -v '^model,' "$log" | grep '^[a-z0-9-]*,[a-z0-9_]*,' |
+        sed "s/^/$row,$ranks,/" >>"$folder/gpu-check.csv"
+    passed "$row"
 }
 
 # ---- MPS ---------------------------------------------------------------------
 
-as=--procs
+as=${GPU_CHECK_AS:---procs}
 mps=
+
+# probe NAME: do two ranks exchange at all?
+probe() {
+    # shellcheck disable=SC2086 # a list of words
+    step "$1" 30 "$perf" "$as" 2 --memory cuda $one
+}
+
+# A server that starts may still refuse its clients, so it is asked.
 start_mps() {
+    [ -z "$dry" ] && [ "$as" = --procs ] || return 0
     if ! command -v nvidia-cuda-mps-control >/dev/null; then
-        as=-t
-        note "MPS" "not here: ranks are threads" 0
-        return
+        note "MPS" "not here: ranks share by time" 0
+        return 0
     fi
-    CUDA_MPS_PIPE_DIRECTORY=$work/mps
-    CUDA_MPS_LOG_DIRECTORY=$work/mps
-    mkdir "$work/mps"
-    export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
-    if nvidia-cuda-mps-control -d >"$work/mps/start" 2>&1; then
-        mps=1
-        note "MPS" "started: ranks are processes" 0
-    else
-        as=-t
-        unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
-        note "MPS" "does not start: ranks are threads" 0
+    mkdir -p "$work/mps"
+    export CUDA_MPS_PIPE_DIRECTORY="$work/mps" CUDA_MPS_LOG_DIRECTORY="$work/mps"
+    if nvidia-cuda-mps-control -d >"$work/mps/start" 2>&1 && mps=1 &&
+        probe "two ranks under MPS"; then
+        return 0
     fi
+    note "MPS" "does not work: ranks share by time" 0
+    stop_mps
+}
+
+stop_mps() {
+    [ -n "$mps" ] || return 0
+    servers=$(echo get_server_list | timeout 5 nvidia-cuda-mps-control) ||
+        servers=
+    echo quit | timeout 10 nvidia-cuda-mps-control >/dev/null 2>&1 ||
+        for server in $servers; do
+            kill -9 "$server" 2>/dev/null
+        done
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    mps=
+}
+
+restart_mps() {
+    [ -n "$mps" ] || return 0
+    stop_mps
+    rm -rf "$work/mps"
+    start_mps
 }
 
 # shellcheck disable=SC2317 # by the trap
 clean_up() {
-    [ -n "$mps" ] && echo quit | timeout 20 nvidia-cuda-mps-control >/dev/null
+    stop_mps
     rm -rf "$work"
 }
 if [ -z "$dry" ]; then
@@ -147,85 +209,175 @@ if [ -z "$dry" ]; then
     trap 'exit 1' INT TERM
 fi
 
-# ---- build and tests ---------------------------------------------------------
+# ---- build -------------------------------------------------------------------
+
+# Where the development packages of a bundle are, if this is one.
+bundled_packages() {
+    unpacked=$PWD/$folder/packages
+    [ -d "$unpacked" ] || return 0
+    for each in "$unpacked"/usr/lib/*/pkgconfig; do
+        PKG_CONFIG_PATH=$each:${PKG_CONFIG_PATH:-}
+    done
+    PKG_CONFIG_SYSROOT_DIR=$unpacked
+    PATH=$PATH:$unpacked/usr/bin
+    LD_LIBRARY_PATH=$PWD/$folder/lib:${LD_LIBRARY_PATH:-}
+    export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR PATH LD_LIBRARY_PATH
+}
+
+# built TARGET...: builds them unless they are there and start.
+built() {
+    [ -z "$dry" ] && [ -n "$ready" ] && return 0
+    step "build $1" 300 cmake --build "$folder" --parallel --target "$@"
+}
 
 tests=$(sed -n 's/^ulyx_test(\(card_[a-z_0-9]*\).*/\1/p' \
     tests/emulate/card/CMakeLists.txt)
-generator=
-command -v ninja >/dev/null && generator="-G Ninja"
-# shellcheck disable=SC2086 # two words or none; several targets
-step configure 60 cmake -S . -B "$folder" $generator -DULYX_CUDA=ON \
-    -DULYX_CUDA_FULL=ON || exit 1
-# shellcheck disable=SC2086
-step build 300 cmake --build "$folder" --parallel --target $tests ulyx_perf \
-    kernelcheck card_kernelcheck ||
-    { cat "$table" && exit 1; }
+ready=
+if [ -z "$dry" ] && "$perf" --version >/dev/null 2>&1 &&
+    [ ! -e "$folder/CMakeCache.txt" ]; then
+    ready=1
+    note "build" "not needed: programs are here" 0
+else
+    [ -n "$dry" ] || bundled_packages
+    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
+        2>/dev/null | head -n 1 | tr -d .)
+    [ "$capability" != 90 ] || capability=90a
+    generator=
+    command -v ninja >/dev/null && generator="-G Ninja"
+    # shellcheck disable=SC2086 # two words or none
+    step configure 60 cmake -S . -B "$folder" $generator -DULYX_CUDA=ON \
+        -DCMAKE_CUDA_ARCHITECTURES="${capability:-80}-real" || exit 1
+    built ulyx_perf || exit 1
+fi
+# A record of another card or of another program is worth nothing.
+if [ -z "$dry" ]; then
+    of="$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader |
+        head -n 1), $(cksum <"$perf")"
+    [ "$(cat "$kept/of" 2>/dev/null)" = "$of" ] ||
+        rm -f "$kept/passed" "$folder/gpu-check.csv"
+    echo "$of" >"$kept/of"
+    echo "$of"
+fi
 
-for test in $tests; do
-    case $test in
-    card_soak | card_many) ;; # long, and last
-    *) step "$test" 60 "$folder/bin/$test" ;;
-    esac
-done
+# ---- the first minutes -------------------------------------------------------
 
-# ---- sweeps ------------------------------------------------------------------
-
-reserve=$((keep_attention + keep_table))
-[ -n "$dry" ] || start_mps
+one="-n 5 -b 1M -e 1M"
+many="-n 50 -b 128M -e 128M"
+few="-n 10 -b 16M -e 16M"
+kib="-n 400 -m 5 -b 64K -e 64K"
+if [ -n "$small" ]; then
+    many="-n 1 -w 0 -b 6K -e 6K --dim 16"
+    one=$many
+    few=$many
+    kib=$many
+fi
 # NCCL as a framework of python3 brings it, unless the loader finds one.
 ULYX_NCCL_LIB=${ULYX_NCCL_LIB:-$(python3 -c 'import nvidia.nccl as n
 print(list(n.__path__)[0] + "/lib/libnccl.so.2")' 2>/dev/null)}
 [ -n "$ULYX_NCCL_LIB" ] && export ULYX_NCCL_LIB
 
-many="-n 200 -b 128M -e 128M --vs copy,permute"
-small="-n 400 -m 5 -b 64K -e 64K"
-# shellcheck disable=SC2086 # lists of words
-for p in 2 4 8; do
-    sweep "even P=$p" $p $many -o both
-    sweep "64 KiB P=$p" $p $small -o s2h
-    sweep "64 KiB graph P=$p" $p $small -o s2h -G 5
-done
-# shellcheck disable=SC2086
-{
-    sweep "rows of 256 bytes" 8 $many --heads 8 -o both
-    sweep "rows of 128 bytes" 8 $many --heads 8 --dim 64 -o both
-    sweep "GQA 32/8" 4 $many --kv-heads 8 -o both
-    sweep "GQA 14/2" 4 $many --heads 14 --kv-heads 2 -o both
-    sweep "uneven 30" 4 $many --heads 30 -o both
-    sweep "adjoint 32/2" 4 $many --kv-heads 2 -o s2h_adj
-    sweep "copy engines" 4 $many --copy-engine -o both
-    sweep "copy engines, adjoint 32/2" 4 $many --copy-engine --kv-heads 2 \
-        -o s2h_adj
+# attention NAME SECONDS ROWS: forward beside its peers, each row as it comes.
+attention() {
+    step "$1" "$2" sh scripts/gpu-attention.sh "$folder" "bench:$3" || return
+    [ -n "$dry" ] || grep -e ' full  ' -e ' causal ' "$log"
+    passed "$1"
 }
-ULYX_ALGO=staged
-export ULYX_ALGO
-sweep "staged" 2 -n 10 -b 16M -e 16M -o s2h --vs copy
-unset ULYX_ALGO
-# NCCL takes two ranks of one card where they pose as two hosts, so this is for
-# its bytes, not for its time.
-if [ "$as" = --procs ]; then
-    sweep "nccl" 2 -n 10 -b 16M -e 16M -o s2h --vs nccl
+
+# shellcheck disable=SC2086 # lists of words
+first_sweeps() {
+    for p in 2 4 8; do
+        sweep "even P=$p" $p $many --vs copy,permute -o both
+    done
+    for p in 4 8 2; do
+        sweep "64 KiB P=$p" $p $kib -o s2h
+        sweep "64 KiB graph P=$p" $p $kib -o s2h -G 5
+    done
+}
+
+# Settings whose defaults nobody has measured.
+# shellcheck disable=SC2086
+knob_sweeps() {
+    with=ULYX_GPU_SMS=66
+    sweep "even P=2, 66 SMs" 2 $many --vs copy -o both
+    with=ULYX_SLOT_BYTES=32K # by the default P = 4 goes without slots
+    sweep "64 KiB graph P=4, slots" 4 $kib -o s2h -G 5
+    with=ULYX_SLOT_BYTES=0 # and P = 8 by them
+    sweep "64 KiB graph P=8, no slots" 8 $kib -o s2h -G 5
+    with=
+}
+
+# shellcheck disable=SC2086
+other_sweeps() {
+    sweep "GQA 32/8" 4 $many --vs copy,permute --kv-heads 8 -o both
+    sweep "GQA 14/2" 4 $many --vs copy,permute --heads 14 --kv-heads 2 -o both
+    sweep "uneven 30" 4 $many --vs copy,permute --heads 30 -o both
+    sweep "rows of 256 bytes" 8 $many --vs copy,permute --heads 8 -o both
+    sweep "rows of 128 bytes" 8 $many --vs copy,permute --heads 8 --dim 64 \
+        -o both
+    sweep "adjoint 32/2" 4 $many --vs copy --kv-heads 2 -o s2h_adj
+    sweep "copy engines" 4 $many --vs copy,permute --copy-engine -o both
+    sweep "copy engines, adjoint 32/2" 4 $many --vs copy --copy-engine \
+        --kv-heads 2 -o s2h_adj
+    with=ULYX_ALGO=staged
+    sweep "staged" 2 $few -o s2h --vs copy
+    with=
+    # NCCL takes two ranks of one card where they pose as two hosts, so this is
+    # for its bytes, not for its time.
+    if [ "$as" = --procs ]; then
+        sweep "nccl" 2 $few -o s2h --vs nccl
+    else
+        note "nccl" "skipped: needs ranks as processes" 0
+    fi
+}
+
+exchanges=
+probe "two ranks" && exchanges=1
+start_mps
+[ -z "$mps" ] || exchanges=1
+[ -z "$exchanges" ] || first_sweeps
+stop_mps
+built kernelcheck
+attention "attention vs torch, first" 90 0-3
+
+# ---- the rest ----------------------------------------------------------------
+
+if [ -n "$exchanges" ]; then
+    start_mps
+    knob_sweeps
+    other_sweeps
+    stop_mps
 else
-    note "nccl" "skipped: needs ranks as processes" 0
+    note "sweeps" "skipped: two ranks do not exchange" 0
 fi
+attention "attention vs torch, rest" 150 4-
 
-# ---- attention, and what takes long --------------------------------------------
-
-reserve=$keep_table
-step "attention vs torch" 150 sh scripts/gpu-attention.sh "$folder" bench
-step "attention" 90 sh scripts/gpu-attention.sh "$folder" check
+# shellcheck disable=SC2086 # a list of words
+built $tests card_kernelcheck
+for test in $tests; do
+    case $test in
+    card_soak | card_many) ;; # long, and last
+    card_exchange)
+        run "$test" 60 env ULYX_TEST_DRAWS=0.25 "$folder/bin/$test"
+        ;;
+    *) run "$test" 60 "$folder/bin/$test" ;;
+    esac
+done
+run "attention" 90 sh scripts/gpu-attention.sh "$folder" check
 if [ -n "$dry" ] || command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck; do
-        step "card_exchange $tool" 60 env ULYX_TEST_DRAWS=3 \
+    for tool in memcheck initcheck; do
+        run "card_exchange $tool" 60 env ULYX_TEST_DRAWS=0.05 \
             compute-sanitizer --tool "$tool" --error-exitcode 1 \
             "$folder/bin/card_exchange"
     done
 else
     note "compute-sanitizer" "skipped: not here" 0
 fi
-step "card_soak" 60 "$folder/bin/card_soak"
-step "card_many" 60 env ULYX_TEST_DRAWS=20 "$folder/bin/card_many"
-step "attention sanitized" 90 sh scripts/gpu-attention.sh "$folder" sanitize
+# Ranks that are threads want a hardware queue for each of their streams.
+for test in card_soak card_many; do
+    run "$test" 60 env CUDA_DEVICE_MAX_CONNECTIONS=32 ULYX_TEST_DRAWS=0.5 \
+        "$folder/bin/$test"
+done
+run "attention sanitized" 90 sh scripts/gpu-attention.sh "$folder" sanitize
 
 [ -n "$dry" ] && exit 0
 
@@ -233,13 +385,5 @@ step "attention sanitized" 90 sh scripts/gpu-attention.sh "$folder" sanitize
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw \
     --format=csv,noheader
-cat "$table"
-grep -s -e ' full  ' -e ' causal ' -e TFLOP -e floor \
-    "$folder/gpu-check/attention_vs_torch.log"
-header=$("$perf" --memory host --csv --quick -c 0 2>/dev/null | head -n 1)
-{
-    echo "sweep,ranks,$header"
-    cat "$work/rows" 2>/dev/null
-} >"$folder/gpu-check.csv"
-python3 scripts/gpu_table.py "$folder/gpu-check" || failed=1
+python3 scripts/gpu_table.py "$kept" || failed=1
 exit "$failed"

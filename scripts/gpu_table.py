@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""gpu_table.py FOLDER: what the sweeps of gpu-check.sh have measured, beside the
-floor below which a release does not go and the goal. FOLDER has a JSON file of
-ulyx_perf for each sweep, named after it, and attention_vs_torch.log. Exit: 0
-every floor that could be judged holds; 1 one does not, or data were wrong; 2
-nothing was measured.
+"""gpu_table.py FOLDER [SWEEP]: what the sweeps of gpu-check.sh have measured,
+beside the floor below which a release does not go and the goal. FOLDER has a
+JSON file of ulyx_perf for each sweep, named after it, and the logs of attention
+vs torch. Exit: 0 every floor that could be judged holds; 1 one does not, data
+were wrong, or went another way than the sweep is about; 2 nothing was measured.
+With SWEEP only its lines are printed, without a head.
 
 Shares of copy and of permute hold on any card; times are one H100's (floor and
 goal, for what was enqueued call by call and in a graph). Rows without a floor
@@ -35,12 +36,24 @@ for name in ("GQA 32/8", "GQA 14/2", "uneven 30"):
     ROWS[name] = (COPY, EVEN, PERMUTE)
 ROWS["adjoint 32/2"] = (SHOWN,)
 # They copy what goes to peers twice, so no floor of a kernel's holds for them.
+# Settings tried, beside the sweep with the default.
+ROWS["even P=2, 66 SMs"] = (SHOWN,)
+ROWS["64 KiB graph P=4, slots"] = (TIME,)
+ROWS["64 KiB graph P=8, no slots"] = (TIME,)
 ROWS["copy engines"] = (SHOWN, ("vs_permute", None, None))
 ROWS["copy engines, adjoint 32/2"] = (SHOWN,)
 ROWS["staged"] = (SHOWN,)
 ROWS["nccl"] = (("vs_nccl", None, None), ("vs_nccl_each", None, None))
 
+# What the plan of a row must say of itself, or the row is of something else.
+KINDS = {"copy engines": "engine on device memory", "staged": "(staged",
+         "copy engines, adjoint 32/2": "engine on device memory",
+         "nccl": "(nccl"}
+ONE_LAUNCH = "one launch a call"
+
 ATTENTION = ("of cuDNN", 0.85, 1.0)
+ATTENTION_LOGS = ("attention_vs_torch,_first.log",
+                  "attention_vs_torch,_rest.log")
 
 
 def outcome(value, floor, goal):
@@ -83,8 +96,8 @@ def value_of(what, folder, report, row):
     return row["vs_copy"] / share if share and row["vs_copy"] else None
 
 
-def sweep_lines(folder):
-    for sweep, quantities in ROWS.items():
+def sweep_lines(folder, rows):
+    for sweep, quantities in rows.items():
         report = load(folder, sweep)
         if report is None or not report["results"]:
             yield sweep, "", "", None, None, None, "not run"
@@ -94,6 +107,10 @@ def sweep_lines(folder):
             if row["nwrong"]:
                 yield (name, row["size"], "wrong elements", row["nwrong"], 0,
                        0, "WRONG")
+            if KINDS.get(sweep, ONE_LAUNCH) not in row["plan"]:
+                yield (name, row["size"], row["plan"][:48], None, None, None,
+                       "WRONG KIND")
+                continue
             for what, floor, goal in quantities:
                 value = value_of(what, folder, report, row)
                 yield (name, row["size"], what, value, floor, goal,
@@ -101,17 +118,21 @@ def sweep_lines(folder):
                        outcome(value, floor, goal))
 
 
+def log_lines(folder):
+    for name in ATTENTION_LOGS:
+        try:
+            with open(os.path.join(folder, name), encoding="utf-8",
+                      errors="replace") as file:
+                yield from file
+        except FileNotFoundError:
+            pass
+
+
 def attention_lines(folder):
     """The rows of kernelcheck --bench --vs torch: d h s b mask row ours cudnn
     ratio ..."""
     found = False
-    try:
-        with open(os.path.join(folder, "attention_vs_torch.log"),
-                  encoding="utf-8", errors="replace") as file:
-            lines = [line.split() for line in file]
-    except FileNotFoundError:
-        lines = []
-    for words in lines:
+    for words in map(str.split, log_lines(folder)):
         if len(words) < 9 or words[4] not in ("full", "causal") or \
                 not all(w.isdigit() for w in words[:4]):
             continue
@@ -130,26 +151,35 @@ def text(value):
     return str(value) if isinstance(value, (int, str)) else f"{value:.2f}"
 
 
-def main(folder):
-    lines = list(sweep_lines(folder)) + list(attention_lines(folder))
-    lines.append(("attention backward", "", "", None, 0.8, 1.0, "not there"))
-    head = ("sweep", "bytes", "what", "measured", "floor", "goal", "outcome")
-    cells = [head] + [tuple(map(text, line)) for line in lines]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+def print_cells(cells):
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
     for row in cells:
         print("  ".join(cell.ljust(w) if i in (0, 2, 6) else cell.rjust(w)
                         for i, (cell, w) in enumerate(zip(row, widths)))
-              .rstrip())
+              .rstrip(), flush=True)
+
+
+def main(folder, sweep=None):
+    if sweep:
+        print_cells([tuple(map(text, line)) for line in
+                     sweep_lines(folder, {sweep: ROWS[sweep]})])
+        return 0
+    lines = list(sweep_lines(folder, ROWS)) + list(attention_lines(folder))
+    lines.append(("attention backward", "", "", None, 0.8, 1.0, "not there"))
+    head = ("sweep", "bytes", "what", "measured", "floor", "goal", "outcome")
+    print_cells([head] + [tuple(map(text, line)) for line in lines])
     outcomes = [line[-1] for line in lines]
-    judged = [v for v in outcomes if v in ("goal", "floor", "BELOW", "WRONG")]
+    bad = [v for v in outcomes if v in ("BELOW", "WRONG", "WRONG KIND")]
+    judged = [v for v in outcomes if v in ("goal", "floor")] + bad
     print(f"{len(judged)} judged: {outcomes.count('goal')} at the goal, "
           f"{outcomes.count('floor')} above the floor, "
           f"{outcomes.count('BELOW')} below it, {outcomes.count('WRONG')} "
-          f"wrong; {outcomes.count('not run')} not run")
+          f"wrong, {outcomes.count('WRONG KIND')} of another kind; "
+          f"{outcomes.count('not run')} not run")
     if not judged:
         return 2
-    return 1 if "BELOW" in outcomes or "WRONG" in outcomes else 0
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/gpu-check.sh, as far as a machine without a card can tell: its steps
-are listed, every target it builds exists, every sweep is a command that
-ulyx_perf takes, and without a card it says that it skips.
+are listed in order of value, every target it builds exists, every sweep is a
+command that ulyx_perf takes, without a card it says that it skips, and on an
+emulated device it runs as far as there are programs for one.
 
 gpu_check_test.py SOURCE-DIR BUILD-DIR
 """
 import os
 import shlex
+import stat
 import subprocess
 import sys
+import tempfile
 import unittest
 
-SOURCE, BUILD = sys.argv[1], sys.argv[2]
+SOURCE, BUILD = sys.argv[1], os.path.abspath(sys.argv[2])
 SCRIPT = os.path.join(SOURCE, "scripts", "gpu-check.sh")
 PERF = os.path.join(BUILD, "bin", "ulyx_perf")
+EMULATED = os.path.join(BUILD, "bin", "emulate_perf")
+SMI = """#!/bin/sh
+[ "$*" = -L ] && echo "GPU 0: emulated" || echo emulated, 0
+"""
 
 
 def run(*words, **env):
@@ -27,45 +34,108 @@ def steps():
     return done.returncode, [(n, int(s), shlex.split(c)) for n, s, c in lines]
 
 
+def sweeps_of(listed):
+    """name -> (settings, the words of ulyx_perf)"""
+    found = {}
+    for name, _, command in listed:
+        at = [i for i, word in enumerate(command)
+              if os.path.basename(word) == "ulyx_perf"]
+        if at and "-J" in command:
+            settings = dict(w.split("=") for w in command[1:at[0]])
+            found[name] = settings, command[at[0] + 1:]
+    return found
+
+
 class GpuCheck(unittest.TestCase):
     def test_steps_are_listed(self):
         code, listed = steps()
         self.assertEqual(code, 0)
         names = [name for name, _, _ in listed]
         self.assertEqual(len(names), len(set(names)))
-        for name in ("configure", "build", "card_exchange", "even P=2",
+        for name in ("configure", "build ulyx_perf", "card_exchange", "even P=2",
                      "even P=4", "even P=8", "64 KiB P=4", "GQA 14/2",
                      "64 KiB graph P=4", "card_many",
                      "adjoint 32/2", "nccl", "attention",
-                     "attention vs torch", "attention sanitized"):
+                     "attention vs torch, first",
+                     "attention vs torch, rest", "attention sanitized"):
             self.assertIn(name, names)
         self.assertTrue(all(0 < seconds <= 300 for _, seconds, _ in listed))
+        first = ["two ranks", "even P=2", "64 KiB graph P=4",
+                 "attention vs torch, first", "even P=2, 66 SMs", "GQA 14/2",
+                 "attention vs torch, rest", "card_exchange",
+                 "card_exchange memcheck", "card_soak", "attention sanitized"]
+        self.assertEqual(sorted(first, key=names.index), first)
 
     def test_every_sweep_of_the_table_is_run(self):
         sys.path.insert(0, os.path.join(SOURCE, "scripts"))
         import gpu_table
-        names = {n for n, _, c in steps()[1] if "ulyx_perf" in c[0]}
-        self.assertEqual(set(gpu_table.ROWS), names)
+        self.assertEqual(set(gpu_table.ROWS), set(sweeps_of(steps()[1])))
 
     def test_targets_exist(self):
-        command = dict((n, c) for n, _, c in steps()[1])["build"]
-        targets = command[command.index("--target") + 1:]
         known = run("cmake", "--build", BUILD, "--target", "help").stdout
-        for target in targets:
-            if "card_" not in target or "card_exchange" in known:
-                self.assertIn(target, known)
+        builds = [c for n, _, c in steps()[1] if n.startswith("build ")]
+        self.assertEqual(len(builds), 3)
+        for command in builds:
+            for target in command[command.index("--target") + 1:]:
+                if "card_" not in target or "card_exchange" in known:
+                    self.assertIn(target, known)
 
     def test_sweeps_are_commands(self):
-        sweeps = [c for _, _, c in steps()[1] if "ulyx_perf" in c[0]]
+        sweeps = sweeps_of(steps()[1])
         self.assertGreater(len(sweeps), 8)
-        for command in sweeps:
+        for settings, command in sweeps.values():
             # A dry run plans for host memory, which copy engines refuse.
-            words = [w for w in command[1:] if w != "--copy-engine"]
+            words = [w for w in command if w != "--copy-engine"]
             at = words.index("-J")
             del words[at:at + 2]
-            done = run(PERF, *words, "--dry-run")
+            settings.pop("ULYX_ALGO", None) # of device memory alone
+            done = run(PERF, *words, "--dry-run", **settings)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("direct", done.stdout)
+
+    def on_an_emulated_device(self, folder, *words):
+        """The script with emulate_perf for ulyx_perf, ranks as threads, and
+        programs that end well for all others."""
+        names = [w for n, _, c in steps()[1] if n.startswith("build ")
+                 for w in c[c.index("--target") + 1:]]
+        os.makedirs(os.path.join(folder, "bin"), exist_ok=True)
+        for name in set(names):
+            link = os.path.join(folder, "bin", name)
+            if not os.path.islink(link):
+                os.symlink(EMULATED if name == "ulyx_perf" else "/bin/true",
+                           link)
+        smi = os.path.join(folder, "nvidia-smi")
+        with open(smi, "w", encoding="utf-8") as file:
+            file.write(SMI)
+        os.chmod(smi, os.stat(smi).st_mode | stat.S_IXUSR)
+        return run("sh", SCRIPT, "--small", *words, folder, GPU_CHECK_AS="-t",
+                   ULYX_GPU_SMS="1", ULYX_TIMEOUT="60",
+                   PATH=folder + ":" + os.environ["PATH"])
+
+    @unittest.skipUnless(os.path.exists(EMULATED), "no emulate_perf")
+    def test_it_runs_on_an_emulated_device(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # The time goes, is taken up where it went, and there is a table.
+            begun = self.on_an_emulated_device(folder, "--limit", "4")
+            self.assertIn("two ranks ", begun.stdout)
+            self.assertIn("skipped: no time left", begun.stdout)
+            done = self.on_an_emulated_device(folder, "--limit", "800")
+            self.assertIn("even P=2 s2h", done.stdout)
+            self.assertNotIn("failed", done.stdout)
+            self.assertRegex(done.stdout, r"judged: .* 0 wrong, 0 of another "
+                             r"kind; \d not run")
+            again = self.on_an_emulated_device(folder, "--limit", "800")
+            self.assertIn("two ranks ", again.stdout)
+            self.assertRegex(again.stdout, r"\neven P=8 h2s ")
+            self.assertIn("card_matmul                        passed before",
+                          again.stdout)
+            with open(os.path.join(folder, "gpu-check.csv"),
+                      encoding="utf-8") as file:
+                rows = file.read().splitlines()
+        self.assertTrue(rows[0].startswith("sweep,ranks,model,"), rows[0])
+        self.assertEqual(len(rows), len(set(rows)))
+        names = {row.split(",")[0] for row in rows[1:]}
+        self.assertLessEqual({"even P=8", "GQA 14/2", "staged"}, names)
 
     def test_without_a_card_it_skips(self):
         done = run("sh", SCRIPT, PATH="/usr/bin:/bin")

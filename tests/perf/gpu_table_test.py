@@ -23,8 +23,14 @@ BENCH = """   d   h      s  b mask   row      ours    cudnn ratio      fa2 ratio
 """
 
 
+# Words of all plans: of any kind that a sweep is about.
+PLAN = ("direct on device memory (one launch a call), engine on device memory, "
+        "packed on device memory: (staged) (nccl)")
+
+
 def row(op="s2h", us=100.0, copy=0.95, permute=3.0, wrong=0):
     return {"op": op, "size": 1 << 27, "time_us": {"median": us},
+            "plan": PLAN,
             "vs_copy": copy, "vs_permute": permute, "vs_nccl": 3.5,
             "vs_nccl_each": 5.5, "nwrong": wrong}
 
@@ -67,7 +73,7 @@ class Table(unittest.TestCase):
     def test_all_at_the_goal(self):
         code, out = self.table()
         self.assertEqual(code, 0, out)
-        self.assertIn(" 0 below it, 0 wrong; 1 not run", out) # attention
+        self.assertIn(" 0 below it, 0 wrong, 0 of another kind; 1 not run", out) # attention
 
     def test_below_the_floor_fails(self):
         self.put("even P=4", row(copy=0.84, us=6))
@@ -111,8 +117,28 @@ class Table(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("WRONG", out)
 
+    def test_a_row_of_another_kind_is_no_row(self):
+        slow = row(copy=0.95)
+        slow["plan"] = "packed on device memory: messages (staged)"
+        self.put("even P=2", slow)
+        code, out = self.table()
+        self.assertEqual(code, 1)
+        line, = self.line("even P=2 s2h")
+        self.assertTrue(line.endswith("  WRONG KIND"), line)
+        self.assertIn("(staged)", line)
+        self.assertIn("1 of another kind", out)
+
+    def test_one_sweep_alone(self):
+        done = subprocess.run(
+            [sys.executable, os.path.join(SOURCE, "scripts", "gpu_table.py"),
+             self.folder.name, "even P=4"], capture_output=True, text=True,
+            check=False)
+        lines = done.stdout.splitlines()
+        self.assertEqual([line.split()[:2] for line in lines],
+                         [["even", "P=4"]] * 2)
+
     def test_attention_is_judged_by_its_log(self):
-        with open(os.path.join(self.folder.name, "attention_vs_torch.log"),
+        with open(os.path.join(self.folder.name, "attention_vs_torch,_first.log"),
                   "w", encoding="utf-8") as file:
             file.write(BENCH)
         first, second = self.line("attention fwd")
@@ -147,8 +173,14 @@ import json, os, sys, time
 sys.path.insert(0, {here!r})
 words = sys.argv[1:]
 time.sleep(float(os.environ.get("FAKE_SLOW", "0")))
+fault = os.environ.get("FAKE_FAULT")
+if fault == "no client of MPS" and "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
+    sys.exit(3)
+if fault == "killed" and "14" in words:
+    os.kill(os.getpid(), 9)
 if "-J" in words:
     rows = [{{"op": op, "size": 1 << 27, "time_us": {{"median": 6.5}},
+             "plan": {plan!r},
              "vs_copy": 0.95, "vs_permute": 3.0, "vs_nccl": 3.5,
              "vs_nccl_each": 5.5, "nwrong": 0}} for op in ("s2h", "h2s")]
     with open(words[words.index("-J") + 1], "w") as file:
@@ -171,7 +203,7 @@ class Script(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "out")
             for name, body in (("cmake", CMAKE.format(bin=folder, out="out")),
-                               ("perf", PERF.format(here=folder)),
+                               ("perf", PERF.format(here=folder, plan=PLAN)),
                                ("nvidia-smi", SMI),
                                ("nvidia-cuda-mps-control",
                                 "#!/bin/sh\nexit 0\n")):
@@ -187,10 +219,26 @@ class Script(unittest.TestCase):
     def test_a_whole_run(self):
         done = self.run_script()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        for line in ("MPS ", "even P=8 ", "64 KiB graph P=4 ", "card_many "):
+        for line in ("two ranks under MPS ", "even P=8 ", "64 KiB graph P=4 ", "card_many "):
             self.assertIn("\n" + line, "\n" + done.stdout)
         self.assertNotIn("failed", done.stdout)
-        self.assertIn(" 0 below it, 0 wrong; ", done.stdout)
+        self.assertIn(" 0 below it, 0 wrong, ", done.stdout)
+
+    def test_mps_that_serves_nobody_is_left_out(self):
+        done = self.run_script(FAKE_FAULT="no client of MPS")
+        self.assertRegex(done.stdout, "\ntwo ranks under MPS +failed")
+        self.assertIn("\nMPS                                does not work",
+                      done.stdout)
+        self.assertRegex(done.stdout, "\neven P=8 +passed")
+
+    def test_a_killed_sweep_has_mps_start_anew(self):
+        done = self.run_script(FAKE_FAULT="killed")
+        self.assertRegex(done.stdout, "\nGQA 14/2 +failed: exit 137")
+        probes = [line for line in done.stdout.splitlines()
+                  if line.startswith("two ranks under MPS")]
+        self.assertEqual(len(probes), 3) # of two groups of sweeps, and anew
+        self.assertRegex(done.stdout, "\nuneven 30 +passed")
+        self.assertEqual(done.returncode, 1)
 
     def test_the_limit_holds_and_the_rest_is_skipped(self):
         done = self.run_script("--limit", "16", FAKE_SLOW="1.5")

@@ -1,0 +1,85 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# gpu-bundle.sh [-a ARCHITECTURE] FOLDER: makes one folder for a machine with a
+# GPU, a driver, nvcc, cmake and perhaps PyTorch, but neither network nor our
+# packages: the sources, programs built here with the libraries that they need,
+# and the development packages unpacked, should the programs not start there.
+# On that machine:
+#
+#     cd FOLDER && ./scripts/gpu-check.sh built
+#
+# ARCHITECTURE is the card's alone (90a-real), so that the folder stays small; it
+# must stay below 60 MiB, or this fails. build-bundle/ keeps the objects. For
+# Debian and Ubuntu.
+set -eu
+cd "$(dirname "$0")/.."
+architecture=90a-real
+[ "${1:-}" != -a ] || {
+    architecture=$2
+    shift 2
+}
+out=${1:?gpu-bundle.sh: which folder?}
+most=60 # MiB
+build='build-bundle'
+[ ! -e "$out" ] || {
+    echo "gpu-bundle.sh: $out is there already" >&2
+    exit 1
+}
+
+# ---- programs ----------------------------------------------------------------
+
+tests=$(sed -n 's/^ulyx_test(\(card_[a-z_0-9]*\).*/\1/p' \
+    tests/emulate/card/CMakeLists.txt)
+programs="ulyx_perf ulyx_info kernelcheck card_kernelcheck $tests"
+generator=
+command -v ninja >/dev/null && generator="-G Ninja"
+# $ORIGIN is the loader's. No UCX, MPI or PMIx: one machine, no launcher.
+# shellcheck disable=SC2086,SC2016 # two words or none; several targets
+cmake -S . -B "$build" $generator -DULYX_CUDA=ON \
+    -DCMAKE_CUDA_ARCHITECTURES="$architecture" -DULYX_UCX=OFF -DULYX_MPI=OFF \
+    -DULYX_PMIX=OFF -DCMAKE_BUILD_RPATH='$ORIGIN/../lib' >"$out.log" 2>&1 ||
+    { tail -n 20 "$out.log" >&2 && exit 1; }
+# shellcheck disable=SC2086
+cmake --build "$build" --parallel "${ULYX_JOBS:-$(nproc)}" --target $programs \
+    >>"$out.log" 2>&1 || { tail -n 20 "$out.log" >&2 && exit 1; }
+
+mkdir -p "$out/built/bin" "$out/built/lib" "$out/built/packages"
+for program in $programs; do
+    strip -o "$out/built/bin/$program" "$build/bin/$program"
+done
+
+# What the loader finds for them here, but for glibc's own and the driver's.
+for program in "$out"/built/bin/*; do
+    ldd "$program"
+done | sed -n 's/^[^ ]* *=> *\(\/[^ ]*\) .*/\1/p' | sort -u |
+    grep -v -E '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*|libcuda)\.so' |
+    while read -r library; do
+        cp -L "$library" "$out/built/lib/"
+    done
+
+# ---- sources and packages ----------------------------------------------------
+
+git archive HEAD | tar -x -C "$out"
+git log -1 --format=%H >"$out/built/commit"
+
+# The packages of pkg-config's modules, and what these want in turn.
+packages="libexpat1-dev libhwloc-dev libsodium-dev libjansson-dev libcmocka-dev"
+for package in $packages libudev-dev pkgconf pkgconf-bin; do
+    dpkg -L "$package" 2>/dev/null |
+        grep -v -E '/share/(doc|man|locale|aclocal)|\.a$' |
+        while read -r file; do
+            [ -d "$file" ] || [ ! -e "$file" ] || echo "${file#/}"
+        done
+done | sort -u | tar -c -C / -T - | tar -x -C "$out/built/packages"
+# A link to a library, libx.so, wants its libx.so.1.
+for link in "$out"/built/packages/usr/lib/*/lib*.so; do
+    real=/${link#"$out/built/packages/"}
+    cp -L "$real" "$(dirname "$link")/$(basename "$(readlink -f "$real")")"
+done
+
+size=$(du -sm "$out" | cut -f1)
+echo "$out: $size MiB of at most $most, for $architecture; $(find \
+    "$out/built/bin" -type f | wc -l) programs," \
+    "$(find "$out/built/lib" -type f | wc -l) libraries"
+rm -f "$out.log"
+[ "$size" -lt "$most" ]
