@@ -30,12 +30,19 @@ enum {
     EVENT_DISABLE_TIMING = 2,
     EVENT_TIMED = 0,
     CAPTURE_OF_THREAD = 1,
+    CONTEXTS_DEEP = 16, /* functions that enter, each called by the last */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uli_cu_handle contexts[DEVICES];
-static _Thread_local int capture_mode; /* the caller's, while depth > 0 */
-static _Thread_local int depth;        /* contexts this thread is inside */
+
+/* Where this thread is: devices whose context it has entered, the innermost
+ * last, and the mode of capture that its caller had set. A context within the
+ * same one costs no call of the driver. */
+static _Thread_local struct {
+    int32_t devices[CONTEXTS_DEEP], depth;
+    int capture_mode;
+} inside;
 
 static ulyx_status_t
 cuda_open(void)
@@ -91,8 +98,15 @@ cuda_retain(int32_t device, uli_cu_handle *context_p)
     return ULI_CUDA(cuDevicePrimaryCtxRetain, (context_p, handle));
 }
 
-ulyx_status_t
-uli_cuda_enter(int32_t device)
+/* Is the thread in the device's context already? */
+static bool
+is_inside(int32_t device)
+{
+    return inside.depth > 0 && inside.devices[inside.depth - 1] == device;
+}
+
+static ulyx_status_t
+push_context(int32_t device)
 {
     ulyx_status_t status = ULYX_SUCCESS;
     ULI_TRY(cuda_open());
@@ -105,12 +119,23 @@ uli_cuda_enter(int32_t device)
     pthread_mutex_unlock(&lock);
     if (status != ULYX_SUCCESS)
         return status;
-    ULI_TRY(ULI_CUDA(cuCtxPushCurrent, (contexts[device])));
+    return ULI_CUDA(cuCtxPushCurrent, (contexts[device]));
+}
+
+ulyx_status_t
+uli_cuda_enter(int32_t device)
+{
+    if (inside.depth == CONTEXTS_DEEP)
+        return uli_error(ULYX_ERR_INTERNAL, "too many contexts entered");
+    if (!is_inside(device))
+        ULI_TRY(push_context(device));
     /* Only the outermost context sees the mode that the caller set. */
-    if (depth++ == 0) {
-        capture_mode = CAPTURE_RELAXED;
-        uli_cuda_calls()->cuThreadExchangeStreamCaptureMode(&capture_mode);
+    if (inside.depth == 0) {
+        inside.capture_mode = CAPTURE_RELAXED;
+        uli_cuda_calls()->cuThreadExchangeStreamCaptureMode(
+            &inside.capture_mode);
     }
+    inside.devices[inside.depth++] = device;
     return ULYX_SUCCESS;
 }
 
@@ -119,8 +144,11 @@ uli_cuda_leave(ulyx_status_t status)
 {
     uli_cu_handle popped;
     ulyx_status_t pop = ULYX_SUCCESS;
-    if (--depth == 0)
-        uli_cuda_calls()->cuThreadExchangeStreamCaptureMode(&capture_mode);
+    if (is_inside(inside.devices[--inside.depth]))
+        return status;
+    if (inside.depth == 0)
+        uli_cuda_calls()->cuThreadExchangeStreamCaptureMode(
+            &inside.capture_mode);
     if (uli_cuda_calls()->cuCtxPopCurrent(&popped) != ULI_CU_SUCCESS)
         pop = uli_error(ULYX_ERR_INTERNAL,
             "cuCtxPopCurrent: the context pushed before is gone");

@@ -348,6 +348,33 @@ nesting_check(void)
     }
 }
 
+/* What is entered from within costs no call, on whatever way out. */
+static void
+same_context_check(void)
+{
+    struct fake_driver *driver = fake_load(FAKE_12);
+    check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
+    check(uli_cuda_enter(0) == ULYX_SUCCESS && driver->depth == 1);
+    check(uli_cuda_enter(0) == ULYX_SUCCESS && driver->depth == 1);
+    check(uli_cuda_enter(1) == ULYX_SUCCESS && driver->depth == 2);
+    check(uli_cuda_enter(0) == ULYX_SUCCESS && driver->depth == 3);
+    check(uli_cuda_leave(ULYX_SUCCESS) == ULYX_SUCCESS && driver->depth == 2);
+    check(uli_cuda_leave(ULYX_IN_PROGRESS) == ULYX_IN_PROGRESS);
+    check(driver->depth == 1 && driver->relaxed == 1);
+    check(uli_cuda_leave(ULYX_ERR_BUSY) == ULYX_ERR_BUSY && driver->depth == 1);
+    check(uli_cuda_leave(ULYX_SUCCESS) == ULYX_SUCCESS && driver->depth == 0);
+    check(driver->relaxed == 0);
+    check(uli_cuda_enter(7) == ULYX_ERR_INVALID_ARGUMENT);
+    check(driver->depth == 0 && driver->relaxed == 0);
+}
+
+static void
+a_context_within_itself_is_entered_once(void **state)
+{
+    (void)state;
+    in_child(same_context_check);
+}
+
 static void
 nested_contexts_keep_the_callers_capture_mode(void **state)
 {
@@ -478,6 +505,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_pointer_tells_its_kind_and_range),
     cmocka_unit_test(devices_are_told_apart_and_let_each_other_in),
     cmocka_unit_test(nested_contexts_keep_the_callers_capture_mode),
+    cmocka_unit_test(a_context_within_itself_is_entered_once),
     cmocka_unit_test(pinned_memory_is_reached_from_both_sides),
     cmocka_unit_test(streams_events_and_copies),
     cmocka_unit_test(timers_and_graphs),

@@ -15,6 +15,7 @@ static char contexts[EMU_DEVICES]; /* their addresses */
 static _Thread_local struct {
     int device[CONTEXTS_DEEP]; /* before each push */
     int depth, capture_mode;
+    long calls;
 } thread;
 
 /* ---- for tests ----------------------------------------------------------- */
@@ -48,11 +49,18 @@ int
 emu_driver_outcome(const char *name)
 {
     int result = 0;
+    thread.calls++;
     pthread_mutex_lock(&lock);
     if (failing && strcmp(failing, name) == 0 && failing_after-- <= 0)
         result = failing_result;
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+long
+emu_driver_calls(void)
+{
+    return thread.calls;
 }
 
 void
@@ -260,6 +268,7 @@ do_cuCtxEnablePeerAccess(void *peer, unsigned flags)
 int
 do_cuThreadExchangeStreamCaptureMode(int *mode)
 {
+    EMU_DRIVER_MAY_FAIL();
     int before = thread.capture_mode;
     thread.capture_mode = *mode;
     *mode = before;

@@ -21,6 +21,8 @@ void emu_driver_no_peers(bool off);
 /* What the library has made through the driver and not given back: memory,
  * handles, reserved addresses, mappings, streams, events. */
 int emu_driver_live(void);
+/* How often the calling thread has called it. */
+long emu_driver_calls(void);
 
 /* ---- for its own files --------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "emulate/driver/driver.h"
 #include "emulate/plan/plan_plays.h"
 #include "support/test.h"
 
@@ -114,6 +115,32 @@ plans_beyond_the_card_take_three_launches(void **state)
         plan_drop(&s);
     }
     plan_close(&s);
+}
+
+/* What a call costs the host: the context in and out with the mode of capture,
+ * whether the stream is being captured, the kernel (by the runtime), the event
+ * behind it. */
+static void
+a_call_enters_the_context_once(void **state)
+{
+    enum { PUSH_AND_POP = 2, MODES = 2, CAPTURING = 1, EVENT = 1 };
+    struct plan_scene s;
+    (void)state;
+    for (int small = 0; small <= 1; small++) {
+        plan_open(&s, 2, 1, 0);
+        struct world *w = plain_world(&s, small ? 1 << 16 : -1, 317);
+        assert_status(plan_create(&s, w), ULYX_SUCCESS);
+        plan_upload(&s);
+        for (int32_t r = 0; r < 2; r++) {
+            long before = emu_driver_calls();
+            assert_status(plan_execute(&s, r, 0), ULYX_SUCCESS);
+            assert_int_equal(emu_driver_calls() - before,
+                PUSH_AND_POP + MODES + CAPTURING + EVENT);
+        }
+        plan_sync(&s);
+        plan_drop(&s);
+        plan_close(&s);
+    }
 }
 
 static void
@@ -346,6 +373,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_byte_arrives_on_one_device),
     cmocka_unit_test(every_byte_arrives_balanced),
     cmocka_unit_test(plans_beyond_the_card_take_three_launches),
+    cmocka_unit_test(a_call_enters_the_context_once),
     cmocka_unit_test(two_plans_are_in_flight_in_different_orders),
     cmocka_unit_test(a_tensor_outside_of_windows_is_refused_everywhere),
     cmocka_unit_test(a_plan_may_be_destroyed_right_after_a_refusal),

@@ -290,6 +290,17 @@ start_call(ulyx_plan_t *plan, const struct uli_plan_call *call,
     return capturing ? ULYX_SUCCESS : mark_end(gpu, stream);
 }
 
+/* In the device's context from here on, so that it is entered once a call. */
+static ulyx_status_t
+enter_call(ulyx_plan_t *plan, const struct uli_plan_call *call,
+    uli_gpu_enqueue_fn *enqueue)
+{
+    ulyx_status_t status = uli_cuda_enter(uli_plan_gpu_of(plan)->device);
+    if (status != ULYX_SUCCESS)
+        return plan_refuse(plan, call->direction, status);
+    return uli_cuda_leave(start_call(plan, call, enqueue));
+}
+
 ulyx_status_t
 uli_plan_gpu_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
     uli_gpu_enqueue_fn *enqueue)
@@ -301,7 +312,7 @@ uli_plan_gpu_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
     uint64_t noted = uli_plan_gpu_noted(gpu);
     ulyx_status_t status = uli_comm_check(plan->comm);
     if (status == ULYX_SUCCESS)
-        status = start_call(plan, call, enqueue);
+        status = enter_call(plan, call, enqueue);
     if (status == ULYX_SUCCESS) {
         ulyx_status_t earlier = uli_plan_gpu_outcome(plan, noted);
         *(call->earlier_p ? call->earlier_p : &status) = earlier;
