@@ -30,14 +30,16 @@ build='build-bundle'
 
 tests=$(sed -n 's/^ulyx_test(\(card_[a-z_0-9]*\).*/\1/p' \
     tests/emulate/card/CMakeLists.txt)
-programs="ulyx_perf ulyx_info kernelcheck card_kernelcheck $tests"
+programs="ulyx_perf kernelcheck card_kernelcheck $tests"
 generator=
 command -v ninja >/dev/null && generator="-G Ninja"
-# $ORIGIN is the loader's. No UCX, MPI or PMIx: one machine, no launcher.
+# $ORIGIN is the loader's, and of an RPATH, unlike a RUNPATH, holds for what
+# libraries need in turn. No UCX, MPI or PMIx: one machine, no launcher.
 # shellcheck disable=SC2086,SC2016 # two words or none; several targets
 cmake -S . -B "$build" $generator -DULYX_CUDA=ON \
     -DCMAKE_CUDA_ARCHITECTURES="$architecture" -DULYX_UCX=OFF -DULYX_MPI=OFF \
-    -DULYX_PMIX=OFF -DCMAKE_BUILD_RPATH='$ORIGIN/../lib' >"$out.log" 2>&1 ||
+    -DULYX_PMIX=OFF -DCMAKE_BUILD_RPATH='$ORIGIN/../lib' \
+    -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags >"$out.log" 2>&1 ||
     { tail -n 20 "$out.log" >&2 && exit 1; }
 # shellcheck disable=SC2086
 cmake --build "$build" --parallel "${ULYX_JOBS:-$(nproc)}" --target $programs \
@@ -48,11 +50,12 @@ for program in $programs; do
     strip -o "$out/built/bin/$program" "$build/bin/$program"
 done
 
-# What the loader finds for them here, but for glibc's own and the driver's.
+# What the loader finds for them here, but for what a compiler or the driver has
+# brought there, and newer.
 for program in "$out"/built/bin/*; do
     ldd "$program"
 done | sed -n 's/^[^ ]* *=> *\(\/[^ ]*\) .*/\1/p' | sort -u |
-    grep -v -E '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*|libcuda)\.so' |
+    grep -v -E '/(lib(c|m|dl|pthread|rt|cuda|gcc_s|stdc\+\+)|ld-linux[^/]*)\.so' |
     while read -r library; do
         cp -L "$library" "$out/built/lib/"
     done
@@ -64,18 +67,25 @@ git log -1 --format=%H >"$out/built/commit"
 
 # The packages of pkg-config's modules, and what these want in turn.
 packages="libexpat1-dev libhwloc-dev libsodium-dev libjansson-dev libcmocka-dev"
-for package in $packages libudev-dev pkgconf pkgconf-bin; do
+for package in $packages libudev-dev pkgconf pkgconf-bin libpkgconf3; do
     dpkg -L "$package" 2>/dev/null |
         grep -v -E '/share/(doc|man|locale|aclocal)|\.a$' |
         while read -r file; do
             [ -d "$file" ] || [ ! -e "$file" ] || echo "${file#/}"
         done
 done | sort -u | tar -c -C / -T - | tar -x -C "$out/built/packages"
-# A link to a library, libx.so, wants its libx.so.1.
+# A link to a library, libx.so, wants its libx.so.1, and pkgconf its own.
 for link in "$out"/built/packages/usr/lib/*/lib*.so; do
     real=/${link#"$out/built/packages/"}
     cp -L "$real" "$(dirname "$link")/$(basename "$(readlink -f "$real")")"
 done
+
+cat >"$out/built/packages/pkg-config" <<'END'
+#!/bin/sh
+here=$(dirname "$0")/usr
+LD_LIBRARY_PATH=$(echo "$here"/lib/*-linux-gnu) exec "$here/bin/pkgconf" "$@"
+END
+chmod +x "$out/built/packages/pkg-config"
 
 size=$(du -sm "$out" | cut -f1)
 echo "$out: $size MiB of at most $most, for $architecture; $(find \

@@ -15,9 +15,9 @@
 # Ranks are processes, under MPS where it works; GPU_CHECK_AS=-t makes them
 # threads. A wait ends after ULYX_TIMEOUT (10) seconds and names the rank. All
 # ends within --limit (480) seconds: what no time is left for is skipped, and
-# says so. --small moves 6 KiB once, with patience, to try the script; --dry-run prints
-# the steps and their commands. Exit: 0 all passed, 1 something failed or is
-# below its floor, 77 no GPU.
+# says so. --small moves 6 KiB once by 4 ranks at most, to try the script;
+# --dry-run prints the steps and their commands. Exit: 0 all passed, 1 something
+# failed or is below its floor, 77 no GPU.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 dry=
@@ -131,6 +131,7 @@ sweep() {
     row=$1
     ranks=$2
     shift 2
+    [ -z "$small" ] || [ "$ranks" -le 4 ] || ranks=4
     if [ -z "$dry" ] && grep -qxF "$row" "$kept/passed" 2>/dev/null; then
         python3 scripts/gpu_table.py "$kept" "$row"
         return 0
@@ -148,7 +149,7 @@ sweep() {
         grep '^model,' "$log" | head -n 1 | sed 's/^/sweep,ranks,/' \
             >"$folder/gpu-check.csv"
     grep -v '^model,' "$log" | grep '^[a-z0-9-]*,[a-z0-9_]*,' |
-        sed "s/^/$row,$ranks,/" >>"$folder/gpu-check.csv"
+        sed "s|^|$row,$ranks,|" >>"$folder/gpu-check.csv"
     passed "$row"
 }
 
@@ -211,17 +212,19 @@ fi
 
 # ---- build -------------------------------------------------------------------
 
-# Where the development packages of a bundle are, if this is one.
+# What cmake is told of the development packages of a bundle, if this is one.
+bundled=
 bundled_packages() {
     unpacked=$PWD/$folder/packages
     [ -d "$unpacked" ] || return 0
-    for each in "$unpacked"/usr/lib/*/pkgconfig; do
-        PKG_CONFIG_PATH=$each:${PKG_CONFIG_PATH:-}
-    done
+    PKG_CONFIG_PATH=$(echo "$unpacked"/usr/lib/*/pkgconfig)
     PKG_CONFIG_SYSROOT_DIR=$unpacked
-    PATH=$PATH:$unpacked/usr/bin
-    LD_LIBRARY_PATH=$PWD/$folder/lib:${LD_LIBRARY_PATH:-}
-    export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR PATH LD_LIBRARY_PATH
+    export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+    export PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1
+    command -v pkg-config >/dev/null ||
+        export PKG_CONFIG="$unpacked/pkg-config"
+    bundled="-DCMAKE_BUILD_RPATH=$PWD/$folder/lib
+        -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags"
 }
 
 # built TARGET...: builds them unless they are there and start.
@@ -244,8 +247,9 @@ else
     [ "$capability" != 90 ] || capability=90a
     generator=
     command -v ninja >/dev/null && generator="-G Ninja"
-    # shellcheck disable=SC2086 # two words or none
-    step configure 60 cmake -S . -B "$folder" $generator -DULYX_CUDA=ON \
+    # shellcheck disable=SC2086 # words or none
+    step configure 60 cmake -S . -B "$folder" $generator $bundled \
+        -DULYX_CUDA=ON \
         -DCMAKE_CUDA_ARCHITECTURES="${capability:-80}-real" || exit 1
     built ulyx_perf || exit 1
 fi
@@ -261,6 +265,7 @@ fi
 
 # ---- the first minutes -------------------------------------------------------
 
+beside="--vs copy,permute"
 one="-n 5 -b 1M -e 1M"
 many="-n 50 -b 128M -e 128M"
 few="-n 10 -b 16M -e 16M"
@@ -268,6 +273,7 @@ kib="-n 400 -m 5 -b 64K -e 64K"
 if [ -n "$small" ]; then
     many="-n 1 -w 0 -b 6K -e 6K --dim 16"
     one=$many
+    beside="--vs copy"
     few=$many
     kib=$many
 fi
@@ -286,7 +292,7 @@ attention() {
 # shellcheck disable=SC2086 # lists of words
 first_sweeps() {
     for p in 2 4 8; do
-        sweep "even P=$p" $p $many --vs copy,permute -o both
+        sweep "even P=$p" $p $many $beside -o both
     done
     for p in 4 8 2; do
         sweep "64 KiB P=$p" $p $kib -o s2h
@@ -298,25 +304,25 @@ first_sweeps() {
 # shellcheck disable=SC2086
 knob_sweeps() {
     with=ULYX_GPU_SMS=66
-    sweep "even P=2, 66 SMs" 2 $many --vs copy -o both
+    sweep "even P=2 on 66 SMs" 2 $many --vs copy -o both
     with=ULYX_SLOT_BYTES=32K # by the default P = 4 goes without slots
-    sweep "64 KiB graph P=4, slots" 4 $kib -o s2h -G 5
+    sweep "64 KiB graph P=4 by slots" 4 $kib -o s2h -G 5
     with=ULYX_SLOT_BYTES=0 # and P = 8 by them
-    sweep "64 KiB graph P=8, no slots" 8 $kib -o s2h -G 5
+    sweep "64 KiB graph P=8 direct" 8 $kib -o s2h -G 5
     with=
 }
 
 # shellcheck disable=SC2086
 other_sweeps() {
-    sweep "GQA 32/8" 4 $many --vs copy,permute --kv-heads 8 -o both
-    sweep "GQA 14/2" 4 $many --vs copy,permute --heads 14 --kv-heads 2 -o both
-    sweep "uneven 30" 4 $many --vs copy,permute --heads 30 -o both
-    sweep "rows of 256 bytes" 8 $many --vs copy,permute --heads 8 -o both
-    sweep "rows of 128 bytes" 8 $many --vs copy,permute --heads 8 --dim 64 \
+    sweep "GQA 32/8" 4 $many $beside --kv-heads 8 -o both
+    sweep "GQA 14/2" 4 $many $beside --heads 14 --kv-heads 2 -o both
+    sweep "uneven 30" 4 $many $beside --heads 30 -o both
+    sweep "rows of 256 bytes" 8 $many $beside --heads 8 -o both
+    sweep "rows of 128 bytes" 8 $many $beside --heads 8 --dim 64 \
         -o both
     sweep "adjoint 32/2" 4 $many --vs copy --kv-heads 2 -o s2h_adj
-    sweep "copy engines" 4 $many --vs copy,permute --copy-engine -o both
-    sweep "copy engines, adjoint 32/2" 4 $many --vs copy --copy-engine \
+    sweep "copy engines" 4 $many $beside --copy-engine -o both
+    sweep "adjoint 32/2 by copy engines" 4 $many --vs copy --copy-engine \
         --kv-heads 2 -o s2h_adj
     with=ULYX_ALGO=staged
     sweep "staged" 2 $few -o s2h --vs copy

@@ -37,17 +37,17 @@ for name in ("GQA 32/8", "GQA 14/2", "uneven 30"):
 ROWS["adjoint 32/2"] = (SHOWN,)
 # They copy what goes to peers twice, so no floor of a kernel's holds for them.
 # Settings tried, beside the sweep with the default.
-ROWS["even P=2, 66 SMs"] = (SHOWN,)
-ROWS["64 KiB graph P=4, slots"] = (TIME,)
-ROWS["64 KiB graph P=8, no slots"] = (TIME,)
+ROWS["even P=2 on 66 SMs"] = (SHOWN,)
+ROWS["64 KiB graph P=4 by slots"] = (TIME,)
+ROWS["64 KiB graph P=8 direct"] = (TIME,)
 ROWS["copy engines"] = (SHOWN, ("vs_permute", None, None))
-ROWS["copy engines, adjoint 32/2"] = (SHOWN,)
+ROWS["adjoint 32/2 by copy engines"] = (SHOWN,)
 ROWS["staged"] = (SHOWN,)
 ROWS["nccl"] = (("vs_nccl", None, None), ("vs_nccl_each", None, None))
 
 # What the plan of a row must say of itself, or the row is of something else.
 KINDS = {"copy engines": "engine on device memory", "staged": "(staged",
-         "copy engines, adjoint 32/2": "engine on device memory",
+         "adjoint 32/2 by copy engines": "engine on device memory",
          "nccl": "(nccl"}
 ONE_LAUNCH = "one launch a call"
 

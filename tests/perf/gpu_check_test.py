@@ -61,7 +61,7 @@ class GpuCheck(unittest.TestCase):
             self.assertIn(name, names)
         self.assertTrue(all(0 < seconds <= 300 for _, seconds, _ in listed))
         first = ["two ranks", "even P=2", "64 KiB graph P=4",
-                 "attention vs torch, first", "even P=2, 66 SMs", "GQA 14/2",
+                 "attention vs torch, first", "even P=2 on 66 SMs", "GQA 14/2",
                  "attention vs torch, rest", "card_exchange",
                  "card_exchange memcheck", "card_soak", "attention sanitized"]
         self.assertEqual(sorted(first, key=names.index), first)
@@ -123,7 +123,7 @@ class GpuCheck(unittest.TestCase):
             self.assertIn("even P=2 s2h", done.stdout)
             self.assertNotIn("failed", done.stdout)
             self.assertRegex(done.stdout, r"judged: .* 0 wrong, 0 of another "
-                             r"kind; \d not run")
+                             r"kind; \d+ not run")
             again = self.on_an_emulated_device(folder, "--limit", "800")
             self.assertIn("two ranks ", again.stdout)
             self.assertRegex(again.stdout, r"\neven P=8 h2s ")
@@ -134,6 +134,7 @@ class GpuCheck(unittest.TestCase):
                 rows = file.read().splitlines()
         self.assertTrue(rows[0].startswith("sweep,ranks,model,"), rows[0])
         self.assertEqual(len(rows), len(set(rows)))
+        names = {row.split(",")[0] for row in rows[1:]}
         names = {row.split(",")[0] for row in rows[1:]}
         self.assertLessEqual({"even P=8", "GQA 14/2", "staged"}, names)
 
