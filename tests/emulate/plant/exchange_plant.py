@@ -19,16 +19,16 @@ FILES = (KERNEL, WORDS, FOLDER + "exchange_move.h", FOLDER + "exchange_sum.h",
 # name, file, statement, what takes its place
 FAULTS = [
     ("READY_WITHOUT_RELEASE", WORDS,
-     "ptx_st_release_sys_u64(&yours->ready, c.n);",
-     "ptx_st_relaxed_sys_u64(&yours->ready, c.n);"),
+     "ptx_fence_acq_rel_sys(); /* both stores' */",
+     ""),
     ("READY_NOT_AWAITED", WORDS,
      "if (!c.args->slots && ",
      "if (%s) {"),
     ("DONE_WITHOUT_RELEASE", WORDS,
-     "ptx_fence_acq_rel_sys();",
+     "ptx_fence_acq_rel_sys(); /* loads' and the store's */",
      ""),
     ("DONE_OF_DEVICE_SCOPE", WORDS,
-     "ptx_fence_acq_rel_sys();",
+     "ptx_fence_acq_rel_sys(); /* loads' and the store's */",
      "ptx_fence_acq_rel_gpu();"),
     ("DONE_NOT_AWAITED", WORDS,
      "return __syncthreads_and(kept) != 0 && block_ends(c);",
@@ -37,8 +37,8 @@ FAULTS = [
      "if (!block_awaits(c, ULI_GPU_AWAITS_READY))",
      "if (false)"),
     ("WORDS_WITHOUT_ACQUIRE", WORDS,
-     "ptx_ld_acquire_sys_u64(word) < value;",
-     "ptx_ld_relaxed_sys_u64(word) < value;"),
+     "(void)ptx_ld_acquire_sys_u64(word);",
+     ""),
     ("BLOCK_ENDS_BEFORE_ITS_WARPS", KERNEL,
      "ok = __syncthreads_and(ok) != 0;",
      "ok = true;"),
@@ -63,8 +63,8 @@ FAULTS = [
      "__syncthreads();\n    block_posts(c, true);",
      "block_posts(c, true);"),
     ("SLOT_DONE_WITHOUT_RELEASE", WORDS,
-     "ptx_st_release_sys_u64(&yours->done, c.n);",
-     "ptx_st_relaxed_sys_u64(&yours->done, c.n);"),
+     "ptx_fence_acq_rel_sys(); /* both stores' */",
+     "if (!done) ptx_fence_acq_rel_sys();"),
 ]
 
 
@@ -79,9 +79,6 @@ def planted(number, statement, instead):
     if statement.startswith("bool last = "):
         rest = statement[len("bool last = "):]
         return f"bool last = {test} || {rest}"
-    if statement.endswith("< value;"):
-        return f"({test} ? {instead[:-len(' < value;')]} : " \
-            f"{statement[:-len(' < value;')]}) < value;"
     return plant.choice(test, statement, instead)
 
 

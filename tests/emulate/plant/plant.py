@@ -9,9 +9,9 @@ import sys
 
 
 def choice(test, text, instead):
-    """What stands for the text: a statement, which ends in ";", or an
-    expression."""
-    if text.endswith(";"):
+    """What stands for the text: a statement, which ends in ";" or a comment, or
+    an expression."""
+    if text.endswith((";", "*/")):
         return f"{{ if ({test}) {{ {instead} }} else {{ {text} }} }}"
     return f"({test} ? ({instead}) : ({text}))"
 

@@ -6,12 +6,13 @@
  * exchange_gpu.h has the protocol.
  *
  * Cost: every byte is read once and written once, zeros are written, a sum's
- * shares are read once. Two system-scope releases a peer, one READY and one
- * DONE, and two acquires.
+ * shares are read once. Two system-scope fences a peer, one for READY and one
+ * for DONE (by slots one for both), and two acquires.
  */
 #include "collectives/device/mapped/exchange_work.h"
 
-/* Tells the host; one thread of the launch that opens a call. */
+/* Tells the host; one thread of the launch that opens a call, after its posts,
+ * whose fence would wait for this store to reach the host. */
 static __device__ void
 note_begin(const struct call &c)
 {
@@ -42,8 +43,8 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
         return;
     }
     if (args.steps & ULI_GPU_OPEN && blockIdx.x == 0) {
-        note_begin(c);
         block_posts(c, false);
+        note_begin(c);
     }
     if (args.steps == ULI_GPU_OPEN) {
         block_awaits(c, ULI_GPU_AWAITS_READY);
@@ -67,10 +68,10 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
     struct uli_gpu_head head = head_of(args);
     if (block_stopped(c))
         return;
-    note_begin(c);
     warp_works<false>(c, 0, (int32_t)head.nfirst, 0, head.nfirst_tiles);
     __syncthreads();
     block_posts(c, true);
+    note_begin(c);
     if (!block_awaits(c, ULI_GPU_AWAITS_DONE))
         return;
     for (int32_t p = (int32_t)threadIdx.x; p < args.nranks;

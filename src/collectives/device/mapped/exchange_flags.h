@@ -13,7 +13,7 @@
 #include "ulyx/types.h"
 
 enum {
-    EAGER_POLLS = 64, /* before a waiting thread sleeps between looks */
+    EAGER_POLLS = 64, /* before a waiting thread looks for failures, sleeps */
     POLL_SLEEP_NS = 100,
 };
 
@@ -27,12 +27,14 @@ struct call {
     uint64_t start_ns;
 };
 
+/* The poison lies on the host, a microsecond away: its load and that of the
+ * state are under way together. */
 static __device__ bool
 call_stopped(const struct call &c)
 {
     const uint64_t *poison = c.args->poison;
-    return ptx_ld_relaxed_gpu_u64(&c.args->state->failed) != 0 ||
-           (poison && ptx_ld_relaxed_sys_u64(poison) != 0);
+    uint64_t poisoned = poison ? ptx_ld_relaxed_sys_u64(poison) : 0;
+    return (poisoned | ptx_ld_relaxed_gpu_u64(&c.args->state->failed)) != 0;
 }
 
 /* The same answer for all threads of the block. */
@@ -52,21 +54,25 @@ call_fail(const struct call &c, uint64_t status, uint64_t phase, int32_t peer)
 }
 
 /* One thread: waits until a peer's word has reached a value. False: the call
- * has failed, here or elsewhere. */
+ * has failed, here or elsewhere. Polls are relaxed, as each acquire empties the
+ * multiprocessor's first-level cache under the warps that move; during the
+ * first of them, some 20 us, nobody's failure is looked for. */
 static __device__ bool
 await_value(const struct call &c, const uint64_t *word, uint64_t value,
     uint64_t phase, int32_t peer)
 {
-    for (int polls = 0; ptx_ld_acquire_sys_u64(word) < value; polls++) {
-        if (call_stopped(c))
+    for (int polls = 0; ptx_ld_relaxed_sys_u64(word) < value; polls++) {
+        bool eager = polls < EAGER_POLLS;
+        if (!eager && call_stopped(c))
             return false;
         if (ptx_globaltimer_ns() - c.start_ns > c.args->timeout_ns) {
             call_fail(c, (uint64_t)-ULYX_ERR_TIMEOUT, phase, peer);
             return false;
         }
-        if (polls > EAGER_POLLS)
+        if (!eager)
             ptx_nanosleep(POLL_SLEEP_NS);
     }
+    (void)ptx_ld_acquire_sys_u64(word); /* with the store that was seen */
     return true;
 }
 
@@ -172,9 +178,10 @@ warp_posts(const struct call &c, int32_t peer, bool done)
         record[i] = i == ULI_GPU_RECORD_HASH ? hash_of(c) : c.args->record[i];
     __syncwarp();
     if (threadIdx.x % WARP == 0) {
-        ptx_st_release_sys_u64(&yours->ready, c.n);
+        ptx_fence_acq_rel_sys(); /* both stores' */
+        ptx_st_relaxed_sys_u64(&yours->ready, c.n);
         if (done)
-            ptx_st_release_sys_u64(&yours->done, c.n);
+            ptx_st_relaxed_sys_u64(&yours->done, c.n);
     }
 }
 
@@ -234,8 +241,8 @@ cause_of_pair(const struct call &c, int32_t peer, bool agrees)
 static __device__ bool
 note_outcome(const struct call &c, uint64_t cause)
 {
-    return cause && ptx_atom_cas_relaxed_gpu_u64(
-                        &c.args->state->outcome, 0, cause) == 0;
+    return cause &&
+           ptx_atom_cas_relaxed_gpu_u64(&c.args->state->outcome, 0, cause) == 0;
 }
 
 /* By slots this comes after DONE, when the peer may already have detached its
@@ -273,7 +280,7 @@ static __device__ bool
 thread_posts_done(const struct call &c, int32_t peer)
 {
     const uli_gpu_peer *p = &c.args->peers[peer];
-    ptx_fence_acq_rel_sys();
+    ptx_fence_acq_rel_sys(); /* loads' and the store's */
     if (ptx_ld_relaxed_sys_u64(&p->mine->given_up) != 0) {
         call_fail(c, (uint64_t)-ULYX_ERR_TIMEOUT, ULI_GPU_GIVEN_UP, peer);
         return false;

@@ -340,7 +340,9 @@ build_all(struct build *b)
     if (b->table.slots)
         build_walk(b, me, -1, visit_in);
     report_slots(b, b->params->received_p);
-    uli_gpu_table_cut(&b->table, b->params->workers);
+    bool one_block = b->table.slots && b->params->small_workers > 0;
+    uli_gpu_table_cut(
+        &b->table, one_block ? b->params->small_workers : b->params->workers);
 }
 
 static struct build

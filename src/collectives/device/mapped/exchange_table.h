@@ -17,6 +17,7 @@ struct uli_gpu_table_params {
     uli_strides_t *const *strides; /* [nranks] -> [tensors] */
     int64_t slot_bytes;            /* of one slot; 0 = never a small call */
     int64_t workers; /* warps that share the tiles: sets the tile's size */
+    int64_t small_workers; /* of a small call, which is one block; 0: workers */
     /* Of a small call, [nranks] each or NULL: bytes used of the slot at a
      * peer, and of that which a peer fills here. */
     int64_t *sent_p, *received_p;

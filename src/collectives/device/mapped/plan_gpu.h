@@ -24,7 +24,11 @@
 #include "comm/device/residency.h"
 #include "device/device.h"
 
-enum { ULI_GPU_THREADS = 256, ULI_GPU_BUFFERS = 2 };
+enum {
+    ULI_GPU_THREADS = 256,
+    ULI_GPU_WARPS = ULI_GPU_THREADS / 32,
+    ULI_GPU_BUFFERS = 2,
+};
 
 /* One direction's table; all places within a buffer of tables. */
 struct uli_gpu_op {

@@ -58,7 +58,8 @@ fill_one(ulyx_plan_t *plan, int o, unsigned char *buffer)
         .strides = gpu->strides,
         .slot_bytes =
             uli_layout_has_tables(plan->layout) ? 0 : plan->slot_limit,
-        .workers = (int64_t)gpu->blocks * (ULI_GPU_THREADS / 32)};
+        .workers = (int64_t)gpu->blocks * ULI_GPU_WARPS,
+        .small_workers = gpu->room.claimed ? ULI_GPU_WARPS : 1};
     op->table.items = (struct uli_gpu_item *)(void *)(buffer + op->items_at);
     op->table.sources =
         (struct uli_gpu_source *)(void *)(buffer + op->sources_at);

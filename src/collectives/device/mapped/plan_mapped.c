@@ -5,6 +5,7 @@
  * mover does.
  */
 #include <stdlib.h>
+#include "base/size.h"
 #include "base/status.h"
 #include "collectives/device/engine/plan_engine.h"
 #include "collectives/device/mapped/plan_gpu.h"
@@ -39,19 +40,32 @@ mapped_complete(ulyx_plan_t *plan)
     return uli_plan_gpu_ready(plan, status);
 }
 
+/* Of a launch that moves: warps without a tile would poll and be counted for
+ * nothing. Tables of documents may get more with any update. */
+static int32_t
+blocks_of(const ulyx_plan_t *plan, ulyx_direction_t direction)
+{
+    const struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    int64_t ntiles = gpu->op[direction].table.ntiles;
+    int64_t wanted = (ntiles + ULI_GPU_WARPS - 1) / ULI_GPU_WARPS;
+    if (uli_layout_has_tables(plan->layout))
+        return gpu->blocks;
+    return (int32_t)uli_max(uli_min(gpu->blocks, wanted), 1);
+}
+
 static ulyx_status_t
 mapped_enqueue(ulyx_plan_t *plan, ulyx_direction_t direction,
     struct uli_gpu_args *args, void *stream, bool *begun_p)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
-    (void)direction;
+    int32_t blocks = blocks_of(plan, direction);
     if (gpu->room.claimed)
         return uli_plan_gpu_launch(
-            gpu, args, ULI_GPU_ALL, gpu->blocks, ULI_GPU_THREADS, stream);
+            gpu, args, ULI_GPU_ALL, blocks, ULI_GPU_THREADS, stream);
     ULI_TRY(uli_plan_gpu_launch(gpu, args, ULI_GPU_OPEN, 1, 32, stream));
     *begun_p = true;
     ULI_TRY(uli_plan_gpu_launch(
-        gpu, args, ULI_GPU_MOVE, gpu->blocks, ULI_GPU_THREADS, stream));
+        gpu, args, ULI_GPU_MOVE, blocks, ULI_GPU_THREADS, stream));
     return uli_plan_gpu_launch(gpu, args, ULI_GPU_CLOSE, 1, 32, stream);
 }
 
