@@ -46,11 +46,22 @@ struct many_plan {
     struct region regions[ULYX_DIRECTIONS][PLAN_RANKS_MAX];
 };
 
+struct call {
+    int op, version;
+};
+
+/* What a rank has between two waits: one result a call. */
+struct batch {
+    struct call calls[PLANS][BATCH];
+    unsigned char *results[PLANS][BATCH];
+};
+
 struct many_comm {
     int32_t nranks, devices;
     uint64_t seed;
     struct plan_scene s;
     struct many_plan plans[PLANS];
+    struct batch batches[PLAN_RANKS_MAX];
     atomic_llong calls; /* exchanges, each by all ranks */
 };
 
@@ -59,10 +70,6 @@ struct many {
     int comm_of[COMMS * PLAN_RANKS_MAX], rank_of[COMMS * PLAN_RANKS_MAX];
     int threads;
     atomic_int wrong;
-};
-
-struct call {
-    int op, version;
 };
 
 static void
@@ -94,9 +101,8 @@ make_region(struct many_plan *p, int op, int32_t r)
     region->bytes =
         p->s.dst[op][r][last] + w->dst[op][r][last].bytes - region->there;
     for (int v = 0; v < VERSIONS; v++) {
-        region->before[v] = calloc(1, (size_t)region->bytes);
-        region->after[v] = calloc(1, (size_t)region->bytes);
-        assert_true(region->before[v] && region->after[v]);
+        region->before[v] = plan_pinned_take(region->bytes);
+        region->after[v] = plan_pinned_take(region->bytes);
     }
 }
 
@@ -128,8 +134,8 @@ free_regions(struct many_plan *p)
     for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < p->s.nranks; r++)
             for (int v = 0; v < VERSIONS; v++) {
-                free(p->regions[op][r].before[v]);
-                free(p->regions[op][r].after[v]);
+                plan_pinned_free(p->regions[op][r].before[v]);
+                plan_pinned_free(p->regions[op][r].after[v]);
             }
 }
 
@@ -185,12 +191,6 @@ add_plan(struct many_comm *c, int n, struct test_random *random)
 }
 
 /* ---- a rank -------------------------------------------------------------- */
-
-/* What a rank has between two waits: one result a call. */
-struct batch {
-    struct call calls[PLANS][BATCH];
-    unsigned char *results[PLANS][BATCH];
-};
 
 /* The same on all ranks of a communicator. */
 static void
@@ -270,16 +270,14 @@ run_batch(
     return good;
 }
 
-static bool
+/* Before any rank is at work: taking pinned memory may wait for a device, so
+ * for a rank that waits for this one. */
+static void
 make_results(const struct many_comm *c, struct batch *b)
 {
-    bool good = true;
     for (int p = 0; p < PLANS; p++)
-        for (int i = 0; i < BATCH; i++) {
-            b->results[p][i] = malloc((size_t)largest_region(&c->plans[p]) + 1);
-            good = good && b->results[p][i];
-        }
-    return good;
+        for (int i = 0; i < BATCH; i++)
+            b->results[p][i] = plan_pinned_take(largest_region(&c->plans[p]));
 }
 
 static void
@@ -287,7 +285,7 @@ free_results(struct batch *b)
 {
     for (int p = 0; p < PLANS; p++)
         for (int i = 0; i < BATCH; i++)
-            free(b->results[p][i]);
+            plan_pinned_free(b->results[p][i]);
 }
 
 static int
@@ -298,20 +296,17 @@ exchange_thread(int thread, int nthreads, void *context)
     int32_t rank = m->rank_of[thread];
     struct test_random same = {c->seed};
     struct test_random own = {c->seed * 31 + (uint64_t)rank + 1};
-    struct batch b;
+    struct batch *b = &c->batches[rank];
     (void)nthreads;
-    bool good = ranks_expect(make_results(c, &b));
-    good =
-        good && ranks_expect(cudaSetDevice(rank % c->devices) == cudaSuccess);
+    bool good = ranks_expect(cudaSetDevice(rank % c->devices) == cudaSuccess);
     for (int n = 0; n < BATCHES && good && !m->wrong; n++) {
-        draw_calls(c, &same, &b);
-        good = ranks_expect(run_batch(c, rank, &b, &own));
+        draw_calls(c, &same, b);
+        good = ranks_expect(run_batch(c, rank, b, &own));
         if (good && rank == 0)
             c->calls += PLANS * BATCH;
     }
     if (!good)
         m->wrong = 1;
-    free_results(&b);
     return !good;
 }
 
@@ -362,6 +357,8 @@ add_plans(struct many *m, struct test_random *random)
     for (int i = 0; i < COMMS; i++) {
         for (int p = 0; p < PLANS; p++)
             add_plan(&m->comms[i], p, random);
+        for (int32_t r = 0; r < m->comms[i].nranks; r++)
+            make_results(&m->comms[i], &m->comms[i].batches[r]);
         m->comms[i].seed = test_random_next(random);
     }
 }
@@ -369,11 +366,14 @@ add_plans(struct many *m, struct test_random *random)
 static void
 drop_plans(struct many *m)
 {
-    for (int i = 0; i < COMMS; i++)
+    for (int i = 0; i < COMMS; i++) {
+        for (int32_t r = 0; r < m->comms[i].nranks; r++)
+            free_results(&m->comms[i].batches[r]);
         for (int p = 0; p < PLANS; p++) {
             free_regions(&m->comms[i].plans[p]);
             plan_drop(&m->comms[i].plans[p].s);
         }
+    }
 }
 
 static int64_t
@@ -430,6 +430,8 @@ struct replay {
     struct many_plan *p;
     int64_t replays;
     uint64_t seed;
+    unsigned char *data[PLAN_RANKS_MAX][ULYX_DIRECTIONS];
+    unsigned char *results[PLAN_RANKS_MAX][ULYX_DIRECTIONS];
 };
 
 /* A graph of all operations of the plan, each up, exchanged and down. */
@@ -480,13 +482,9 @@ many_replay(int rank, int nranks, void *context)
 {
     struct replay *k = context;
     struct test_random same = {k->seed}, own = {k->seed + 77 + (uint64_t)rank};
-    unsigned char *data[ULYX_DIRECTIONS], *results[ULYX_DIRECTIONS];
+    unsigned char **data = k->data[rank], **results = k->results[rank];
     cudaGraphExec_t exec = NULL;
     (void)nranks;
-    for (int op = 0; op < ULYX_DIRECTIONS; op++) {
-        data[op] = calloc(1, (size_t)k->p->regions[op][rank].bytes);
-        results[op] = calloc(1, (size_t)k->p->regions[op][rank].bytes);
-    }
     bool good =
         ranks_expect(cudaSetDevice(rank % k->p->s.devices) == cudaSuccess) &&
         ranks_expect(many_plan_capture(k->p, rank, data, results, &exec));
@@ -498,11 +496,25 @@ many_replay(int rank, int nranks, void *context)
     }
     if (exec)
         cudaGraphExecDestroy(exec);
-    for (int op = 0; op < ULYX_DIRECTIONS; op++) {
-        free(data[op]);
-        free(results[op]);
-    }
     return !good;
+}
+
+static void
+replay_of_plan(struct many_plan *p, struct replay *k)
+{
+    for (int32_t r = 0; r < p->s.nranks; r++)
+        for (int op = 0; op < ULYX_DIRECTIONS; op++) {
+            k->data[r][op] = plan_pinned_take(p->regions[op][r].bytes);
+            k->results[r][op] = plan_pinned_take(p->regions[op][r].bytes);
+        }
+    assert_int_equal(
+        ranks_run_threads(p->s.nranks, many_replay, k, 30 + (double)k->replays),
+        0);
+    for (int32_t r = 0; r < p->s.nranks; r++)
+        for (int op = 0; op < ULYX_DIRECTIONS; op++) {
+            plan_pinned_free(k->data[r][op]);
+            plan_pinned_free(k->results[r][op]);
+        }
 }
 
 static void
@@ -514,11 +526,10 @@ graphs_are_replayed_with_other_data(void **state)
     (void)state;
     add_plans(m, &random);
     for (int i = 0; i < COMMS; i++) {
-        struct replay k = {
-            &m->comms[i].plans[i % PLANS], replays, test_random_next(&random)};
-        assert_int_equal(ranks_run_threads(m->comms[i].nranks, many_replay, &k,
-                             30 + (double)replays),
-            0);
+        struct replay k = {.p = &m->comms[i].plans[i % PLANS],
+            .replays = replays,
+            .seed = test_random_next(&random)};
+        replay_of_plan(k.p, &k);
         assert_int_equal(emu_fault_count(), 0);
     }
     printf("%lld replays on %d, %d and %d ranks, every byte checked\n",

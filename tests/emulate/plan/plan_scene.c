@@ -250,3 +250,18 @@ plan_round(struct plan_scene *s)
     assert_int_equal(emu_fault_count(), 0);
     assert_true(world_check(w));
 }
+
+unsigned char *
+plan_pinned_take(int64_t bytes)
+{
+    void *memory = NULL;
+    good(cudaMallocHost(&memory, (size_t)bytes + 1));
+    memset(memory, 0, (size_t)bytes + 1);
+    return memory;
+}
+
+void
+plan_pinned_free(unsigned char *memory)
+{
+    good(cudaFreeHost(memory));
+}

@@ -69,4 +69,10 @@ void plan_sync(struct plan_scene *s);
 /* Uploads, executes all operations, checks every byte. */
 void plan_round(struct plan_scene *s);
 
+/* Pinned host memory, zeros. Where ranks are threads of a card, asynchronous
+ * copies need it: those of other memory may wait for their stream, so for ranks
+ * that the thread itself has yet to serve. */
+unsigned char *plan_pinned_take(int64_t bytes);
+void plan_pinned_free(unsigned char *memory);
+
 #endif

@@ -19,6 +19,7 @@ enum { CALLS = 24, DRAWS = 4, DELAY_US = 300 };
 
 struct soak {
     struct plan_scene s;
+    unsigned char *staged[PLAN_RANKS_MAX]; /* what goes up and comes down */
     uint64_t seed;
     atomic_int wrong, calls; /* calls: exchanges of all ranks */
 };
@@ -31,20 +32,37 @@ random_delay(struct test_random *random)
         nanosleep(&nap, NULL);
 }
 
-/* All images of an operation at a rank, on its stream. */
+/* All images of an operation at a rank, on its stream; staged: pinned memory
+ * for them. */
 static int
-plan_scene_move(struct plan_scene *s, int32_t rank, int op, bool up)
+plan_scene_move(
+    struct plan_scene *s, int32_t rank, int op, unsigned char *staged, bool up)
 {
     struct world *w = s->w;
     int error = 0;
     for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
         const struct image *image = &w->dst[op][rank][t];
         unsigned char *there = s->dst[op][rank][t];
-        error |=
-            cudaMemcpyAsync(up ? there : image->base, up ? image->base : there,
-                (size_t)image->bytes, cudaMemcpyDefault, s->streams[rank]);
+        if (up)
+            memcpy(staged, image->base, (size_t)image->bytes);
+        error |= cudaMemcpyAsync(up ? there : staged, up ? staged : there,
+            (size_t)image->bytes, cudaMemcpyDefault, s->streams[rank]);
+        staged += image->bytes;
     }
     return error;
+}
+
+/* What has come down, once the stream is through. */
+static void
+plan_scene_unstage(
+    struct plan_scene *s, int32_t rank, int op, const unsigned char *staged)
+{
+    struct world *w = s->w;
+    for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
+        struct image *image = &w->dst[op][rank][t];
+        memcpy(image->base, staged, (size_t)image->bytes);
+        staged += image->bytes;
+    }
 }
 
 static void
@@ -59,15 +77,32 @@ plan_scene_poison(
     }
 }
 
+static int64_t
+images_bytes(const struct plan_scene *s, int32_t rank, int op)
+{
+    int64_t bytes = 0;
+    for (int32_t t = 0; t < s->w->c.shape.ntensors; t++)
+        bytes += s->w->dst[op][rank][t].bytes;
+    return bytes;
+}
+
+static int64_t
+largest_images(const struct plan_scene *s, int32_t rank)
+{
+    int64_t largest = 0;
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
+        if (images_bytes(s, rank, op) > largest)
+            largest = images_bytes(s, rank, op);
+    return largest;
+}
+
 /* The poisoned destinations of an operation, as world_fill left them. */
 static unsigned char *
 plan_scene_save(const struct plan_scene *s, int32_t rank, int op)
 {
     const struct world *w = s->w;
-    int64_t bytes = 0;
-    for (int32_t t = 0; t < w->c.shape.ntensors; t++)
-        bytes += w->dst[op][rank][t].bytes;
-    unsigned char *all = malloc((size_t)bytes + 1), *at = all;
+    unsigned char *all = malloc((size_t)images_bytes(s, rank, op) + 1),
+                  *at = all;
     for (int32_t t = 0; all && t < w->c.shape.ntensors; t++) {
         memcpy(at, w->dst[op][rank][t].base, (size_t)w->dst[op][rank][t].bytes);
         at += w->dst[op][rank][t].bytes;
@@ -83,7 +118,7 @@ exchange_thread(int rank, int nranks, void *context)
     struct plan_scene *s = &k->s;
     struct test_random same = {k->seed};
     struct test_random own = {k->seed * 31 + (uint64_t)rank + 1};
-    unsigned char *saved[ULYX_DIRECTIONS];
+    unsigned char *saved[ULYX_DIRECTIONS], *staged = k->staged[rank];
     int failed = 0;
     (void)nranks;
     for (int op = 0; op < ULYX_DIRECTIONS; op++)
@@ -95,13 +130,16 @@ exchange_thread(int rank, int nranks, void *context)
             continue;
         plan_scene_poison(s, rank, op, saved[op]);
         random_delay(&own);
-        failed |= !ranks_expect(plan_scene_move(s, rank, op, true) == 0);
+        failed |=
+            !ranks_expect(plan_scene_move(s, rank, op, staged, true) == 0);
         random_delay(&own);
         failed |= !ranks_expect(plan_execute(s, rank, op) == ULYX_SUCCESS);
         random_delay(&own);
-        failed |= !ranks_expect(plan_scene_move(s, rank, op, false) == 0);
+        failed |=
+            !ranks_expect(plan_scene_move(s, rank, op, staged, false) == 0);
         failed |= !ranks_expect(
             cudaStreamSynchronize(s->streams[rank]) == cudaSuccess);
+        plan_scene_unstage(s, rank, op, staged);
         failed |= !ranks_expect(world_check_rank(s->w, op, rank));
         k->calls += rank == 0;
     }
@@ -128,8 +166,12 @@ run_case(struct soak *k, struct test_random *random, bool balanced)
     assert_status(plan_create(&k->s, w), ULYX_SUCCESS);
     plan_upload(&k->s);
     k->seed = test_random_next(random);
+    for (int32_t r = 0; r < k->s.nranks; r++)
+        k->staged[r] = plan_pinned_take(largest_images(&k->s, r));
     assert_int_equal(
         ranks_run_threads(k->s.nranks, exchange_thread, k, 100), 0);
+    for (int32_t r = 0; r < k->s.nranks; r++)
+        plan_pinned_free(k->staged[r]);
     plan_drop(&k->s);
     return true;
 }
