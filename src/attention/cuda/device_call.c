@@ -210,7 +210,8 @@ set_docs(const struct uli_attn_call *call, const struct parts *parts, bool keys,
     return call_put(call, at, docs->lengths, count * docs->index_bytes);
 }
 
-/* Heads whose keys and values stay in the cache together. */
+/* Heads whose keys and values stay in the cache together, those of all batch
+ * items, as tiles of one cost are taken from all of them at one time. */
 static int64_t
 head_group_of(const struct uli_attn_problem *problem)
 {
@@ -218,7 +219,8 @@ head_group_of(const struct uli_attn_problem *problem)
     int64_t readers = uli_max(1, heads / uli_max(1, problem->heads_kv));
     int64_t row =
         (problem->dim_qk + problem->dim_v) * uli_dtype_size(problem->dtype);
-    int64_t fit = L2_BYTES / row / uli_max(1, problem->len_k);
+    int64_t keys = uli_max(1, problem->batch) * uli_max(1, problem->len_k);
+    int64_t fit = L2_BYTES / row / keys;
     return uli_min(heads, uli_min(heads, uli_max(1, fit)) * readers);
 }
 

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# sass_test.sh NVCC SOURCE-DIR FILE HGMMA EX2 WHOLE MASKED: a Hopper kernel's
-# machine code has wgmma, TMA loads, mbarriers and register budgets, touches no
-# local memory, and its bodies of a tile are what sm90_count.py is told. Needs
-# nvdisasm or cuobjdump (scripts/cuda-tools.sh); skipped without.
+# sass_test.sh NVCC SOURCE-DIR FILE HGMMA EX2 WHOLE MASKED UNDER [OPTION]: a
+# Hopper kernel's machine code (by nvcc with OPTION) has wgmma, TMA loads,
+# mbarriers and register budgets, touches no local memory, and its bodies of a
+# tile are what sm90_count.py is told. Needs nvdisasm or cuobjdump
+# (scripts/cuda-tools.sh); skipped without.
 set -eu
 
 dump=$(sh "$2/scripts/cuda-tools.sh" nvdisasm "$1")
@@ -16,7 +17,8 @@ fi
 out=$(mktemp)
 trap 'rm -f "$out" "$out.sass"' EXIT
 sh "$2/scripts/ptxas_gate.sh" "$1" -std=c++17 -I "$2/src" -I "$2/include" \
-    -Xptxas=-v -gencode arch=compute_90a,code=sm_90a -cubin "$3" -o "$out"
+    -Xptxas=-v -gencode arch=compute_90a,code=sm_90a -cubin ${9:+"$9"} "$3" \
+    -o "$out"
 "$dump" "$options" "$out" >"$out.sass" || exit 77
 for wanted in HGMMA UTMALDG SYNCS USETMAXREG MUFU.EX2 STSM; do
     grep -q "$wanted" "$out.sass" || {
@@ -27,4 +29,5 @@ done
 if grep -E '(STL|LDL)[. ]' "$out.sass"; then
     exit 1
 fi
-exec python3 "$2/tests/emulate/attention/sm90_count.py" "$out.sass" "$4" "$5" "$6" "$7"
+exec python3 "$2/tests/emulate/attention/sm90_count.py" "$out.sass" \
+    "$4" "$5" "$6" "$7" "$8"

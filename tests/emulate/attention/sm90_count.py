@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""sm90_count.py SASS HGMMA EX2 WHOLE MASKED: the instructions of a thread in one
+"""sm90_count.py SASS HGMMA EX2 WHOLE MASKED UNDER: the instructions of a thread in one
 key tile of a Hopper forward kernel, from nvdisasm's or cuobjdump's listing.
 
 The innermost loops with matrix products that store nothing are the bodies of a
 tile: seen whole, masked (twice: before and after) and transformed. Prints their counts, and fails
 where a body does not have HGMMA products and EX2 exponentials (those two not in
-a transformed body, which has more), or the whole and masked bodies take more
-instructions than WHOLE and MASKED.
+a transformed body, which has more), the whole and masked bodies take more
+instructions than WHOLE and MASKED, or fewer than UNDER exponentials stand
+between the wait for the scores and that for the product of before.
 """
 import collections
 import re
@@ -54,9 +55,21 @@ def bodies(code):
     ranges = [(a, b) for a, b in loops(code)
               if any(t and "HGMMA" in t for _, t in code[a:b + 1])]
     for a, b in sorted(ranges):
-        names = [operation(t) for _, t in code[a:b + 1] if t]
+        texts = [t for _, t in code[a:b + 1] if t]
+        names = [operation(t) for t in texts]
         if not any(n.startswith("STSM") for n in names):
-            yield names
+            yield names, under_product(texts)
+
+
+def under_product(texts):
+    """Exponentials from the wait that leaves one product in flight to the next
+    wait."""
+    count, under = 0, False
+    for text in texts:
+        if "WARPGROUP.DEPBAR" in text:
+            under = text.rstrip().endswith("0x1")
+        count += under and "MUFU.EX2" in text
+    return count
 
 
 def kind(names):
@@ -65,11 +78,12 @@ def kind(names):
     return "masked" if "R2P" in names else "whole"
 
 
-def judge(what, names, wanted, limits):
+def judge(what, names, under, wanted, limits):
     count = collections.Counter(
         next((s for s in SHOWN if n.startswith(s)), "other") for n in names)
     print(f"  {what:12} {len(names):5}  " + " ".join(
-        f"{s} {count[s]}" for s in (*SHOWN, "other") if count[s]))
+        f"{s} {count[s]}" for s in (*SHOWN, "other") if count[s]) +
+        f" under PV: EX2 {under}")
     if what == "transformed":
         return True
     right = (count["HGMMA"], count["MUFU.EX2"]) == wanted
@@ -77,21 +91,25 @@ def judge(what, names, wanted, limits):
         print(f"{what}: HGMMA and EX2 are not {wanted}")
     if len(names) > limits[what]:
         print(f"{what}: {len(names)} instructions, at most {limits[what]}")
-    return right and len(names) <= limits[what]
+    if under < limits["under"]:
+        print(f"{what}: {under} exponentials under a product, at least "
+              f"{limits['under']}")
+    return right and len(names) <= limits[what] and under >= limits["under"]
 
 
 def main():
-    hgmma, ex2, whole, masked = map(int, sys.argv[2:6])
-    limits = {"whole": whole, "masked": masked}
+    hgmma, ex2, whole, masked, under = map(int, sys.argv[2:7])
+    limits = {"whole": whole, "masked": masked, "under": under}
     with open(sys.argv[1], encoding="utf-8") as listing:
         kernels = functions(listing)
     good = len(kernels) == 2  # bf16 and fp16
     for name, code in kernels.items():
         print(name)
         seen = set()
-        for names in bodies(code):
+        for names, under in bodies(code):
             seen.add(kind(names))
-            good = judge(kind(names), names, (hgmma, ex2), limits) and good
+            good = judge(kind(names), names, under, (hgmma, ex2), limits) \
+                and good
         if seen != {"whole", "masked", "transformed"}:
             print(f"bodies are {sorted(seen)}")
             good = False

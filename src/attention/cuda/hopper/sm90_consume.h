@@ -110,6 +110,19 @@ sm90_probabilities(const struct sm90_consumer<F> &c,
     sm90_softmax(s, rows, c.args.factor);
 }
 
+/* Left alone, ptxas lifts the wait for the product of before over most of the
+ * exponentials that are to run under it. It cannot lift it over a trap that
+ * depends on their sums, which are never negative. ULYX_SM90_WAIT_FIRST leaves
+ * the order to ptxas: a card has to say which is better. */
+static __device__ __forceinline__ void
+sm90_before_wait(const struct sm90_rows_state &rows)
+{
+#ifndef ULYX_SM90_WAIT_FIRST
+    if (fminf(rows.sum[0], rows.sum[1]) < 0)
+        __trap();
+#endif
+}
+
 /* Tile j while the product of the one before runs. */
 template <class F, enum sm90_body BODY>
 static __device__ __forceinline__ void
@@ -129,6 +142,7 @@ sm90_step(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
     ptx_wgmma_touch(s);
     sm90_release(c.bars.k(now));
     sm90_probabilities<F, BODY>(c, item, j, s, rows);
+    sm90_before_wait(rows);
     ptx_wgmma_wait<0>();
     ptx_wgmma_touch(o);
     sm90_release(c.bars.v(before));
@@ -206,9 +220,11 @@ static __device__ __forceinline__ void
 sm90_consume(const struct uli_sm90_params &params, unsigned char *shared)
 {
     uint32_t base = ptx_smem_addr(shared);
+    /* By a shuffle, so that ptxas takes it, and descriptors made of it, for
+     * alike in all lanes, and keeps them in uniform registers. */
+    int group = __shfl_sync(0xffffffffu, (int)ptx_thread() / 128 - 1, 0);
     struct sm90_consumer<F> c = {
-        params.args, shared, base, {base + F::BARS_AT},
-            (int)ptx_thread() / 128 - 1, 0
+        params.args, shared, base, {base + F::BARS_AT}, group, 0
     };
     if (F::TURNS && c.group == F::WGS - 1)
         sm90_turn_give<F>(c.group);
