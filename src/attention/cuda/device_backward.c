@@ -7,7 +7,23 @@
 #include "attention/cuda/device_call.h"
 #include "base/status.h"
 
-#define ROWS ULI_GPU_ATTN_BACKWARD_ROWS
+static const struct uli_gpu_attn_backward *const families[] = {
+    &uli_gpu_attn_backward_mma64, &uli_gpu_attn_backward_mma128,
+    &uli_gpu_attn_backward_plain128, &uli_gpu_attn_backward_plain256,
+    &uli_gpu_attn_backward_plain512};
+
+/* The family that takes a problem of forward's row: the last takes all. */
+static const struct uli_gpu_attn_backward *
+family_of(const struct uli_attn_problem *problem)
+{
+    int n = 0, last = (int)(sizeof(families) / sizeof(families[0])) - 1;
+    int64_t dim = uli_max(problem->dim_qk, problem->dim_v);
+    bool narrow = problem->dtype != ULYX_DTYPE_F32;
+    while (n < last &&
+           (dim > families[n]->dim || !(narrow || families[n]->any_dtype)))
+        n++;
+    return families[n];
+}
 
 void
 uli_gpu_attn_exchange(const struct uli_gpu_attn_args *by_query,
@@ -42,14 +58,16 @@ key_sizes(
         return false;
     return uli_gpu_attn_sizes(problem->batch, rows, problem->heads_kv,
         problem->has_docs ? problem->max_docs : 0,
-        packed ? problem->k_runs.count : -1, ROWS, sizes_p);
+        packed ? problem->k_runs.count : -1, family_of(problem)->tile_rows,
+        sizes_p);
 }
 
 int64_t
 uli_gpu_attn_backward_bytes(const struct uli_attn_problem *problem)
 {
     struct uli_gpu_attn_sizes keys;
-    int64_t bytes = uli_gpu_attn_call_bytes(problem, ROWS);
+    int64_t bytes =
+        uli_gpu_attn_call_bytes(problem, family_of(problem)->tile_rows);
     if (bytes < 0 || !key_sizes(problem, &keys) ||
         !uli_size_add(bytes, keys.bytes, &bytes))
         return -1;
@@ -92,19 +110,20 @@ static ulyx_status_t
 backward_put(
     const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)
 {
-    int32_t tile = uli_gpu_attn_backward_stream(
-        args->by_query.dim_qk, args->by_query.dim_v);
+    const struct uli_gpu_attn_backward *family = family_of(&call->problem);
+    int32_t rows = family->tile_rows;
     struct uli_gpu_attn_sizes keys;
-    ULI_TRY(uli_gpu_attn_call_put(call, ROWS, tile, &args->by_query));
+    ULI_TRY(
+        uli_gpu_attn_call_put(call, rows, family->tile_flow, &args->by_query));
     for (int n = 0; n < GRADIENTS; n++)
         ULI_TRY(uli_gpu_attn_tensor_put(
-            call, ROWS, gradients[n], gradient_of(args, n)));
+            call, rows, gradients[n], gradient_of(args, n)));
     uli_gpu_attn_exchange(&args->by_query, &args->by_key);
     if (!key_sizes(&call->problem, &keys))
         return uli_error(
             ULYX_ERR_OVERFLOW, "attention: the workspace does not fit 64 bits");
     uli_gpu_attn_place(&args->by_key, &keys,
-        call->workspace + uli_gpu_attn_call_bytes(&call->problem, ROWS));
+        call->workspace + uli_gpu_attn_call_bytes(&call->problem, rows));
     return ULYX_SUCCESS;
 }
 
@@ -122,21 +141,22 @@ static int
 backward_enqueue(
     const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)
 {
+    const struct uli_gpu_attn_backward *family = family_of(&call->problem);
     bool waits = waits_for_flags(args);
     int32_t blocks;
     /* the passes themselves wait for nothing: all of the device is theirs */
     args->by_query.q.flags = args->by_query.k.flags = 0;
     args->by_query.v.flags = 0;
-    int error = uli_gpu_attn_begin(
-        call, &args->by_query, uli_gpu_attn_backward_load, &blocks);
+    int error =
+        uli_gpu_attn_begin(call, &args->by_query, family->prepare, &blocks);
     if (!error)
         error = uli_gpu_attn_prepare_launch(&args->by_key, call->stream);
     if (!error && waits)
         error = uli_gpu_attn_backward_await(args, call->stream);
     if (!error)
-        error = uli_gpu_attn_backward_queries(args, blocks, call->stream);
+        error = family->launch(args, false, blocks, call->stream);
     if (!error)
-        error = uli_gpu_attn_backward_keys(args, blocks, call->stream);
+        error = family->launch(args, true, blocks, call->stream);
     if (!error && args->d_sink && args->heads_global > 0)
         error = uli_gpu_attn_backward_sinks(args, call->stream);
     return error;
@@ -155,5 +175,6 @@ uli_gpu_attn_backward(struct uli_attn_call *call)
     }
     int error = backward_enqueue(call, &args);
     if (error)
-        uli_gpu_attn_launch_failed(call, "backward", error);
+        uli_gpu_attn_launch_failed(
+            call, family_of(&call->problem)->name, error);
 }

@@ -13,10 +13,13 @@
 int backward_planted; /* number of the fault; 0 = none */
 int kc_first_pass, kc_passes = 2;
 
-#define FAULT_NUMBER(name) name,
+#define FAULT_NUMBER(name, kernels) name,
 enum { NONE, BACKWARD_FAULTS(FAULT_NUMBER) FAULTS_END };
-#define FAULT_NAME(name) #name,
+#define FAULT_NAME(name, kernels) #name,
 static const char *const names[] = {"NONE", BACKWARD_FAULTS(FAULT_NAME)};
+/* That have the fault: 1 mma, 2 plain. */
+#define FAULT_KERNELS(name, kernels) kernels,
+static const int kernels_of[] = {3, BACKWARD_FAULTS(FAULT_KERNELS)};
 
 /* Two documents with gaps, the first ending inside a tile on both sides and
  * with more rows than its window has keys for. */
@@ -25,10 +28,11 @@ static const int64_t k_begin[2] = {2, 20}, k_length[2] = {14, 60};
 
 /* Several tiles of both sides without features; or with all of them. */
 static void
-make_case(struct kc_case *kc, bool features, struct test_random *random)
+make_case(
+    struct kc_case *kc, bool plain, bool features, struct test_random *random)
 {
     ulyx_attention_t p = ULYX_ATTENTION_INIT;
-    p.dtype = ULYX_DTYPE_F32;
+    p.dtype = plain ? ULYX_DTYPE_F32 : ULYX_DTYPE_BF16;
     p.param_dtype = ULYX_DTYPE_F32;
     p.batch = 1, p.heads_q = 4, p.heads_kv = 2;
     p.len_q = 68, p.len_k = 84;
@@ -54,14 +58,16 @@ make_case(struct kc_case *kc, bool features, struct test_random *random)
 }
 
 static bool
-case_passes(bool features, uint64_t seed)
+case_passes(bool plain, bool features, uint64_t seed)
 {
     struct test_random random = {seed};
-    struct kc_layout layout = {
-        .kernel = "plain", .threads = 3, .pad = 16, .pieces = features ? 3 : 0};
+    struct kc_layout layout = {.kernel = plain ? "plain" : "mma",
+        .threads = 3,
+        .pad = 16,
+        .pieces = features ? 3 : 0};
     struct kc_result result;
     struct kc_case kc;
-    make_case(&kc, features, &random);
+    make_case(&kc, plain, features, &random);
     bool right = kc_run(&kc, &kc.problem, &layout, true, &result) &&
                  kc_judge(&kc, &result, true, true);
     kc_result_free(&result);
@@ -69,7 +75,8 @@ case_passes(bool features, uint64_t seed)
     return right;
 }
 
-/* The seed is the data's, and of the order in which the emulator runs. */
+/* The seed is the data's, and of the order in which the emulator runs. A fault
+ * must show in each kernel that has it. */
 static int
 run_planted(int fault, uint64_t seed)
 {
@@ -77,14 +84,22 @@ run_planted(int fault, uint64_t seed)
     snprintf(text, sizeof(text), "%llu", (unsigned long long)seed);
     run_must(setenv("ULYX_TEST_SEED", text, 1) == 0);
     backward_planted = fault;
-    return case_passes(true, seed) && case_passes(false, seed) ? RUN_WELL
-                                                               : RUN_CAUGHT;
+    for (int kernel = 1; kernel <= 2; kernel++) {
+        bool plain = kernel == 2;
+        if (!(kernels_of[fault] & kernel))
+            continue;
+        bool well =
+            case_passes(plain, true, seed) && case_passes(plain, false, seed);
+        if (well != (fault == NONE))
+            return well ? RUN_WELL : RUN_CAUGHT;
+    }
+    return fault == NONE ? RUN_WELL : RUN_CAUGHT;
 }
 
 static const struct fault_runs runs = {.names = names,
     .faults = FAULTS_END,
     .seeds = 2,
-    .limit_s = 60,
+    .limit_s = 200,
     .run = run_planted};
 
 static void

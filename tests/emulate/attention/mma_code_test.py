@@ -16,7 +16,7 @@ import time
 
 ARCHITECTURES = ("80", "90a")
 ALL = ("forward_mma64", "forward_mma96", "forward_mma128", "forward_mma192",
-       "forward_mma256", "forward_plain", "backward_plain")
+       "forward_mma256", "forward_plain", "backward_plain", "backward_mma")
 KEYS = 64
 # Instructions of the loop, masks and slow ways included; without and with
 # softcap and ALiBi: some above what nvcc 13.0 gives.
@@ -125,7 +125,7 @@ def main():
                 for name, code in functions(dump, cubin):
                     if count(code, "(STL|LDL)"):
                         sys.exit(f"{name}: local memory")
-                    if "mma" in name:
+                    if "attention_mma" in name:
                         check_loop(family, name, code)
 
 

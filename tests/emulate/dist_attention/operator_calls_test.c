@@ -281,8 +281,7 @@ a_captured_step_is_replayed_with_new_data(void **state)
     check_replays(2, ULYX_SAVE_NONE);
 }
 
-/* ---- words ----------------------------------------------------------------
- */
+/* ---- words --------------------------------------------------------------- */
 
 static void
 a_description_names_kernels_and_plans_of_the_device(void **state)

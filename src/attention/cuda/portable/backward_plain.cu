@@ -10,32 +10,23 @@
  * Every sum is one chain in the order of the stream, so that bits do not depend
  * on the number of blocks.
  */
-#include "attention/cuda/backward_gpu.h"
-#include "attention/cuda/forward_mask.h"
-#include "attention/cuda/rows_gpu.h"
+#include "attention/cuda/portable/backward_parts.h"
 
 enum {
     WARPS = 8,
-    ROWS = ULI_GPU_ATTN_BACKWARD_ROWS,
+    ROWS = 32,
     STREAM = 32,
     THREADS = 32 * WARPS,
     WARP_ROWS = ROWS / WARPS,
-    DIM_MAX = ULI_GPU_ATTN_BACKWARD_DIM,
+    DIM_MAX = 512,
 };
 
-#define BACKWARD_LOG2_E 1.4426950408889634
-
-typedef struct uli_gpu_attn_backward_args backward_args;
-
-/* The (tile, head) of a block, in shared memory. */
-struct backward_work {
-    struct uli_gpu_attn_tile tile;
-    struct forward_mask mask;
-    int64_t head, first, end;
-    int32_t valid;
-    /* of query rows, stationary or streaming; lse +inf: no such row */
-    float lse[STREAM], delta[STREAM];
-};
+/* Rows of the other side at a time: as many as a block of 8.0 has room for. */
+static __host__ __device__ constexpr int
+flow_rows(int dim)
+{
+    return dim > 256 ? 4 : STREAM;
+}
 
 /* Offsets in shared memory: two stationary and two streaming tiles. */
 struct backward_shared {
@@ -46,8 +37,8 @@ static __host__ __device__ __forceinline__ struct backward_shared
 backward_shared_of(int dim_qk, int dim_v)
 {
     struct backward_shared s;
-    int stream = uli_gpu_attn_backward_stream(dim_qk, dim_v);
-    s.ld = (dim_qk > dim_v ? dim_qk : dim_v) + 4;
+    int dim = dim_qk > dim_v ? dim_qk : dim_v, stream = flow_rows(dim);
+    s.ld = dim + 4;
     s.still[0] = 0;
     s.still[1] = ROWS * s.ld * 4;
     s.flow[0] = 2 * s.still[1];
@@ -56,27 +47,6 @@ backward_shared_of(int dim_qk, int dim_v)
     s.work = s.pair + 2 * WARPS * STREAM * WARP_ROWS * 4;
     s.bytes = s.work + (int)sizeof(struct backward_work);
     return s;
-}
-
-static __device__ __forceinline__ float
-element_load(int32_t dtype, const unsigned char *row, int c)
-{
-    if (dtype == ULYX_DTYPE_F32)
-        return ((const float *)row)[c];
-    uint16_t bits = ((const uint16_t *)row)[c];
-    return dtype == ULYX_DTYPE_BF16 ? ptx_bf16_to_float(bits)
-                                    : ptx_f16_to_float(bits);
-}
-
-static __device__ __forceinline__ void
-element_store(int32_t dtype, unsigned char *row, int c, float v)
-{
-    if (dtype == ULYX_DTYPE_F32)
-        ((float *)row)[c] = v;
-    else if (dtype == ULYX_DTYPE_BF16)
-        ((uint16_t *)row)[c] = (uint16_t)ptx_pack_bf16(v, 0);
-    else
-        ((uint16_t *)row)[c] = (uint16_t)ptx_pack_f16(v, 0);
 }
 
 /* Rows of a tile from where span(n, end) says that they lie; zeros where they
@@ -100,55 +70,6 @@ tile_copy(int32_t dtype, float *tile, int ld, int count, int rows, int columns,
                     : 0;
         }
     }
-}
-
-static __device__ __forceinline__ bool
-tensor_given(const struct uli_gpu_attn_tensor &tensor)
-{
-    return tensor.base || tensor.pieces;
-}
-
-/* delta - dlse of a query row; row_of(tensor) says where the row lies. */
-template <typename Row>
-static __device__ __forceinline__ float
-delta_of(const backward_args &args, const Row &row_of)
-{
-    const struct uli_gpu_attn_args &a = args.by_query;
-    float delta;
-    if (tensor_given(args.delta)) {
-        delta = *(const float *)row_of(args.delta);
-    } else {
-        const unsigned char *dout = row_of(args.dout), *out = row_of(a.out);
-        double sum = 0;
-        for (int c = 0; c < a.dim_v; c++)
-            sum += (double)element_load(a.dtype, dout, c) *
-                   (double)element_load(a.dtype, out, c);
-        delta = (float)sum;
-    }
-    if (tensor_given(args.dlse))
-        delta -= *(const float *)row_of(args.dlse);
-    return delta;
-}
-
-/* p and ds of one pair that the mask lets through; distance: |i + off - j|. */
-static __device__ __forceinline__ void
-pair_gradient(const backward_args &args, float slope, int64_t distance, float s,
-    float dp, float lse, float delta, float *p_p, float *ds_p)
-{
-    const struct uli_gpu_attn_args &a = args.by_query;
-    float score = s * args.scale, rise = 1;
-    if (a.cap > 0) {
-        float t = tanhf(score * a.cap_inverse);
-        score = t * a.cap;
-        rise = 1 - t * t;
-    }
-    float power = slope != 0
-                      ? (float)((double)score -
-                                (double)slope * (double)distance - (double)lse)
-                      : score - lse;
-    float p = exp2f(fminf(power, 0) * (float)BACKWARD_LOG2_E);
-    *p_p = p;
-    *ds_p = p * (dp - delta) * rise;
 }
 
 static __device__ __forceinline__ void
@@ -268,37 +189,6 @@ tile_pairs(const backward_args &args, const struct backward_work *work,
     }
 }
 
-/* One thread: takes the next pair of a pass. */
-static __device__ __forceinline__ void
-backward_take(const struct uli_gpu_attn_args &args, struct backward_work *work)
-{
-    int64_t tile;
-    work->valid = pair_take(args, &tile, &work->head);
-    if (!work->valid)
-        return;
-    work->tile = args.tiles[tile];
-    work->mask = forward_mask_of(args, work->tile);
-    mask_tiles(args, work->tile, args.tile_keys, &work->first, &work->end);
-}
-
-template <typename Body>
-static __device__ __forceinline__ void
-backward_loop(const struct uli_gpu_attn_args &args, struct backward_work *work,
-    const Body &body)
-{
-    for (;;) {
-        __syncthreads(); /* nobody looks at the last work any more */
-        if (threadIdx.x == 0)
-            backward_take(args, work);
-        __syncthreads();
-        if (!work->valid)
-            break;
-        body();
-    }
-    if (threadIdx.x == 0)
-        ptx_atom_add_acq_rel_gpu_u64(&args.state->blocks, 1);
-}
-
 /* ---- flags of pieces ----------------------------------------------------- */
 
 /* Threads have a piece each. False: one did not come. */
@@ -354,17 +244,8 @@ queries_load(const backward_args &args, unsigned char *shared,
         a.dim_v, [&](int64_t from, int64_t end) {
             return q_span(a, args.dout, t, work->head, from, end);
         });
-    if (n >= ROWS)
-        return;
-    work->lse[n] = HUGE_VALF;
-    work->delta[n] = 0;
-    if (n >= rows || forward_begin(work->mask, n) >= forward_end(work->mask, n))
-        return;
-    auto row_of = [&](const struct uli_gpu_attn_tensor &tensor) {
-        return q_span(a, tensor, t, work->head, n, n + 1).data;
-    };
-    work->lse[n] = *(const float *)row_of(a.lse);
-    work->delta[n] = delta_of(args, row_of);
+    if (n < ROWS)
+        still_statistics(args, work, n);
 }
 
 /* Keys [j, j + stream) of the document. */
@@ -473,17 +354,8 @@ queries_stream(const backward_args &args, unsigned char *shared,
         a.dim_v, [&](int64_t from, int64_t end) {
             return span_of(args.dout, from, end);
         });
-    if (n >= STREAM)
-        return;
-    work->lse[n] = HUGE_VALF;
-    work->delta[n] = 0;
-    auto row_of = [&](const struct uli_gpu_attn_tensor &tensor) {
-        return span_of(tensor, n, n + 1).data;
-    };
-    if (n >= rows || !row_of(a.lse))
-        return;
-    work->lse[n] = *(const float *)row_of(a.lse);
-    work->delta[n] = delta_of(args, row_of);
+    if (n < STREAM)
+        flow_statistics(args, work, head, j, n);
 }
 
 template <int NV>
@@ -653,39 +525,48 @@ __launch_bounds__(THREADS, 1)
 
 typedef void (*backward_kernel)(const backward_args);
 
+template <int DIM>
+static backward_kernel
+plain_kernel(bool keys)
+{
+    const int NV = DIM > 128 ? DIM_MAX / 128 : 1;
+    return keys ? backward_keys_kernel<NV> : backward_queries_kernel<NV>;
+}
+
+template <int DIM>
 static int
-backward_launch(backward_kernel kernel, const backward_args *args,
-    int32_t blocks, void *stream)
+plain_prepare(int32_t *blocks_per_sm_p)
+{
+    size_t bytes = (size_t)backward_shared_of(DIM, DIM).bytes;
+    cudaError_t error = uli_kernel_prepare(plain_kernel<DIM>(false), bytes);
+    *blocks_per_sm_p = 1;
+    return error ? error : uli_kernel_prepare(plain_kernel<DIM>(true), bytes);
+}
+
+template <int DIM>
+static int
+plain_launch(const backward_args *args, bool keys, int32_t blocks, void *stream)
 {
     struct backward_shared at =
         backward_shared_of(args->by_query.dim_qk, args->by_query.dim_v);
     struct uli_launch_config launch = {dim3((unsigned)blocks), dim3(THREADS),
         (size_t)at.bytes, (cudaStream_t)stream};
-    return uli_kernel_launch(launch, kernel, *args);
+    return uli_kernel_launch(launch, plain_kernel<DIM>(keys), *args);
 }
 
-static bool
-backward_small(const backward_args *args)
-{
-    return args->by_query.dim_qk <= 128 && args->by_query.dim_v <= 128;
-}
+#define PLAIN_FAMILY(dim)                                                      \
+    static_assert(8 * (ROWS + flow_rows(dim)) * (dim + 4) +                    \
+                          8 * WARPS * STREAM * WARP_ROWS +                     \
+                          (int)sizeof(struct backward_work) <=                 \
+                      163 * 1024,                                              \
+        "fits a block of 8.0");                                                \
+    extern "C" const struct uli_gpu_attn_backward                              \
+        uli_gpu_attn_backward_plain##dim = {"backward plain" #dim, dim, ROWS,  \
+            flow_rows(dim), 1, plain_prepare<dim>, plain_launch<dim>}
 
-extern "C" int
-uli_gpu_attn_backward_load(int32_t *blocks_per_sm_p)
-{
-    int small = backward_shared_of(128, 128).bytes;
-    int large = backward_shared_of(DIM_MAX, DIM_MAX).bytes;
-    int even = backward_shared_of(256, 256).bytes;
-    large = large > even ? large : even;
-    const backward_kernel kernels[] = {backward_queries_kernel<1>,
-        backward_keys_kernel<1>, backward_queries_kernel<DIM_MAX / 128>,
-        backward_keys_kernel<DIM_MAX / 128>};
-    cudaError_t error = cudaSuccess;
-    for (int n = 0; n < 4 && error == cudaSuccess; n++)
-        error = uli_kernel_prepare(kernels[n], (size_t)(n < 2 ? small : large));
-    *blocks_per_sm_p = 1;
-    return error;
-}
+PLAIN_FAMILY(128);
+PLAIN_FAMILY(256);
+PLAIN_FAMILY(512);
 
 extern "C" int
 uli_gpu_attn_backward_await(const backward_args *args, void *stream)
@@ -693,26 +574,6 @@ uli_gpu_attn_backward_await(const backward_args *args, void *stream)
     struct uli_launch_config launch = {
         dim3(1), dim3(THREADS), 0, (cudaStream_t)stream};
     return uli_kernel_launch(launch, backward_await_kernel, *args);
-}
-
-extern "C" int
-uli_gpu_attn_backward_queries(
-    const backward_args *args, int32_t blocks, void *stream)
-{
-    return backward_launch(backward_small(args)
-                               ? backward_queries_kernel<1>
-                               : backward_queries_kernel<DIM_MAX / 128>,
-        args, blocks, stream);
-}
-
-extern "C" int
-uli_gpu_attn_backward_keys(
-    const backward_args *args, int32_t blocks, void *stream)
-{
-    return backward_launch(backward_small(args)
-                               ? backward_keys_kernel<1>
-                               : backward_keys_kernel<DIM_MAX / 128>,
-        args, blocks, stream);
 }
 
 extern "C" int
