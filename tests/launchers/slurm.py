@@ -17,6 +17,7 @@ NEEDED = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "sinfo",
           "nsenter")
 NODES = ("n1", "n2")
 START_SECONDS = 20
+STOP_SECONDS = 60  # a slurmctld that is killed leaves a child behind
 CONF = """\
 ClusterName=ulyx
 SlurmctldHost={host}(127.0.0.1)
@@ -157,7 +158,7 @@ class Slurm:
             daemon.send_signal(signal.SIGTERM)
         for daemon in self.daemons:
             try:
-                daemon.wait(10)
+                daemon.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
