@@ -91,17 +91,25 @@ fork_root(int spare, struct uli_endpoint *place_p)
     uli_address_set_port(&place_p->addresses[0], 0);
     assert_int_equal(
         uli_socket_listen(&place_p->addresses[0], &params.listeners[0]), 0);
+    int ready[2];
+    char byte = 0;
+    assert_int_equal(pipe(ready), 0);
     pid_t child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (uli_root_start(&params, &root))
             _exit(1);
         leave_files(spare);
+        if (write(ready[1], &byte, 1) != 1)
+            _exit(1);
         for (;;)
             pause();
     }
     assert_true(child > 0);
+    close(ready[1]);
     close(params.listeners[0]);
+    assert_int_equal(read(ready[0], &byte, 1), 1); /* the limit is set */
+    close(ready[0]);
     return child;
 }
 

@@ -57,7 +57,8 @@ struct fake_comm {
     char name[64]; /* of the shared file, or of the entry in worlds */
     struct fake_nccl_words *words;
     uint32_t launched;
-    bool initialised, finalising;
+    _Atomic bool initialised; /* read by threads that send, unlocked */
+    bool finalising;
     pthread_t mover;
     pthread_mutex_t lock;
     pthread_cond_t changed;
