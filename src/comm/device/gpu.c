@@ -171,7 +171,7 @@ uli_gpu_admit(const ulyx_comm_t *comm)
             "rank %d has host memory, a window of device memory came for it",
             comm->rank);
     if (atomic_load(&gpu->refused))
-        return uli_error(ULYX_ERR_UNSUPPORTED, "%s", gpu->unmapped);
+        return uli_error(ULYX_ERR_UNSUPPORTED, "%s", gpu->refusal);
     return atomic_load(&gpu->ready) ? ULYX_SUCCESS : ULYX_IN_PROGRESS;
 }
 
@@ -318,6 +318,7 @@ uli_gpu_connect(ulyx_comm_t *comm)
     if (status == ULYX_ERR_UNSUPPORTED)
         note_unmapped(gpu, uli_error_text());
     if (gpu->unmapped[0]) {
+        memcpy(gpu->refusal, gpu->unmapped, sizeof(gpu->refusal));
         atomic_store(&gpu->refused, true);
         return ULYX_SUCCESS;
     }

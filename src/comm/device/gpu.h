@@ -64,8 +64,8 @@ struct uli_gpu {
     int32_t nrows;
     int32_t *row;         /* [nranks], the rank's row; -1 = none */
     _Atomic bool ready;   /* the table can be written: windows are accepted */
-    _Atomic bool refused; /* no window is ever accepted; unmapped has the
-                           * reason */
+    _Atomic bool refused; /* no window is ever accepted, because of refusal */
+    char refusal[200];    /* written before refused, read by the service */
 
     char unmapped[200]; /* why device memory cannot be mapped; "" = it can */
 

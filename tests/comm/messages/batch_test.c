@@ -182,7 +182,7 @@ await_failure(struct world *w, int rank, int aborts)
            uli_clock_ns() < end)
         sleep_ms(1);
     assert_true(atomic_load(&w->comms[rank]->failed) != 0);
-    assert_int_equal(fake->aborts, aborts);
+    assert_int_equal(__atomic_load_n(&fake->aborts, __ATOMIC_RELAXED), aborts);
 }
 
 static void
