@@ -33,11 +33,15 @@ tests=$(sed -n 's/^ulyx_test(\(card_[a-z_0-9]*\).*/\1/p' \
 programs="ulyx_perf kernelcheck card_kernelcheck $tests"
 generator=
 command -v ninja >/dev/null && generator="-G Ninja"
+# Machine code is half of the programs, and packs to a quarter.
+packed=
+nvcc --help 2>/dev/null | grep -q compress-mode && packed=--compress-mode=size
 # $ORIGIN is the loader's, and of an RPATH, unlike a RUNPATH, holds for what
 # libraries need in turn. No UCX, MPI or PMIx: one machine, no launcher.
 # shellcheck disable=SC2086,SC2016 # two words or none; several targets
 cmake -S . -B "$build" $generator -DULYX_CUDA=ON \
-    -DCMAKE_CUDA_ARCHITECTURES="$architecture" -DULYX_UCX=OFF -DULYX_MPI=OFF \
+    -DCMAKE_CUDA_ARCHITECTURES="$architecture" -DCMAKE_CUDA_FLAGS="$packed" \
+    -DULYX_UCX=OFF -DULYX_MPI=OFF \
     -DULYX_PMIX=OFF -DCMAKE_BUILD_RPATH='$ORIGIN/../lib' \
     -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags >"$out.log" 2>&1 ||
     { tail -n 20 "$out.log" >&2 && exit 1; }
