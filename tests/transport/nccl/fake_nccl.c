@@ -485,8 +485,9 @@ ncclCommGetAsyncError(uli_nccl_comm handle, int *result)
         return call_outcome("CommGetAsyncError");
     pthread_mutex_lock(&comm->lock);
     pushed = comm_push(comm);
-    if (fake_nccl.async)
-        *result = fake_nccl.async;
+    int async = __atomic_load_n(&fake_nccl.async, __ATOMIC_RELAXED);
+    if (async)
+        *result = async;
     else if (pushed)
         *result = pushed;
     else if (atomic_load(&comm->world->joined) == comm->nranks &&
