@@ -6,16 +6,10 @@
 #ifndef ULI_ATTENTION_AVX512_BF16_H
 #define ULI_ATTENTION_AVX512_BF16_H
 
-#include <immintrin.h>
-#define LANES          16
-#define PAIRED         1
-#define VECTORS        2
-#define SIMD_MAX(a, b) (vf) _mm512_max_ps((__m512)(a), (__m512)(b))
-#define SIMD_ROUND(a)  (vf) _mm512_roundscale_ps((__m512)(a), 0)
-#define SIMD_SCALE(x, a, n)                                                    \
-    (vf) _mm512_maskz_scalef_ps(                                               \
-        _mm512_cmp_ps_mask((__m512)(x), _mm512_set1_ps(-126.0f), _CMP_NLT_UQ), \
-        (__m512)(a), (__m512)(n))
+#include "attention/kernels/avx512.h"
+
+#define PAIRED  1
+#define VECTORS 2
 #define SIMD_DOT(c, a, b)                                                      \
     (vf) _mm512_dpbf16_ps((__m512)(c), (__m512bh)(a), (__m512bh)(b))
 /* cvtne2 gives a's sixteen below b's; the permutation interleaves them */
