@@ -20,13 +20,11 @@ import argparse
 import csv
 import os
 import statistics
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import runs  # noqa: E402 (found by the line above)
 
-UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # ulyx_perf's models whose shortest rows are of so many bytes at P ranks:
 # 2 * dim * KV heads / P of s2h (what a rank sends of a token to another).
 COLUMNS = ("vs_best", "of_bw", "vs_mpi", "vs_mpiw")
@@ -36,11 +34,6 @@ COLUMNS = ("vs_best", "of_bw", "vs_mpi", "vs_mpiw")
 LARGE, MEDIUM, SHORT = (0.85, 0.95), (0.60, 0.80), (0.55, 0.80)
 LARGE_BYTES, MEDIUM_BYTES, LONG_ROW = 4 << 20, 256 << 10, 512
 MPI = {"vs_mpi": (2.0, 3.5), "vs_mpiw": (1.2, 1.5)}
-
-
-def size_of(text):
-    unit = UNITS.get(text[-1:].upper())
-    return int(text[:-1]) * unit if unit else int(text)
 
 
 def shortest_row(row):
@@ -66,19 +59,10 @@ def bounds(column, row, memory, size):
 
 def measure(options, procs, op, memory, size):
     versus = "best,mpi" if options.mpi else "best"
-    command = [os.path.join(options.bin, "ulyx_perf"), "--procs", str(procs),
-               "--op", op, "-b", size, "-e", size, "--model", options.models,
-               "--vs", versus, "-n", str(options.iterations), "--csv",
-               "--no-progress", "-R", "1" if memory == "windows" else "0"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"check_host.py: {' '.join(command)}: "
-                 f"{done.stderr or done.stdout}")
-    found = runs.rows(done.stdout)
-    for row in found:
-        if int(row["wrong"]):
-            sys.exit(f"check_host.py: wrong data: {row}")
-    return found
+    return runs.on_this_host(options.bin, [
+        "--procs", str(procs), "--op", op, "-b", size, "-e", size, "--model",
+        options.models, "--vs", versus, "-n", str(options.iterations), "-R",
+        "1" if memory == "windows" else "0"])
 
 
 def measure_all(options):
@@ -111,7 +95,7 @@ def judge(options, key, all_):
             line += f" {'-':>5} {'':<11}"
             continue
         value = statistics.median(values)
-        limits = bounds(column, all_[0], memory, size_of(size))
+        limits = bounds(column, all_[0], memory, runs.size_of(size))
         mark = " "
         if limits and not options.no_floors and value < limits[0]:
             below.append(column)

@@ -36,27 +36,14 @@ import runs  # noqa: E402 (found by the line above)
 FLAG = (0.5, 1 / 1.3)  # floor, goal
 RATIOS = ("vs_flag", "vs_mpi", "vs_mpiw")
 MEMORIES = ("posix", "sysv")
-UNITS = {"K": 1 << 10, "M": 1 << 20}
-
-
-def size_of(text):
-    unit = UNITS.get(text[-1:].upper())
-    return int(text[:-1]) * unit if unit else int(text)
 
 
 def exchange(options, op, size):
     """The row of ulyx_perf."""
     versus = "flag,mpi" if options.mpi else "flag"
-    command = [os.path.join(options.bin, "ulyx_perf"), "--procs", "2", "-o", op,
-               "-b", size, "-e", size, "--model", options.model, "--vs", versus,
-               "-n", str(options.iterations), "--csv", "--no-progress"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"check_latency.py: {' '.join(command)}: "
-                 f"{done.stderr or done.stdout}")
-    row, = runs.rows(done.stdout)
-    if int(row["wrong"]):
-        sys.exit(f"check_latency.py: wrong data: {row}")
+    row, = runs.on_this_host(options.bin, [
+        "--procs", "2", "-o", op, "-b", size, "-e", size, "--model",
+        options.model, "--vs", versus, "-n", str(options.iterations)])
     return row
 
 
@@ -101,7 +88,7 @@ def measure_all(options):
                 values = {"time": row["time_us"]}
                 values.update((c, row[c]) for c in RATIOS if row[c])
                 if options.ucx:
-                    values.update((m, tagged(m, size_of(size) // 2))
+                    values.update((m, tagged(m, runs.size_of(size) // 2))
                                   for m in MEMORIES)
                 columns = found.setdefault((op, size), {})
                 for column, value in values.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of ulyx_perf between hosts that are network namespaces
+"""Runs of ulyx_perf on this host, and between hosts that are network namespaces
 (scripts/netns-test.sh; root), and the rows that it writes."""
 import csv
 import os
@@ -8,12 +8,35 @@ import sys
 
 NETNS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
                      "scripts", "netns-test.sh")
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def rows(text):
     """What --csv has written: a dictionary a row."""
     return list(csv.DictReader(line for line in text.splitlines()
                                if line and line[0] != "#"))
+
+
+def size_of(text):
+    """Bytes of "64K", "4M", "1G" or a plain number."""
+    unit = UNITS.get(text[-1:].upper())
+    return int(text[:-1]) * unit if unit else int(text)
+
+
+def on_this_host(binary, words):
+    """Rows of `ulyx_perf --csv` with these words. A run that fails, or has moved
+    wrong data, ends the program."""
+    command = [os.path.join(binary, "ulyx_perf"), *words, "--csv",
+               "--no-progress"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    program = os.path.basename(sys.argv[0])
+    if done.returncode != 0:
+        sys.exit(f"{program}: {' '.join(command)}: {done.stderr or done.stdout}")
+    found = rows(done.stdout)
+    for row in found:
+        if int(row["wrong"]):
+            sys.exit(f"{program}: wrong data: {row}")
+    return found
 
 
 def between_hosts(binary, hosts, ranks, rate, words, variables=(), launch=""):
