@@ -2,7 +2,9 @@
  *
  * The choice of copies by measurement. The copies timed are those of an
  * exchange: rows of half of a pitch gathered (two ranks' heads), and rows laid
- * out one pitch apart. Several cores copy at a time, as ranks do, because a way
+ * out one pitch apart; short rows as of KV heads, long ones as of query heads,
+ * because ways that are alike for short rows may differ by a fifth for long
+ * ones. Several cores copy at a time, as ranks do, because a way
  * that is best for one core may be worst where all cores need memory.
  * Candidates take turns in each round, and the shortest time of a candidate
  * counts, so that other load of the machine does not matter unless it lasts.
@@ -29,7 +31,6 @@
 
 enum {
     ARRAY_BYTES = 8 << 20,
-    ROW_BYTES = 1024,
     STORE_BYTES = 512 << 10, /* copied in one timing of stores */
     ROUNDS = 3,
     DUEL_ROUNDS = 5, /* of the best way against the default */
@@ -43,6 +44,8 @@ enum {
 
 static const struct uli_copy_way candidates[] = {
     {ULI_HINT_NONE, 1, 0, false},
+    {ULI_HINT_ONCE, 1, 8, false},
+    {ULI_HINT_ONCE, 2, 8, false},
     {ULI_HINT_NONE, 4, 0, false},
     {ULI_HINT_ONCE, 4, 16, false},
     {ULI_HINT_L2, 4, 16, false},
@@ -91,26 +94,42 @@ bench_meet(struct bench *bench)
     return !atomic_load(&crew->over);
 }
 
+/* Bytes of a token that go to one of two ranks: few KV heads, many query heads.
+ * Half of a call is of each. */
+static const int64_t row_bytes[] = {1024, 4096};
+enum { ROWS = sizeof(row_bytes) / sizeof(row_bytes[0]) };
+
+/* Copies [at, at + bytes) of the arrays: rows of two ranks take turns in the
+ * source, or else in the destination, and lie one after another in the other.
+ */
+static void
+rows_copy(struct bench *bench, const struct uli_copy_way *way,
+    enum uli_copy_source source, int64_t row, int64_t at, int64_t bytes)
+{
+    bool apart = source == ULI_ROWS_APART;
+    struct uli_box box = {.extent = {1, 1, bytes / row / 2},
+        .run_bytes = row,
+        .dst_stride = {0, 0, apart ? row : 2 * row},
+        .src_stride = {0, 0, apart ? 2 * row : row}};
+    struct uli_box_span rows = {0, box.extent[2]};
+    for (int rank = 0; rank < 2; rank++) {
+        int64_t packed = at + rank * (bytes / 2), spread = at + rank * row;
+        uli_box_copy(&box, rows, bench->dst + (apart ? packed : spread),
+            bench->src + (apart ? spread : packed), way);
+    }
+}
+
 /* Copies the next call of call_bytes: rows lie apart in its source, or else in
  * its destination. */
 static void
 call_copy(struct bench *bench, const struct uli_copy_way *way,
     enum uli_copy_source source, int64_t call_bytes, int64_t span_bytes)
 {
-    bool apart = source == ULI_ROWS_APART;
-    struct uli_box box = {.extent = {1, 1, call_bytes / ROW_BYTES / 2},
-        .run_bytes = ROW_BYTES,
-        .dst_stride = {0, 0, apart ? ROW_BYTES : 2 * ROW_BYTES},
-        .src_stride = {0, 0, apart ? 2 * ROW_BYTES : ROW_BYTES}};
-    struct uli_box_span rows = {0, box.extent[2]};
+    int64_t part = call_bytes / ROWS;
     bench->at =
         bench->at + 2 * call_bytes <= span_bytes ? bench->at + call_bytes : 0;
-    for (int half = 0; half < 2; half++) {
-        int64_t packed = bench->at + half * (call_bytes / 2);
-        int64_t spread = bench->at + half * ROW_BYTES;
-        uli_box_copy(&box, rows, bench->dst + (apart ? packed : spread),
-            bench->src + (apart ? spread : packed), way);
-    }
+    for (int i = 0; i < ROWS; i++)
+        rows_copy(bench, way, source, row_bytes[i], bench->at + i * part, part);
 }
 
 /* Reads half of what the last call has written. */

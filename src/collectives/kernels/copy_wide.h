@@ -9,9 +9,10 @@
  * One core is limited not by bandwidth but by the number of misses it keeps in
  * flight. Therefore several rows may be copied at a time, line by line, so that
  * misses of several pages overlap, while a prefetch runs ahead of each lane and
- * on into the next group of rows. How many lanes, how far ahead and into which
- * cache is the way of the copy (copy.h), because machines differ in all three.
- * Measured in perf/PERFORMANCE.md, "host copy kernels".
+ * on into the next group of rows. One lane with a prefetch is enough where the
+ * hardware's prefetcher stops at the end of each row. How many lanes, how far
+ * ahead and into which cache is the way of the copy (copy.h), because machines
+ * differ in all three. Measured in perf/PERFORMANCE.md, "host copy kernels".
  *
  * Only whole lines are streamed: the bytes of a run before its first line
  * boundary and after its last one are stored ordinarily.
@@ -174,6 +175,10 @@ copy_side_by_side(
 
 /* X(name, lanes, hint) */
 #define BODIES_MAP(X)                                                          \
+    X(one, 1, ULI_HINT_NONE)                                                   \
+    X(one_once, 1, ULI_HINT_ONCE)                                              \
+    X(one_l2, 1, ULI_HINT_L2)                                                  \
+    X(one_l1, 1, ULI_HINT_L1)                                                  \
     X(two, 2, ULI_HINT_NONE)                                                   \
     X(two_once, 2, ULI_HINT_ONCE)                                              \
     X(two_l2, 2, ULI_HINT_L2)                                                  \
@@ -201,24 +206,22 @@ BODIES_MAP(BODY)
 
 typedef void (*body_fn)(const struct rows *rows, int32_t ahead);
 
-/* By log2(lanes) - 1, hint, and whether it streams. */
-#define BODY(name, lanes, hint)                                                \
-    [(lanes) / 4][hint] = {copy_##name, stream_##name},
-static const body_fn bodies[3][ULI_HINTS][2] = {BODIES_MAP(BODY)};
+/* By lanes, hint, and whether it streams. */
+#define BODY(name, lanes, hint) [lanes][hint] = {copy_##name, stream_##name},
+static const body_fn bodies[ULI_LANES_MAX + 1][ULI_HINTS][2] = {
+    BODIES_MAP(BODY)};
 #undef BODY
 
 /* ---- planes -------------------------------------------------------------- */
 
-/* The prefetches of rows in turn are left to the hardware. */
+/* Few rows are copied in turn, and their prefetches left to the hardware. */
 static void
 copy_rows(const struct rows *rows, const struct uli_copy_way *way)
 {
-    if (way->lanes > 1 && rows->count >= 2 * way->lanes)
-        bodies[way->lanes / 4][way->hint][way->stream](rows, way->ahead);
-    else if (way->stream)
-        copy_in_turn(rows, 0, true);
-    else
-        copy_in_turn(rows, 0, false);
+    bool few = rows->count < 2 * way->lanes;
+
+    bodies[few ? 1 : way->lanes][few ? ULI_HINT_NONE : way->hint][way->stream](
+        rows, way->ahead);
 }
 
 /* Runs shorter than a line whose size copy_small does not list. */
