@@ -610,9 +610,9 @@ comm_tell_node(ulyx_comm_t *comm, enum uli_left how)
         return;
     atomic_store(&comm->leaves, how);
     for (int32_t p = 0; p < comm->nranks; p++) {
-        struct uli_control *control = comm->peers[p].control;
+        struct uli_control *control = uli_comm_mapped_control(comm, p);
 
-        if (p == comm->rank || !control || uli_comm_is_remote(comm, p))
+        if (p == comm->rank || !control)
             continue;
         atomic_store(&control->left[comm->rank], how);
         uli_doorbell_ring(control);
@@ -680,8 +680,8 @@ uli_comm_bytes(ulyx_comm_t *comm)
     int64_t mapped = 0;
 
     for (int32_t p = 0; p < comm->nranks; p++)
-        if (p != comm->rank && comm->peers[p].control &&
-            !uli_comm_is_remote(comm, p) && !comm->peers[p].map->maps_addresses)
+        if (p != comm->rank && uli_comm_mapped_control(comm, p) &&
+            !comm->peers[p].map->maps_addresses)
             mapped += comm->segment.bytes; /* all segments have one size */
     return (int64_t)sizeof(*comm) +
            comm->nranks * (int64_t)sizeof(*comm->peers) + comm->segment.bytes +

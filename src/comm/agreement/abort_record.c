@@ -55,9 +55,9 @@ static void
 record_spread(ulyx_comm_t *comm, const struct uli_late *late)
 {
     for (int32_t p = 0; p < comm->nranks; p++) {
-        struct uli_control *control = atomic_load(&comm->peers[p].control);
+        struct uli_control *control = uli_comm_mapped_control(comm, p);
 
-        if (control && !uli_comm_is_remote(comm, p))
+        if (control)
             uli_control_write_once(
                 &control->abort_state, &control->abort, late, sizeof(*late));
     }

@@ -244,9 +244,9 @@ static void
 differ_spread(ulyx_comm_t *comm, const struct uli_differ *differ)
 {
     for (int32_t p = 0; p < comm->nranks; p++) {
-        struct uli_control *control = comm->peers[p].control;
+        struct uli_control *control = uli_comm_mapped_control(comm, p);
 
-        if (control && !uli_comm_is_remote(comm, p))
+        if (control)
             uli_control_write_once(&control->differ_state, &control->differ,
                 differ, sizeof(*differ));
     }

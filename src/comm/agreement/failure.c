@@ -43,10 +43,10 @@ void
 uli_comm_spread_poison(ulyx_comm_t *comm, uint64_t poison)
 {
     for (int32_t p = 0; p < comm->nranks; p++) {
-        struct uli_control *control = comm->peers[p].control;
+        struct uli_control *control = uli_comm_mapped_control(comm, p);
         uint64_t none = 0;
 
-        if (!control || uli_comm_is_remote(comm, p))
+        if (!control)
             continue;
         atomic_compare_exchange_strong(&control->poison, &none, poison);
         uli_doorbell_ring(control);

@@ -76,9 +76,8 @@ uli_rounds_publish(ulyx_comm_t *comm, enum uli_rounds rounds, uint64_t round,
         memcpy(post->payload, payload, (size_t)bytes);
     atomic_store_explicit(&post->round, round, memory_order_release);
     for (int32_t p = 0; p < comm->nranks; p++)
-        if (p != comm->rank && comm->peers[p].control &&
-            !uli_comm_is_remote(comm, p))
-            uli_doorbell_ring(comm->peers[p].control);
+        if (p != comm->rank && uli_comm_mapped_control(comm, p))
+            uli_doorbell_ring(uli_comm_mapped_control(comm, p));
     if (rounds == ULI_ROUNDS_SHRINK && comm->remote)
         send_post(comm, post, round);
 }

@@ -24,6 +24,21 @@ uli_comm_is_remote(const ulyx_comm_t *comm, int32_t p)
     return !comm->peers[p].map;
 }
 
+/* The control block of a rank whose memory is mapped here, this rank included.
+ * NULL for a remote rank, and until the service has mapped the peer's block.
+ * Any thread, also while the communicator is being created: a peer's block is
+ * stored after its transport is chosen, and this rank's transport is not read.
+ */
+static inline struct uli_control *
+uli_comm_mapped_control(const ulyx_comm_t *comm, int32_t p)
+{
+    struct uli_control *control = atomic_load(&comm->peers[p].control);
+
+    if (p == comm->rank)
+        return control;
+    return control && !uli_comm_is_remote(comm, p) ? control : NULL;
+}
+
 /* Drives the network; every wait loop and every drive of operations calls it.
  * True when something happened. Does nothing without remote peers. */
 bool uli_comm_progress(ulyx_comm_t *comm);
