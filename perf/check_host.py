@@ -25,8 +25,6 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import runs  # noqa: E402 (found by the line above)
 
-# ulyx_perf's models whose shortest rows are of so many bytes at P ranks:
-# 2 * dim * KV heads / P of s2h (what a rank sends of a token to another).
 COLUMNS = ("vs_best", "of_bw", "vs_mpi", "vs_mpiw")
 
 # (floor, goal) of what a rank copies against the best copy: by its bytes and,
