@@ -22,11 +22,13 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/settings.h"
 #include "base/system/clock.h"
 #include "bootstrap/meet/root.h"
 #include "failing/failing.h"
 #include "failing/scene.h"
 #include "support/aborts.h"
+#include "topology/topology.h"
 
 enum { DEADLINE_S = 20, LIMIT_S = 120, SETTLE_S = 8, TRIES = 5 };
 enum phase { PHASE_WARM, PHASE_BEFORE, PHASE_FAILING, PHASE_AFTER, PHASES };
@@ -415,6 +417,17 @@ options_read(int argc, char **argv)
     return o;
 }
 
+/* A process keeps the machine that a communicator has loaded. Not all load it:
+ * a creation whose look for NUMA nodes fails does, where others need not. */
+static bool
+topology_warm(void)
+{
+    static struct uli_settings settings;
+
+    return uli_settings_load(&settings) == ULYX_SUCCESS &&
+           uli_topology_shared(&settings);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -425,6 +438,8 @@ main(int argc, char **argv)
     if (run == MAP_FAILED || o.stride < 1 || o.first < 1)
         return 2;
     setenv("ULYX_DEBUG", "NONE", 1);
+    if (!topology_warm())
+        return 2;
     for (int w = 0; w < WORLDS; w++)
         for (int kind = 0; kind < failing_kinds(); kind++)
             if ((!o.world || !strcmp(o.world, worlds[w].name)) &&
