@@ -37,8 +37,8 @@ perf_devices_open(const struct perf_options *options)
         printf("skipped: no CUDA device: %s\n", ulyx_last_error());
         return PERF_SKIPPED;
     }
-    if (!perf_tell("CUDA", status) ||
-        !perf_tell("devices", DEVICES->count(&count)))
+    if (!perf_status_ok("CUDA", status) ||
+        !perf_status_ok("devices", DEVICES->count(&count)))
         return PERF_LIBRARY;
     pose_as_hosts(options, count);
     return PERF_OK;
@@ -47,12 +47,12 @@ perf_devices_open(const struct perf_options *options)
 bool
 perf_device_open(struct perf_rank *rank)
 {
-    return perf_tell("current device", DEVICES->current(&rank->device)) &&
-           perf_tell(
+    return perf_status_ok("current device", DEVICES->current(&rank->device)) &&
+           perf_status_ok(
                "stream", DEVICES->stream_create(rank->device, &rank->stream)) &&
-           perf_tell("timer",
+           perf_status_ok("timer",
                DEVICES->timer_create(rank->device, &rank->timers[0])) &&
-           perf_tell(
+           perf_status_ok(
                "timer", DEVICES->timer_create(rank->device, &rank->timers[1]));
 }
 
@@ -62,12 +62,12 @@ perf_device_close(struct perf_rank *rank)
     perf_graph_drop(rank, 1);
     for (int i = 0; i < 2; i++) {
         if (rank->timers[i])
-            perf_tell(
+            perf_status_ok(
                 "timer", DEVICES->event_destroy(rank->device, rank->timers[i]));
         rank->timers[i] = NULL;
     }
     if (rank->stream)
-        perf_tell(
+        perf_status_ok(
             "stream", DEVICES->stream_destroy(rank->device, rank->stream));
     rank->stream = NULL;
 }
@@ -77,7 +77,7 @@ perf_device_alloc(struct perf_rank *rank, struct perf_side *side)
 {
     void *address;
 
-    if (!perf_tell("device memory",
+    if (!perf_status_ok("device memory",
             DEVICES->alloc(rank->device, side->bytes, &address)))
         return false;
     side->where = address;
@@ -87,15 +87,16 @@ perf_device_alloc(struct perf_rank *rank, struct perf_side *side)
 void
 perf_device_free(struct perf_rank *rank, struct perf_side *side)
 {
-    perf_tell("device memory", DEVICES->free(rank->device, side->where));
+    perf_status_ok("device memory", DEVICES->free(rank->device, side->where));
 }
 
 static bool
 rank_travel(struct perf_rank *rank, void *dst, const void *src, int64_t bytes)
 {
-    return !rank->stream || (perf_tell("copy", DEVICES->copy(rank->device, dst,
-                                                   src, bytes, rank->stream)) &&
-                                perf_device_wait(rank, 1));
+    return !rank->stream ||
+           (perf_status_ok("copy",
+                DEVICES->copy(rank->device, dst, src, bytes, rank->stream)) &&
+               perf_device_wait(rank, 1));
 }
 
 bool
@@ -117,7 +118,7 @@ perf_device_wait(struct perf_rank *ranks, int count_ranks)
 
     for (int r = 0; r < count_ranks; r++)
         if (ranks[r].stream)
-            ok = perf_tell("stream",
+            ok = perf_status_ok("stream",
                      DEVICES->stream_wait(ranks[r].device, ranks[r].stream)) &&
                  ok;
     return ok;
@@ -129,8 +130,8 @@ perf_device_start(struct perf_rank *ranks, int count_ranks)
     bool ok = true;
 
     for (int r = 0; r < count_ranks && ok; r++)
-        ok = perf_tell("timer", DEVICES->event_record(ranks[r].device,
-                                    ranks[r].timers[0], ranks[r].stream));
+        ok = perf_status_ok("timer", DEVICES->event_record(ranks[r].device,
+                                         ranks[r].timers[0], ranks[r].stream));
     return ok;
 }
 
@@ -140,11 +141,11 @@ perf_device_stop(struct perf_rank *ranks, int count_ranks, double *seconds_p)
     bool ok = true;
 
     for (int r = 0; r < count_ranks && ok; r++)
-        ok = perf_tell("timer", DEVICES->event_record(ranks[r].device,
-                                    ranks[r].timers[1], ranks[r].stream));
+        ok = perf_status_ok("timer", DEVICES->event_record(ranks[r].device,
+                                         ranks[r].timers[1], ranks[r].stream));
     ok = ok && perf_device_wait(ranks, count_ranks);
     for (int r = 0; r < count_ranks && ok; r++)
-        ok = perf_tell(
+        ok = perf_status_ok(
             "timer", DEVICES->timer_elapsed(ranks[r].device, ranks[r].timers[0],
                          ranks[r].timers[1], &seconds_p[r]));
     return ok;
@@ -158,7 +159,7 @@ perf_graph_begin(struct perf_rank *ranks, int count_ranks)
     bool ok = true;
 
     for (int r = 0; r < count_ranks && ok; r++)
-        ok = perf_tell(
+        ok = perf_status_ok(
             "capture", DEVICES->graph_begin(ranks[r].device, ranks[r].stream));
     return ok;
 }
@@ -169,8 +170,8 @@ perf_graph_end(struct perf_rank *ranks, int count_ranks)
     bool ok = true;
 
     for (int r = 0; r < count_ranks; r++)
-        ok = perf_tell("capture", DEVICES->graph_end(ranks[r].device,
-                                      ranks[r].stream, &ranks[r].graph)) &&
+        ok = perf_status_ok("capture", DEVICES->graph_end(ranks[r].device,
+                                           ranks[r].stream, &ranks[r].graph)) &&
              ok;
     return ok;
 }
@@ -184,8 +185,8 @@ perf_graph_replay(struct perf_rank *ranks, int count_ranks, int times)
 
     for (int i = 0; i < times; i++)
         for (int r = 0; r < count_ranks && ok; r++)
-            ok = perf_tell("graph", DEVICES->graph_launch(ranks[r].device,
-                                        ranks[r].graph, ranks[r].stream));
+            ok = perf_status_ok("graph", DEVICES->graph_launch(ranks[r].device,
+                                             ranks[r].graph, ranks[r].stream));
     return ok;
 }
 
@@ -196,7 +197,7 @@ perf_graph_drop(struct perf_rank *ranks, int count_ranks)
 
     for (int r = 0; r < count_ranks; r++) {
         if (ranks[r].graph)
-            ok = perf_tell("graph",
+            ok = perf_status_ok("graph",
                      DEVICES->graph_destroy(ranks[r].device, ranks[r].graph)) &&
                  ok;
         ranks[r].graph = NULL;

@@ -196,7 +196,8 @@ job_name(char name_p[2 * JOB_BYTES + 1])
 {
     unsigned char bytes[JOB_BYTES];
 
-    if (!perf_tell("name of the job", uli_random_bytes(bytes, sizeof(bytes))))
+    if (!perf_status_ok(
+            "name of the job", uli_random_bytes(bytes, sizeof(bytes))))
         return false;
     for (int i = 0; i < JOB_BYTES; i++)
         snprintf(name_p + 2 * i, 3, "%02x", bytes[i]);

@@ -257,7 +257,7 @@ runner_block(int runner, struct perf_rank *ranks, int count_ranks, int count,
 }
 
 static bool
-runner_wanted(const struct perf_options *options, int runner)
+runner_selected(const struct perf_options *options, int runner)
 {
     if (runner < PERF_ALGOS)
         return runner < options->nalgos;
@@ -283,7 +283,7 @@ open_samples(struct samples *samples, const struct perf_options *options)
     if (options->per_iteration)
         samples->blocks = options->iterations;
     for (int r = 0; r < RUNNERS && ok; r++)
-        if (runner_wanted(options, r)) {
+        if (runner_selected(options, r)) {
             samples->times[r] =
                 calloc((size_t)samples->blocks, sizeof(*samples->times[r]));
             ok = samples->times[r] != NULL;
@@ -301,7 +301,7 @@ time_blocks(struct perf_rank *ranks, int count_ranks,
     /* Runs every set at least once: a rank's first store to a page of a peer's
      * window costs a page fault. */
     for (int r = 0; r < RUNNERS; r++)
-        if (runner_wanted(options, r) &&
+        if (runner_selected(options, r) &&
             runner_block(r, ranks, count_ranks,
                 options->warmups + ranks[0].sets, options) < 0)
             return false;
@@ -309,7 +309,7 @@ time_blocks(struct perf_rank *ranks, int count_ranks,
         for (int r = 0; r < RUNNERS; r++) {
             int count = (int)(total / blocks + (b < total % blocks));
 
-            if (!runner_wanted(options, r))
+            if (!runner_selected(options, r))
                 continue;
             samples->times[r][b] =
                 runner_block(r, ranks, count_ranks, count, options);

@@ -184,7 +184,7 @@ struct perf_rank {
     struct perf_peers *peers; /* comparators on device memory */
 };
 /* True on success; else prints the error on stderr. */
-bool perf_tell(const char *what, ulyx_status_t status);
+bool perf_status_ok(const char *what, ulyx_status_t status);
 bool perf_rank_open(struct perf_rank *rank, const struct perf_options *options);
 /* The following calls use that schedule's plan. */
 void perf_rank_use(struct perf_rank *ranks, int count_ranks, int algo);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 bool
-perf_tell(const char *what, ulyx_status_t status)
+perf_status_ok(const char *what, ulyx_status_t status)
 {
     if (status == ULYX_SUCCESS)
         return true;
@@ -54,8 +54,9 @@ lay_out(
     int64_t at = PERF_GUARD;
 
     for (int32_t t = 0; t < n; t++) {
-        if (!perf_tell("extent", ulyx_plan_get_extent(rank->plan, t,
-                                     rank->direction, which, &side->extent[t])))
+        if (!perf_status_ok(
+                "extent", ulyx_plan_get_extent(rank->plan, t, rank->direction,
+                              which, &side->extent[t])))
             return false;
         if (joint && t >= n / 2) {
             /* The second part of tensor t - n/2, in the same memory. */
@@ -67,8 +68,9 @@ lay_out(
         int64_t extent = side->extent[t];
         if (joint) {
             int64_t other;
-            if (!perf_tell("extent", ulyx_plan_get_extent(rank->plan, t + n / 2,
-                                         rank->direction, which, &other)))
+            if (!perf_status_ok(
+                    "extent", ulyx_plan_get_extent(rank->plan, t + n / 2,
+                                  rank->direction, which, &other)))
                 return false;
             extent = extent > other ? extent : other;
         }
@@ -88,7 +90,7 @@ side_allocate(struct perf_rank *rank, struct perf_side *side, bool window)
     if (!window || rank->stream) {
         side->base = aligned_alloc(4096, (size_t)side->bytes);
         if (!side->base)
-            return perf_tell("memory", ULYX_ERR_NO_MEMORY);
+            return perf_status_ok("memory", ULYX_ERR_NO_MEMORY);
         side->where = side->base;
     }
     if (!window)
@@ -97,13 +99,13 @@ side_allocate(struct perf_rank *rank, struct perf_side *side, bool window)
         params.memory_kind = ULYX_MEMORY_CUDA;
         params.device = rank->device;
     }
-    if (!perf_tell("window",
+    if (!perf_status_ok("window",
             ulyx_mem_alloc(side->bytes, &params, &side->mem, &address)))
         return false;
     side->where = address;
     if (!rank->stream)
         side->base = address;
-    return perf_tell("attach", ulyx_mem_attach(rank->comm, side->mem));
+    return perf_status_ok("attach", ulyx_mem_attach(rank->comm, side->mem));
 }
 
 static void
@@ -125,13 +127,13 @@ make_boxes(struct perf_rank *rank)
 {
     rank->to = calloc((size_t)rank->nranks, sizeof(*rank->to));
     if (!rank->to ||
-        !perf_tell("layout", uli_layout_create(&rank->shape->internal, NULL,
-                                 NULL, &rank->layout)))
+        !perf_status_ok("layout", uli_layout_create(&rank->shape->internal,
+                                      NULL, NULL, &rank->layout)))
         return false;
     for (int32_t p = 0; p < rank->nranks; p++)
         if (!perf_boxes_make(
                 rank->layout, rank->direction, p, rank->rank, &rank->to[p]))
-            return perf_tell("comparator's boxes", ULYX_ERR_NO_MEMORY);
+            return perf_status_ok("comparator's boxes", ULYX_ERR_NO_MEMORY);
     return true;
 }
 

@@ -173,7 +173,7 @@ perf_sweep_next(const struct perf_run *run, const struct perf_case *one,
         sweep->seq =
             perf_shape_seq(o, &sweep->one, (int64_t)sweep->bytes, run->nranks);
         bytes = perf_shape_bytes(o, &sweep->one, sweep->seq, run->nranks);
-        sweep->asked++;
+        sweep->requested++;
         sweep->exact += bytes == (int64_t)sweep->bytes;
     } while (bytes == before);
     return case_fits(run, memory_bytes, sweep);

@@ -76,7 +76,7 @@ measure_exchange(const struct perf_options *options, ulyx_comm_t *comm,
     perf_shape_fill(options, &one, rows * comm->nranks, comm->nranks, &shape);
     shape.params.algo = algo;
     rank.shape = &shape;
-    if (row && perf_tell("plan",
+    if (row && perf_status_ok("plan",
                    ulyx_plan_create(comm, &shape.params, &rank.plans[0]))) {
         rank.nplans = 1;
         if (perf_rank_open(&rank, options))
@@ -96,8 +96,8 @@ static int
 tune_split(struct tune *t, int color, ulyx_comm_t **comm_p)
 {
     *comm_p = NULL;
-    return perf_tell("split", ulyx_comm_split(t->rank->comm, color,
-                                  t->rank->rank, NULL, comm_p))
+    return perf_status_ok("split", ulyx_comm_split(t->rank->comm, color,
+                                       t->rank->rank, NULL, comm_p))
                ? PERF_OK
                : PERF_LIBRARY;
 }
@@ -236,7 +236,7 @@ struct errors {
 static const double doubtful_error = 0.25;
 
 static void
-say_errors(const char *what, struct errors *e)
+print_errors(const char *what, struct errors *e)
 {
     if (e->count == 0)
         return;
@@ -249,7 +249,7 @@ say_errors(const char *what, struct errors *e)
 }
 
 static void
-say_line(const char *what, const char *algo, double bytes, double measured,
+print_line(const char *what, const char *algo, double bytes, double measured,
     double predicted, struct errors *e)
 {
     double error = predicted / measured - 1;
@@ -264,7 +264,7 @@ say_line(const char *what, const char *algo, double bytes, double measured,
 /* Prints measurement and prediction for two ranks at the sizes that were not
  * fitted. */
 static int
-say_held_out(struct tune *t, const struct uli_planner *planner,
+print_held_out(struct tune *t, const struct uli_planner *planner,
     const struct perf_curve *curve, const char *what, ulyx_comm_t *pair)
 {
     struct errors errors = {.count = 0};
@@ -272,20 +272,20 @@ say_held_out(struct tune *t, const struct uli_planner *planner,
     for (int i = 1; i < PERF_TUNE_SIZES; i += 2) {
         double predicted = 0;
 
-        if (!perf_tell(
+        if (!perf_status_ok(
                 "prediction", perf_tune_predict(&t->options, pair, planner,
                                   curve->rows[i], "direct", &predicted)))
             return PERF_LIBRARY;
-        say_line(what, "direct", curve->bytes[i], curve->seconds[i], predicted,
-            &errors);
+        print_line(what, "direct", curve->bytes[i], curve->seconds[i],
+            predicted, &errors);
     }
-    say_errors("sizes held out", &errors);
+    print_errors("sizes held out", &errors);
     return PERF_OK;
 }
 
 /* As above for all ranks together, by each schedule. */
 static int
-say_job(struct tune *t, const struct uli_planner *planner)
+print_job(struct tune *t, const struct uli_planner *planner)
 {
     static const int64_t rows[] = {16, 256, 2048};
     ulyx_comm_t *comm = t->rank->comm;
@@ -307,11 +307,11 @@ say_job(struct tune *t, const struct uli_planner *planner)
         code =
             measure_exchange(&t->options, comm, rows[i % 3], algo, &measured);
         if (code == PERF_OK && comm->rank == 0)
-            say_line(
+            print_line(
                 "all ranks", algo, (double)bytes, measured, predicted, &errors);
     }
     if (comm->rank == 0)
-        say_errors("all ranks, nothing of it fitted", &errors);
+        print_errors("all ranks, nothing of it fitted", &errors);
     return code;
 }
 
@@ -327,7 +327,7 @@ tune_judge_pair(struct tune *t, const struct uli_planner *planner, bool nic)
     int code = tune_split(t, in ? 0 : -1, &pair);
 
     if (code == PERF_OK && comm->rank == 0)
-        code = say_held_out(t, planner, nic ? &t->found.nic : &t->found.near,
+        code = print_held_out(t, planner, nic ? &t->found.nic : &t->found.near,
             nic ? "between nodes" : "within a node", pair);
     if (pair)
         ulyx_comm_destroy(pair);
@@ -371,8 +371,8 @@ tune_share_planner(struct tune *t, struct uli_planner *planner)
     if (code == PERF_OK && t->rank->rank == 0) {
         code = perf_tune_write(t->path, &t->found);
         if (code == PERF_OK &&
-            !perf_tell(t->path, uli_tuning_read(t->path, &planner->model,
-                                    &planner->tuning, NULL, NULL)))
+            !perf_status_ok(t->path, uli_tuning_read(t->path, &planner->model,
+                                         &planner->tuning, NULL, NULL)))
             code = PERF_INTERNAL;
     }
     if (mine && all) {
@@ -399,7 +399,7 @@ tune_judge(struct tune *t)
 
     memset(&planner, 0, sizeof(planner));
     uli_model_defaults(&planner.model);
-    uli_planner_obey(&planner, &t->rank->comm->settings);
+    uli_planner_apply(&planner, &t->rank->comm->settings);
     code = tune_share_planner(t, &planner);
     if (code == PERF_OK && t->rank->rank == 0) {
         printf("# %s written\n", t->path);
@@ -414,7 +414,7 @@ tune_judge(struct tune *t)
     if (code == PERF_OK && found->has_nic)
         code = tune_judge_pair(t, &planner, true);
     if (code == PERF_OK)
-        code = say_job(t, &planner);
+        code = print_job(t, &planner);
     if (code == PERF_OK && t->rank->rank == 0)
         printf("# ULYX_TUNING=%s uses it; ulyx_info tuning %s shows it\n",
             t->path, t->path);

@@ -128,17 +128,17 @@ note_left_out(const struct thread *thread, const struct perf_sweep *sweep)
 
 /* Notes what a program that looks rows up by their size needs. */
 static void
-note_sizes(const struct perf_run *run, int asked, int exact)
+note_sizes(const struct perf_run *run, int requested, int exact)
 {
     int each = run->ncases * run->options.nalgos;
 
     if (!run->options.nccl_format)
         return;
-    if (exact < asked)
+    if (exact < requested)
         perf_report_note(run->report,
             "%d of %d sizes are not as they were asked for: they are the next "
             "below that are whole tokens, once each",
-            (asked - exact) / run->ncases, asked / run->ncases);
+            (requested - exact) / run->ncases, requested / run->ncases);
     if (each > 1)
         perf_report_note(run->report,
             "each size comes %d times, for the operations, models, types and "
@@ -152,8 +152,8 @@ static int
 count_sizes(const struct thread *thread)
 {
     const struct perf_run *run = thread->run;
-    bool tells = thread->ranks[0].rank == 0;
-    int sizes = 0, asked = 0, exact = 0;
+    bool prints = thread->ranks[0].rank == 0;
+    int sizes = 0, requested = 0, exact = 0;
 
     for (int c = 0; c < run->ncases; c++) {
         struct perf_sweep sweep = {0};
@@ -161,13 +161,13 @@ count_sizes(const struct thread *thread)
         while (
             perf_sweep_next(run, &run->cases[c], thread->memory_bytes, &sweep))
             sizes++;
-        asked += sweep.asked;
+        requested += sweep.requested;
         exact += sweep.exact;
-        if (tells)
+        if (prints)
             note_left_out(thread, &sweep);
     }
-    if (tells)
-        note_sizes(run, asked, exact);
+    if (prints)
+        note_sizes(run, requested, exact);
     return sizes;
 }
 

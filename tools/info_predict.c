@@ -367,7 +367,7 @@ planner_prepare(struct options *o, struct uli_settings *settings,
 
     uli_model_defaults(model);
     memset(&planner->tuning, 0, sizeof(planner->tuning));
-    uli_planner_obey(planner, settings);
+    uli_planner_apply(planner, settings);
     if (status == ULYX_SUCCESS && o->machine)
         status = uli_topology_load(settings, &t);
     if (t) {

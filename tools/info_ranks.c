@@ -12,7 +12,7 @@
 #include "info_options.h"
 
 static bool
-found_is_asked(const struct info_found *found, int64_t pid, const char *name)
+found_is_selected(const struct info_found *found, int64_t pid, const char *name)
 {
     bool has_pid = pid == 0;
 
@@ -48,7 +48,7 @@ info_ranks(int argc, char **argv)
         struct info_found found;
 
         first = info_found_take(&ranks, first, &found);
-        if (!found_is_asked(&found, pid, name))
+        if (!found_is_selected(&found, pid, name))
             continue;
         info_found_print(&found);
         shown++;

@@ -138,7 +138,7 @@ info_tuning(int argc, char **argv)
     status = uli_settings_load(&settings);
     memset(&planner, 0, sizeof(planner));
     uli_model_defaults(&planner.model);
-    uli_planner_obey(&planner, &settings);
+    uli_planner_apply(&planner, &settings);
     if (status != ULYX_SUCCESS)
         return info_finish(status);
     status = uli_tuning_read(path, &planner.model, &planner.tuning,

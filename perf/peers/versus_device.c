@@ -61,8 +61,8 @@ static const struct uli_batch_ops copying = {.run = copy_run};
 static bool
 blocks_of(const struct perf_rank *rank, int32_t *blocks_p)
 {
-    return perf_tell("device", uli_cuda_enter(rank->device)) &&
-           perf_tell("multiprocessors",
+    return perf_status_ok("device", uli_cuda_enter(rank->device)) &&
+           perf_status_ok("multiprocessors",
                uli_cuda_leave(uli_cuda_status(uli_gpu_multiprocessors(blocks_p),
                    "cudaDeviceGetAttribute")));
 }
@@ -80,11 +80,11 @@ open_permute(struct perf_rank *rank, int32_t t)
 
     shape.ntensors = 1;
     shape.tensors[0] = shape.tensors[t];
-    ok = ok && perf_tell("layout",
+    ok = ok && perf_status_ok("layout",
                    uli_layout_create(&shape, NULL, NULL, &peers->layouts[t]));
     for (int32_t p = 0; ok && p < rank->nranks; p++) {
         strides[p] = peers->strides[(size_t)t * n + (size_t)p];
-        ok = perf_tell(
+        ok = perf_status_ok(
             "strides", uli_plan_fix_strides(peers->layouts[t], p, strides[p]));
     }
     struct uli_messages_params params = {.layout = peers->layouts[t],
@@ -99,8 +99,8 @@ open_permute(struct perf_rank *rank, int32_t t)
         .chunk_bytes = INT64_C(1) << 40, /* in one chunk */
         .batch_ops = &copying,
         .batch = (struct uli_batch *)(void *)rank};
-    ok = ok &&
-         perf_tell("permute", uli_messages_create(&params, &peers->packed[t]));
+    ok = ok && perf_status_ok(
+                   "permute", uli_messages_create(&params, &peers->packed[t]));
     free(strides);
     free(nodes);
     return ok;
@@ -119,7 +119,7 @@ perf_run_permute(
             perf_rank_pointers(rank, &rank->src, rank->turn, src);
             perf_rank_pointers(rank, &rank->dst, rank->turn, dst);
             for (int32_t t = 0; t < rank->shape->params.ntensors; t++)
-                if (!perf_tell("permute",
+                if (!perf_status_ok("permute",
                         uli_messages_execute(rank->peers->packed[t],
                             rank->direction, (const void *const *)src + t,
                             dst + t, ULYX_SUCCESS, rank->stream, 0)))
@@ -148,10 +148,11 @@ perf_run_copy(struct perf_rank *ranks, int count_ranks, int count, int variant)
             while (left > 0) {
                 int64_t piece = left < room ? left : room;
 
-                if (!perf_tell("copy", ops->copy(rank->device,
-                                           rank->back.where + rank->turn * room,
-                                           rank->src.where + rank->turn * room,
-                                           piece, rank->stream)))
+                if (!perf_status_ok(
+                        "copy", ops->copy(rank->device,
+                                    rank->back.where + rank->turn * room,
+                                    rank->src.where + rank->turn * room, piece,
+                                    rank->stream)))
                     return false;
                 left -= piece;
             }
@@ -183,7 +184,8 @@ create_nccl(struct perf_rank *ranks, int count_ranks, int32_t t)
             ranks[r].comm, &params, t < 0 ? &peers->nccl : &peers->each[t]);
     }
     end = ulyx_group_end();
-    return perf_tell("plan by nccl", status == ULYX_SUCCESS ? end : status);
+    return perf_status_ok(
+        "plan by nccl", status == ULYX_SUCCESS ? end : status);
 }
 
 bool
@@ -195,7 +197,7 @@ perf_run_nccl(struct perf_rank *ranks, int count_ranks, int count, int each)
             int32_t n = each ? rank->shape->params.ntensors : 1;
 
             for (int32_t t = 0; t < n; t++)
-                if (!perf_tell("nccl",
+                if (!perf_status_ok("nccl",
                         perf_execute(rank,
                             each ? rank->peers->each[t] : rank->peers->nccl,
                             each ? t : 0)))
@@ -228,7 +230,7 @@ perf_peers_open(struct perf_rank *ranks, int count_ranks,
         return true;
     for (int r = 0; r < count_ranks; r++) {
         if (!rank_allocate(&ranks[r]))
-            return perf_tell("comparators", ULYX_ERR_NO_MEMORY);
+            return perf_status_ok("comparators", ULYX_ERR_NO_MEMORY);
         for (int32_t t = 0; t < n && options->vs[PERF_VS_PERMUTE]; t++)
             if (!open_permute(&ranks[r], t))
                 return false;

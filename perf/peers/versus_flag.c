@@ -28,15 +28,16 @@ perf_flag_open(struct perf_rank *rank)
     void *address;
 
     rank->round = 0;
-    if (!perf_tell("window of flags",
+    if (!perf_status_ok("window of flags",
             ulyx_mem_alloc((int64_t)FLAG_BYTES * rank->nranks, &params,
                 &rank->flag_mem, &address)))
         return false;
     rank->flags = address;
     rank->flag_of = calloc((size_t)rank->nranks, sizeof(*rank->flag_of));
-    return perf_tell(
+    return perf_status_ok(
                "flags", rank->flag_of ? ULYX_SUCCESS : ULYX_ERR_NO_MEMORY) &&
-           perf_tell("attach", ulyx_mem_attach(rank->comm, rank->flag_mem));
+           perf_status_ok(
+               "attach", ulyx_mem_attach(rank->comm, rank->flag_mem));
 }
 
 void
@@ -98,7 +99,7 @@ flags_await(struct perf_rank *rank)
             p++;
         } else if (spins % SPINS == 0) {
             if (uli_deadline_over(deadline))
-                return perf_tell("--vs flag", ULYX_ERR_TIMEOUT);
+                return perf_status_ok("--vs flag", ULYX_ERR_TIMEOUT);
             sched_yield();
         }
     }

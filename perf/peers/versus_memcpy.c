@@ -103,7 +103,7 @@ perf_stream_open(struct perf_rank *rank)
 {
     rank->arrays = aligned_alloc(4096, 2 * (size_t)STREAM_BYTES);
     if (!rank->arrays)
-        return perf_tell("arrays to copy", ULYX_ERR_NO_MEMORY);
+        return perf_status_ok("arrays to copy", ULYX_ERR_NO_MEMORY);
     memset(rank->arrays, 1, 2 * (size_t)STREAM_BYTES);
     return true;
 }

@@ -604,7 +604,7 @@ check_idle(ulyx_comm_t *comm)
 
 /* Posts to mapped peers how this rank leaves. The first post stays. */
 static void
-comm_tell_node(ulyx_comm_t *comm, enum uli_left how)
+comm_notify_node(ulyx_comm_t *comm, enum uli_left how)
 {
     if (atomic_load(&comm->leaves) != ULI_STAYS)
         return;
@@ -632,8 +632,8 @@ uli_comm_destroy(ulyx_comm_t *comm)
     if (comm->ring_pool_destroy)
         comm->ring_pool_destroy(comm);
     uli_comm_acknowledge(comm);
-    uli_comm_say_abort(comm);
-    comm_tell_node(comm, ULI_LEFT_BY_DESTROY);
+    uli_comm_log_abort(comm);
+    comm_notify_node(comm, ULI_LEFT_BY_DESTROY);
     uli_remote_leave(comm);
     uli_comm_unserve(comm);
     uli_comm_free(comm);
@@ -657,7 +657,7 @@ uli_comm_may_exit(const ulyx_comm_t *comm)
 void
 uli_comm_exit_node(ulyx_comm_t *comm)
 {
-    comm_tell_node(comm, ULI_LEFT_BY_EXIT);
+    comm_notify_node(comm, ULI_LEFT_BY_EXIT);
 }
 
 void

@@ -121,7 +121,7 @@ struct ulyx_comm {
     char failure_text[ULI_FAILURE_BYTES]; /* complete once failed is set */
     char abort_text[32];                  /* "rank 3 aborted", for an abort at
                                            * this rank */
-    atomic_bool abort_unsaid;             /* no log line about the abort yet */
+    atomic_bool abort_unlogged;           /* no log line about the abort yet */
     pthread_mutex_t failure_lock;         /* guards control->late */
 
     _Atomic(const void *) caller;       /* private to board.c, as the next */
@@ -131,7 +131,7 @@ struct ulyx_comm {
     uint64_t flags;                     /* ULYX_COMM_... */
 
     bool dump_held; /* private to dump.c, as the next three */
-    atomic_bool dump_wanted;
+    atomic_bool dump_requested;
     _Atomic uint64_t dump_number; /* of the failure's request */
     _Atomic int64_t dump_until_ns;
 
@@ -248,7 +248,7 @@ ulyx_status_t uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status,
     __attribute__((format(printf, 4, 5)));
 
 /* The log line of an abort, unless it has been written. Any thread. */
-void uli_comm_say_abort(ulyx_comm_t *comm);
+void uli_comm_log_abort(ulyx_comm_t *comm);
 
 /* Fails the communicator by TIMEOUT: "reshuffle, call 7: timed out waiting for
  * ranks 3, 5 to reach it, by the deadline of rank 0" (late.h). The format gives
@@ -281,8 +281,8 @@ void uli_comm_spread_poison(ulyx_comm_t *comm, uint64_t poison);
 /* As uli_comm_spread_poison, for poison from a rank of another node, with the
  * record that came with it: of an abort, the rank for which the aborting rank
  * waited; of calls that differ, the calls. */
-void uli_comm_hear_poison(
-    ulyx_comm_t *comm, uint64_t poison, const void *told, size_t bytes);
+void uli_comm_receive_poison(
+    ulyx_comm_t *comm, uint64_t poison, const void *cause, size_t bytes);
 
 /* Fails the communicator by the poison that a peer has posted, if any. For
  * threads that check on behalf of others: no wait, no meeting. Any thread. */
@@ -300,7 +300,7 @@ void uli_comm_acknowledge(ulyx_comm_t *comm);
 /* During a creation: this rank begins to wait for a rank. Once it has waited
  * for some time, uli_comm_check reports that to the ranks that wait for this
  * one. (owner) */
-void uli_comm_tell_meeting(ulyx_comm_t *comm, int32_t rank);
+void uli_comm_notify_meeting(ulyx_comm_t *comm, int32_t rank);
 
 /* ---- waiting (wait.c) ---------------------------------------------------- */
 

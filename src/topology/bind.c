@@ -27,7 +27,7 @@ enum { WORD_BITS = 8 * sizeof(unsigned long), NODES_MAX = 1024 };
 /* ---- where --------------------------------------------------------------- */
 
 static void __attribute__((format(printf, 2, 3)))
-binding_say(struct uli_binding *binding, const char *format, ...)
+binding_note(struct uli_binding *binding, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -143,7 +143,7 @@ binding_settle(struct uli_binding *binding, const struct uli_topology *t,
     if (binding->memory >= 0)
         snprintf(
             where, sizeof(where), "at NUMA node %" PRId32, binding->memory);
-    binding_say(binding, "near %s, at NUMA node %" PRId32 ": %s; memory %s",
+    binding_note(binding, "near %s, at NUMA node %" PRId32 ": %s; memory %s",
         near, home->os_index, threads, where);
 }
 
@@ -157,7 +157,7 @@ uli_binding_find(const struct uli_topology *topology,
     memset(binding_p, 0, sizeof(*binding_p));
     binding_p->memory = ULI_TOPO_UNKNOWN;
     if (uli_topology_count(topology, ULI_TOPO_NUMA) < 2) {
-        binding_say(binding_p, "not bound: no two NUMA nodes");
+        binding_note(binding_p, "not bound: no two NUMA nodes");
         return;
     }
     const struct uli_topo_node *at =
@@ -166,10 +166,10 @@ uli_binding_find(const struct uli_topology *topology,
         device ? (at ? uli_topology_numa_of(topology, at) : ULI_TOPO_UNKNOWN)
                : uli_topology_numa_of_cores(topology, cores, ncores);
     if (device && !at) {
-        binding_say(binding_p,
+        binding_note(binding_p,
             "not bound: %s is not in the machine's description", name);
     } else if (numa == ULI_TOPO_UNKNOWN) {
-        binding_say(binding_p,
+        binding_note(binding_p,
             device ? "not bound: the NUMA node of %s is not known"
                    : "not bound: %s are of several NUMA nodes",
             name);
@@ -204,11 +204,11 @@ uli_binding_make(const struct uli_settings *settings,
     memset(binding_p, 0, sizeof(*binding_p));
     binding_p->memory = ULI_TOPO_UNKNOWN;
     if (strcmp(settings->bind, "off") == 0) {
-        binding_say(binding_p, "not bound: ULYX_BIND=off");
+        binding_note(binding_p, "not bound: ULYX_BIND=off");
         return;
     }
     if (!settings->topo_file[0] && has_one_node()) {
-        binding_say(binding_p, "not bound: one NUMA node");
+        binding_note(binding_p, "not bound: one NUMA node");
         return;
     }
     cores = malloc(ULI_BINDING_CORES * sizeof(*cores));
@@ -218,7 +218,7 @@ uli_binding_make(const struct uli_settings *settings,
     if (topology && count > 0 && count <= ULI_BINDING_CORES)
         uli_binding_find(topology, preference, cores, count, binding_p);
     else
-        binding_say(binding_p, "not bound: the rank's cores are not known");
+        binding_note(binding_p, "not bound: the rank's cores are not known");
     free(cores);
 }
 

@@ -16,11 +16,11 @@ static int32_t
 turn_of(const struct uli_topology *t, const struct uli_rank_place *places,
     int32_t rank, const struct uli_topo_node *anchor)
 {
-    int32_t wanted = uli_topology_nearest_nic(t, anchor, 0), turn = 0;
+    int32_t nearest = uli_topology_nearest_nic(t, anchor, 0), turn = 0;
     for (int32_t r = 0; r < rank; r++) {
         const struct uli_topo_node *other =
             uli_topology_node(t, ULI_TOPO_NUMA, places[r].numa);
-        turn += other && uli_topology_nearest_nic(t, other, 0) == wanted;
+        turn += other && uli_topology_nearest_nic(t, other, 0) == nearest;
     }
     return turn;
 }

@@ -85,8 +85,8 @@ struct uli_batch_hooks {
      * multiprocessor holds per_sm of them: the wanted number, or this rank's
      * part of its device if that is less, or 0. Returns the number, which stays
      * claimed until release. */
-    int32_t (*claim)(
-        void *context, int32_t multiprocessors, int32_t per_sm, int64_t wanted);
+    int32_t (*claim)(void *context, int32_t multiprocessors, int32_t per_sm,
+        int64_t requested);
     void (*release)(void *context, int32_t per_sm, int32_t claimed);
 };
 

@@ -21,7 +21,7 @@
 
 enum { NRANKS = 4, LEAVER = 1, ROWS = 64, LIMIT_S = 100 };
 #define CREATE_S 30.0
-#define KNOWN_S  20.0
+#define NOTICE_S 20.0
 
 struct shared {
     pid_t pids[NRANKS];
@@ -232,7 +232,7 @@ static bool
 await_end(pid_t pid)
 {
     char path[64], state = 0;
-    uli_deadline_t deadline = uli_deadline_in(KNOWN_S);
+    uli_deadline_t deadline = uli_deadline_in(NOTICE_S);
     bool there = true;
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     while (there && state != 'Z' && !uli_deadline_over(deadline)) {
@@ -247,9 +247,9 @@ await_end(pid_t pid)
 
 /* Waits until this rank knows of the end, as a failure or as a departure. */
 static bool
-await_news(ulyx_comm_t *comm)
+await_failure(ulyx_comm_t *comm)
 {
-    uli_deadline_t deadline = uli_deadline_in(KNOWN_S);
+    uli_deadline_t deadline = uli_deadline_in(NOTICE_S);
     while (uli_comm_check(comm) == ULYX_SUCCESS &&
            atomic_load(&comm->control->left[LEAVER]) == ULI_STAYS &&
            !uli_deadline_over(deadline))
@@ -262,7 +262,7 @@ await_news(ulyx_comm_t *comm)
 static bool
 await_others(void)
 {
-    uli_deadline_t deadline = uli_deadline_in(KNOWN_S);
+    uli_deadline_t deadline = uli_deadline_in(NOTICE_S);
     atomic_fetch_add(&me.shared->looked, 1);
     while (atomic_load(&me.shared->looked) < NRANKS - 1 &&
            !uli_deadline_over(deadline))
@@ -274,10 +274,10 @@ static bool
 peers_stay(ulyx_comm_t *comm)
 {
     bool good = ranks_expect(await_end(ranks_pid(me.shared->pids, LEAVER))) &&
-                ranks_expect(await_news(comm));
+                ranks_expect(await_failure(comm));
     if (good && end->lost)
         return ranks_expect(uli_comm_check(comm) == ULYX_ERR_RANK_LOST) &&
-               ranks_expect(says("rank 1 (")) &&
+               ranks_expect(error_has("rank 1 (")) &&
                ranks_expect(end->call(&me) == ULYX_ERR_RANK_LOST);
     usleep(100000); /* time for a failure that must not arrive */
     good = good && ranks_expect(uli_comm_check(comm) == ULYX_SUCCESS) &&
@@ -286,7 +286,7 @@ peers_stay(ulyx_comm_t *comm)
     return good &&
            ranks_expect(got == ULYX_ERR_RANK_LOST ||
                         (end->refused && got == ULYX_ERR_PEER_REFUSED)) &&
-           ranks_expect(says("rank 1 has left: its process has exited"));
+           ranks_expect(error_has("rank 1 has left: its process has exited"));
 }
 
 static int
@@ -299,7 +299,7 @@ rank_body(int rank, int nranks, void *context)
         return 1;
     }
     bool good = peers_stay(me.comm);
-    good = ranks_expect(scene_close(&me.scene, KNOWN_S)) && good;
+    good = ranks_expect(scene_close(&me.scene, NOTICE_S)) && good;
     return !(ranks_expect(ulyx_comm_destroy(me.comm) == ULYX_SUCCESS) && good);
 }
 
@@ -412,7 +412,7 @@ fork_body(int rank, int nranks, void *context)
         ranks_expect(call_reshuffle(&me) == ULYX_SUCCESS);
     /* No rank closes its scene before all ranks are done. */
     good = good && ranks_expect(ulyx_comm_barrier(me.comm) == ULYX_SUCCESS);
-    good = ranks_expect(scene_close(&me.scene, KNOWN_S)) && good;
+    good = ranks_expect(scene_close(&me.scene, NOTICE_S)) && good;
     return !(ranks_expect(ulyx_comm_destroy(me.comm) == ULYX_SUCCESS) && good);
 }
 
@@ -438,7 +438,7 @@ clean_body(int rank, int nranks, void *context)
         exit(0);
     bool good =
         peers_stay(me.comm) && ranks_expect(atomic_load(&shared->cleaned));
-    good = ranks_expect(scene_close(&me.scene, KNOWN_S)) && good;
+    good = ranks_expect(scene_close(&me.scene, NOTICE_S)) && good;
     return !(ranks_expect(ulyx_comm_destroy(me.comm) == ULYX_SUCCESS) && good);
 }
 

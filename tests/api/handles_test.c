@@ -218,7 +218,7 @@ destroy_while_another_thread_waits_is_busy(void **state)
 /* Two threads without synchronization: one queries without pause, the other
  * destroys. */
 static void *
-ask_until_gone(void *context)
+query_until_gone(void *context)
 {
     struct waiter *waiter = context;
     int32_t rank;
@@ -240,7 +240,7 @@ calls_that_race_with_destroy_are_refused(void **state)
         assert_status(
             ulyx_comm_create_local(1, NULL, &waiter.comm), ULYX_SUCCESS);
         assert_int_equal(
-            pthread_create(&thread, NULL, ask_until_gone, &waiter), 0);
+            pthread_create(&thread, NULL, query_until_gone, &waiter), 0);
         while (!atomic_load(&waiter.entered))
             usleep(100);
         do

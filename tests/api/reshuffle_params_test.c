@@ -193,10 +193,10 @@ spoiled_body(int rank, int nranks, void *context)
     snprintf(name, sizeof(name), "rank %d", bad);
     if (rank == bad)
         good &= ranks_expect(status == spoiler->status) &&
-                ranks_expect(says(spoiler->name));
+                ranks_expect(error_has(spoiler->name));
     else
         good &= ranks_expect(status == ULYX_ERR_PEER_REFUSED) &&
-                ranks_expect(says(name));
+                ranks_expect(error_has(name));
     if (!good)
         fprintf(stderr, "case \"%s\": %s\n", spoiler->name,
             ulyx_status_name(status));
@@ -325,8 +325,9 @@ mismatch_body(int rank, int nranks, void *context)
     snprintf(name, sizeof(name), "rank %d", d->odd ? d->odd : 1);
     bool good = ranks_expect(status == ULYX_ERR_MISMATCH) &&
                 ranks_expect(plan == NULL) &&
-                ranks_expect(says(d->spoiler->name)) &&
-                ranks_expect(says(name)) && ranks_expect(says("rank 0"));
+                ranks_expect(error_has(d->spoiler->name)) &&
+                ranks_expect(error_has(name)) &&
+                ranks_expect(error_has("rank 0"));
     return !good;
 }
 

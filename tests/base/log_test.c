@@ -299,40 +299,43 @@ long_line_is_cut_and_error_is_logged(void **state)
 
 /* ---- a function of the program's ----------------------------------------- */
 
-struct heard {
+struct received {
     int32_t level, rank;
     int lines;
     char text[64];
 };
 
 static void
-log_hear(void *context, ulyx_log_level_t level, int32_t rank, const char *text)
+log_receive(
+    void *context, ulyx_log_level_t level, int32_t rank, const char *text)
 {
-    struct heard *heard = context;
-    heard->level = level;
-    heard->rank = rank;
-    heard->lines++;
-    snprintf(heard->text, sizeof(heard->text), "%s", text);
+    struct received *received = context;
+    received->level = level;
+    received->rank = rank;
+    received->lines++;
+    snprintf(received->text, sizeof(received->text), "%s", text);
 }
 
 static int
 log_to_a_function(int rank, int nranks, void *context)
 {
-    struct heard heard = {.lines = 0}, other = {.lines = 0};
+    struct received received = {.lines = 0}, other = {.lines = 0};
     (void)rank, (void)nranks, (void)context;
     bool good = ranks_expect(
-        ulyx_log_set(log_hear, &heard, 9) == ULYX_ERR_INVALID_ARGUMENT);
-    good &= ranks_expect(!ulyx_log_set(log_hear, &heard, ULYX_LOG_DEFAULT));
+        ulyx_log_set(log_receive, &received, 9) == ULYX_ERR_INVALID_ARGUMENT);
+    good &=
+        ranks_expect(!ulyx_log_set(log_receive, &received, ULYX_LOG_DEFAULT));
     ULI_WARN(ULI_LOG_MEM, 3, "first of %d", 2);
-    good &= ranks_expect(heard.lines == 1 && heard.level == ULYX_LOG_WARN &&
-                         heard.rank == 3 && !strcmp(heard.text, "first of 2"));
+    good &= ranks_expect(
+        received.lines == 1 && received.level == ULYX_LOG_WARN &&
+        received.rank == 3 && !strcmp(received.text, "first of 2"));
     ULI_INFO(ULI_LOG_MEM, -1, "not asked for");
-    good &= ranks_expect(heard.lines == 1);
-    good &= ranks_expect(!ulyx_log_set(log_hear, &other, ULYX_LOG_INFO));
+    good &= ranks_expect(received.lines == 1);
+    good &= ranks_expect(!ulyx_log_set(log_receive, &other, ULYX_LOG_INFO));
     (void)uli_error(ULYX_ERR_BUSY, "plan 7 is in use");
     good &=
-        ranks_expect(heard.lines == 1 && other.lines == 1 && other.rank == -1 &&
-                     other.level == ULYX_LOG_INFO &&
+        ranks_expect(received.lines == 1 && other.lines == 1 &&
+                     other.rank == -1 && other.level == ULYX_LOG_INFO &&
                      !strcmp(other.text, "ULYX_ERR_BUSY: plan 7 is in use"));
     good &= ranks_expect(!ulyx_log_set(NULL, NULL, ULYX_LOG_TRACE));
     ULI_WARN(ULI_LOG_MEM, -1, "back in the file");

@@ -146,19 +146,19 @@ hard_limit_is_named(void **state)
     (void)state;
     struct uli_endpoint place;
     struct meeting_rank ranks[RANKS];
-    int told = 0;
+    int refused = 0;
     pid_t child = fork_root(RANKS - 2, &place);
     fill_ranks(ranks, RANKS, 2);
     meeting_run(&place, ranks, RANKS);
     end_root(child);
     for (int r = 0; r < RANKS; r++) {
         assert_int_not_equal(ranks[r].status, ULYX_SUCCESS);
-        told += ranks[r].status == ULYX_ERR_SYSTEM &&
-                strstr(ranks[r].text, "the hard limit of open files");
+        refused += ranks[r].status == ULYX_ERR_SYSTEM &&
+                   strstr(ranks[r].text, "the hard limit of open files");
     }
     /* All that were in are told; of the others those whom the places of these,
      * once they have heard and gone, still let in before their deadline. */
-    assert_in_range(told, RANKS - 3, RANKS);
+    assert_in_range(refused, RANKS - 3, RANKS);
 }
 
 /* ---- accept() that fails ------------------------------------------------- */

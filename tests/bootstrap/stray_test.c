@@ -20,7 +20,7 @@
 typedef void (*stray_fn)(int fd);
 
 static void
-bytes_say(int fd, const void *bytes, size_t count)
+bytes_send(int fd, const void *bytes, size_t count)
 {
     assert_int_equal(uli_socket_send(fd, bytes, count, uli_deadline_in(5)), 0);
 }
@@ -30,20 +30,20 @@ stray_garbage(int fd)
 {
     char bytes[4096];
     memset(bytes, 0xA5, sizeof(bytes));
-    bytes_say(fd, bytes, sizeof(bytes));
+    bytes_send(fd, bytes, sizeof(bytes));
 }
 
 static void
 stray_http(int fd)
 {
-    bytes_say(fd, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 27);
+    bytes_send(fd, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 27);
     shutdown(fd, SHUT_WR);
 }
 
 static void
 short_hello(int fd)
 {
-    bytes_say(fd, "ulyxmeet\1", 9);
+    bytes_send(fd, "ulyxmeet\1", 9);
     shutdown(fd, SHUT_WR);
 }
 
@@ -64,7 +64,7 @@ static void
 other_version(int fd)
 {
     unsigned char hello[ULI_HELLO_BYTES] = "ulyxmeet\x63";
-    bytes_say(fd, hello, sizeof(hello));
+    bytes_send(fd, hello, sizeof(hello));
 }
 
 /* The honest hello, and this end's share behind the root's challenge. */
@@ -75,7 +75,7 @@ stray_greet(int fd, struct uli_auth *auth, unsigned char *answer_p)
     unsigned version;
     memset(auth->nonces[ULI_AUTH_RANK], 7, ULI_NONCE_BYTES);
     uli_hello_encode(auth->nonces[ULI_AUTH_RANK], hello);
-    bytes_say(fd, hello, sizeof(hello));
+    bytes_send(fd, hello, sizeof(hello));
     assert_int_equal(uli_socket_receive(
                          fd, challenge, sizeof(challenge), uli_deadline_in(5)),
         0);
@@ -98,7 +98,7 @@ stray_answer(int fd, struct uli_auth *auth, enum uli_auth_end end, bool right)
     auth->secret[0] ^= !right;
     stray_greet(fd, auth, bytes);
     uli_auth_proof(auth, end, bytes + ULI_SHARE_BYTES);
-    bytes_say(fd, bytes, sizeof(bytes));
+    bytes_send(fd, bytes, sizeof(bytes));
 }
 
 static void
@@ -119,7 +119,7 @@ reflected_proof(int fd)
 /* Shares that would make the key known to all: the neutral element, and bytes
  * that are none. The proof is right for a product of zero. */
 static void
-say_share(int fd, int byte)
+share_send(int fd, int byte)
 {
     struct uli_auth auth;
     unsigned char bytes[ULI_ANSWER_BYTES];
@@ -128,19 +128,19 @@ say_share(int fd, int byte)
     memset(auth.key, 0, sizeof(auth.key));
     memset(bytes, byte, ULI_SHARE_BYTES);
     uli_auth_proof(&auth, ULI_AUTH_RANK, bytes + ULI_SHARE_BYTES);
-    bytes_say(fd, bytes, sizeof(bytes));
+    bytes_send(fd, bytes, sizeof(bytes));
 }
 
 static void
 neutral_share(int fd)
 {
-    say_share(fd, 0);
+    share_send(fd, 0);
 }
 
 static void
 share_of_no_element(int fd)
 {
-    say_share(fd, 0xFF);
+    share_send(fd, 0xFF);
 }
 
 /* Knows the secret, then breaks the protocol. */
@@ -163,7 +163,7 @@ send_frame(int fd, enum uli_frame_type type, uint64_t bytes, size_t given)
     unsigned char message[ULI_FRAME_HEADER_BYTES + 512] = {0};
     struct uli_frame frame = {type, 0, bytes, 1000};
     uli_frame_encode(&frame, message);
-    bytes_say(fd, message, ULI_FRAME_HEADER_BYTES + given);
+    bytes_send(fd, message, ULI_FRAME_HEADER_BYTES + given);
 }
 
 static void
@@ -331,7 +331,7 @@ slow_peer_holds_up_nobody(void **state)
     struct uli_root *root = meeting_open(MEETING_V4, 20, 0.4, &place);
     int fd = meeting_raw(&place);
     assert_true(fd >= 0);
-    bytes_say(fd, "ulyx", 4);
+    bytes_send(fd, "ulyx", 4);
     int64_t begin = uli_clock_ns();
     for (int r = 0; r < 2; r++)
         ranks[r] = (struct meeting_rank){.rank = r,
@@ -415,7 +415,7 @@ rank_of_version_1_reads_the_roots_version(void **state)
     struct uli_root *root = meeting_open(MEETING_V4, 20, 1, &place);
     int fd = meeting_raw(&place);
     assert_true(fd >= 0);
-    bytes_say(fd, hello, sizeof(hello));
+    bytes_send(fd, hello, sizeof(hello));
     assert_int_equal(
         uli_socket_receive(fd, hello, sizeof(hello), uli_deadline_in(5)), 0);
     assert_memory_equal(hello, "ulyxmeet\2\0", 10);

@@ -84,7 +84,7 @@ net_make(void)
     net->keepalive_s = 5;
     net->listener = net->sentinel.fd = net->event_fd = net->wake_fd = -1;
     uli_list_init(&net->watched);
-    uli_list_init(&net->asked);
+    uli_list_init(&net->probed);
     uli_list_init(&net->dropped);
     for (int32_t p = 0; p < RANKS; p++) {
         struct uli_ucx_peer *peer = &net->peers[p];

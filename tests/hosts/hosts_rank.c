@@ -80,7 +80,7 @@ self_call(struct self *self, unsigned n)
 }
 
 static void
-self_say(const struct self *self, const char *what)
+self_print(const struct self *self, const char *what)
 {
     printf("rank %d %s\n", self->x.rank, what);
     fflush(stdout);
@@ -99,7 +99,7 @@ self_meet(struct self *self)
     if (self->x.rank == 0 &&
         ulyx_plan_describe(self->x.plan, text, sizeof(text)) == ULYX_SUCCESS)
         printf("%s\n", text);
-    self_say(self, "has met");
+    self_print(self, "has met");
     return 0;
 }
 
@@ -128,7 +128,7 @@ self_run(struct self *self, unsigned calls, unsigned seconds)
     for (unsigned n = 0; n < calls && code == 0; n++) {
         code = self_call(self, n);
         if (n == 0 && code == 0)
-            self_say(self, "has begun");
+            self_print(self, "has begun");
     }
     return code ? code : self_leave(self);
 }

@@ -56,7 +56,7 @@ dist_create(ulyx_comm_t *comm, int64_t rows, double timeout_s,
 }
 
 static ulyx_status_t
-sizes_ask(ulyx_comm_t *comm, int64_t rows, struct attention *a)
+sizes_query(ulyx_comm_t *comm, int64_t rows, struct attention *a)
 {
     const ulyx_plan_t *plan;
     int32_t rank, groups;
@@ -92,7 +92,7 @@ attention_make(
 {
     ulyx_status_t status = dist_create(comm, rows, timeout_s, &a->dist);
     if (status == ULYX_SUCCESS)
-        status = sizes_ask(comm, rows, a);
+        status = sizes_query(comm, rows, a);
     if (status == ULYX_SUCCESS)
         tensors_allocate(a);
     return status;

@@ -101,7 +101,7 @@ open_plan(struct scene *s, enum scene_path path)
 }
 
 static ulyx_status_t
-ask_plan(struct scene *s)
+plan_query(struct scene *s)
 {
     ulyx_status_t status =
         ulyx_plan_get_seq_rows(s->plan, 0, s->rank, &s->seq_rows);
@@ -129,7 +129,7 @@ scene_open(
     if (status == ULYX_SUCCESS)
         status = open_plan(s, path);
     if (status == ULYX_SUCCESS)
-        status = ask_plan(s);
+        status = plan_query(s);
     if (status == ULYX_SUCCESS)
         return status;
     snprintf(text, sizeof(text), "%s", ulyx_last_error());
@@ -264,7 +264,7 @@ scene_expect(struct scene *s, ulyx_status_t status, const char *call)
 
 /* Quarantine ends when the survivors have left their calls. */
 static ulyx_status_t
-status_insist(struct scene *s, double limit_s)
+status_retry(struct scene *s, double limit_s)
 {
     ulyx_status_t status = ULYX_ERR_BUSY;
     for (int i = 0; status == ULYX_ERR_BUSY && i < limit_s * 1000; i++) {
@@ -287,7 +287,7 @@ scene_close(struct scene *s, double limit_s)
     bool good = true;
     good &= scene_expect(s, ulyx_plan_destroy(s->plan), "plan destroy");
     if (s->mem)
-        good &= scene_expect(s, status_insist(s, limit_s), "detach and free");
+        good &= scene_expect(s, status_retry(s, limit_s), "detach and free");
     else
         free(s->memory);
     free(s->positions);

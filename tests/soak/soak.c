@@ -46,10 +46,10 @@ enum { ALGOS = 4 };
 
 /* What came of a scene, or of all scenes of a fault. */
 struct outcome {
-    _Atomic int asked, named;   /* ranks that had to be told, and were */
-    _Atomic int wrong;          /* ranks that read wrong data */
-    _Atomic int leaks;          /* ranks that hold more than before */
-    _Atomic int broken;         /* ranks that failed in any other way */
+    _Atomic int injected_ranks, named; /* ranks that had to be told, and were */
+    _Atomic int wrong;                 /* ranks that read wrong data */
+    _Atomic int leaks;                 /* ranks that hold more than before */
+    _Atomic int broken;                /* ranks that failed in any other way */
     _Atomic int64_t longest_ns; /* from when a rank was due until it was told */
 };
 
@@ -214,7 +214,7 @@ rank_judge(struct scene_state *state, struct calls *c, ulyx_status_t status)
         fprintf(stderr,
             "rank %d: %s: \"%s\" does not say what befell rank %d\n", c->rank,
             ulyx_status_name(status), c->text, strike->victim);
-    atomic_fetch_add(&outcome->asked, 1);
+    atomic_fetch_add(&outcome->injected_ranks, 1);
     atomic_fetch_add(&outcome->named, named);
     if (fault_is_harmless(strike->fault))
         return;
@@ -451,14 +451,15 @@ run_processes(struct scene_state *state)
 static bool
 is_good(const struct outcome *o)
 {
-    return o->named == o->asked && !o->wrong && !o->leaks && !o->broken;
+    return o->named == o->injected_ranks && !o->wrong && !o->leaks &&
+           !o->broken;
 }
 
 static void
 totals_add(struct totals *totals, const struct outcome *o)
 {
     totals->injected++;
-    totals->outcome.asked += o->asked;
+    totals->outcome.injected_ranks += o->injected_ranks;
     totals->outcome.named += o->named;
     totals->outcome.wrong += o->wrong;
     totals->outcome.leaks += o->leaks;
@@ -485,7 +486,7 @@ scene_blame(const struct scene_state *state, uint64_t seed)
 
 /* A seed's draws do not depend on what was before. */
 static bool
-scene_is_wanted(const struct soak *soak, const struct scene_state *state)
+scene_is_selected(const struct soak *soak, const struct scene_state *state)
 {
     return !soak->goals ||
            !goal_is_reached(soak->world, state->strike.fault, soak->totals);
@@ -500,7 +501,7 @@ scene_once(struct soak *soak, uint64_t seed)
     scene_draw(state, world, &random);
     state->deadline_s = soak->deadline_s;
     enum fault fault = state->strike.fault;
-    if (!scene_is_wanted(soak, state)) {
+    if (!scene_is_selected(soak, state)) {
         ranks_shared_free(state, sizeof(*state));
         return true;
     }
@@ -537,8 +538,8 @@ print_rows(enum world world, const struct totals totals[FAULTS])
             snprintf(
                 longest, sizeof(longest), "%.0f", (double)o->longest_ns * 1e-6);
         printf("row\t%s\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d\t%d\n", fault_names[f],
-            world_names[world], totals[f].injected, o->asked, o->named, longest,
-            o->wrong, o->leaks, o->broken, totals[f].spoilt);
+            world_names[world], totals[f].injected, o->injected_ranks, o->named,
+            longest, o->wrong, o->leaks, o->broken, totals[f].spoilt);
     }
 }
 

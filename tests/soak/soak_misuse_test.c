@@ -58,7 +58,7 @@ without_its_plan(struct ranks *ranks, int rank, enum scene_path path)
     for (int i = 0; good && i < 2; i++)
         good = ranks_expect(scene_execute(&s, ULYX_SEQ_TO_HEAD) ==
                             ULYX_ERR_PEER_REFUSED) &&
-               ranks_expect(says("rank 2 has destroyed its plan"));
+               ranks_expect(error_has("rank 2 has destroyed its plan"));
     return ranks_expect(scene_close(&s, 10)) && good;
 }
 
@@ -96,7 +96,7 @@ comm_body(int rank, int nranks, void *context)
         return !(good && ranks_expect(ulyx_comm_destroy(comm) == 0));
     good &= ranks_expect(
         ulyx_alltoall(comm, src, dst, 64, NULL) == ULYX_ERR_RANK_LOST);
-    good &= ranks_expect(says("rank 2"));
+    good &= ranks_expect(error_has("rank 2"));
     good &= ranks_expect(ulyx_comm_shrink(comm, NULL, &fewer) == 0);
     good = good && ranks_expect(ulyx_comm_get_nranks(fewer, &left) == 0) &&
            ranks_expect(left == RANKS - 1) && still_works(fewer);
@@ -129,7 +129,7 @@ gave_up_body(int rank, int nranks, void *context)
         good &= ranks_expect(ulyx_reshuffle_start(s.plan, ULYX_SEQ_TO_HEAD, src,
                                  dst, 0.05, &request) == ULYX_SUCCESS);
         good &= ranks_expect(ulyx_request_wait(request) == ULYX_ERR_TIMEOUT) &&
-                ranks_expect(says("ranks 1-3"));
+                ranks_expect(error_has("ranks 1-3"));
         good &= ranks_expect(scene_close(&s, 10));
     }
     pthread_barrier_wait(&ranks->barrier);
@@ -137,7 +137,7 @@ gave_up_body(int rank, int nranks, void *context)
         return !good;
     good &=
         ranks_expect(scene_execute(&s, ULYX_SEQ_TO_HEAD) == ULYX_ERR_TIMEOUT) &&
-        ranks_expect(says("rank 0"));
+        ranks_expect(error_has("rank 0"));
     return !(ranks_expect(scene_close(&s, 10)) && good);
 }
 
@@ -161,7 +161,8 @@ split_body(int rank, int nranks, void *context)
     ulyx_status_t status = ulyx_comm_split(comm, 0, rank, &params, &half);
     bool good = ranks_expect(status == (rank == ODD ? ULYX_ERR_INVALID_ARGUMENT
                                                     : ULYX_ERR_PEER_REFUSED));
-    good &= ranks_expect(says(rank == ODD ? "timeout_s" : "rank 2 refused"));
+    good &=
+        ranks_expect(error_has(rank == ODD ? "timeout_s" : "rank 2 refused"));
     good &= ranks_expect(half == NULL);
     status = ulyx_comm_split(comm, 0, rank, NULL, rank == ODD ? NULL : &half);
     good &= ranks_expect(status == (rank == ODD ? ULYX_ERR_INVALID_ARGUMENT
@@ -185,9 +186,9 @@ creation_body(int rank, int nranks, void *context)
     params.memory_kind = rank == ODD ? 77 : ULYX_MEMORY_HOST;
     bool good = ranks_expect(ulyx_comm_create(id, nranks, rank, &params,
                                  &comm) == ULYX_ERR_INVALID_ARGUMENT);
-    good &= ranks_expect(says("memory_kind is 77"));
+    good &= ranks_expect(error_has("memory_kind is 77"));
     if (rank != ODD)
-        good &= ranks_expect(says("rank 2"));
+        good &= ranks_expect(error_has("rank 2"));
     return !(good && ranks_expect(comm == NULL));
 }
 
@@ -326,7 +327,7 @@ detached_body(int rank, int nranks, void *context)
     ulyx_status_t status = scene_execute(&s, ULYX_SEQ_TO_HEAD);
     good &= ranks_expect(status == (rank == ODD ? ULYX_ERR_INVALID_ARGUMENT
                                                 : ULYX_ERR_PEER_REFUSED));
-    good &= ranks_expect(says(rank == ODD ? "window" : "rank 2 refused"));
+    good &= ranks_expect(error_has(rank == ODD ? "window" : "rank 2 refused"));
     /* Poisoned with -1, and still so. */
     for (int64_t i = 0; good && rank == ODD && i < ROWS * s.count[0] * 16; i++)
         good = ranks_expect(s.head[0][i] == -1);

@@ -18,14 +18,14 @@ children_cpu_s(void)
 }
 
 int
-command_run(const char *command, char *said_p, size_t bytes, double *cpu_s_p)
+command_run(const char *command, char *output_p, size_t bytes, double *cpu_s_p)
 {
     double before = children_cpu_s();
     FILE *pipe = popen(command, "r");
-    said_p[0] = 0;
+    output_p[0] = 0;
     if (!pipe)
         return -1;
-    said_p[fread(said_p, 1, bytes - 1, pipe)] = 0;
+    output_p[fread(output_p, 1, bytes - 1, pipe)] = 0;
     int code = pclose(pipe);
     *cpu_s_p = children_cpu_s() - before;
     return WIFEXITED(code) ? WEXITSTATUS(code) : -1;

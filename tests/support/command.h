@@ -11,6 +11,6 @@
  * seconds that it took. Returns its exit code; -1: it could not be run, or a
  * signal has ended it. */
 int command_run(
-    const char *command, char *said_p, size_t bytes, double *cpu_s_p);
+    const char *command, char *output_p, size_t bytes, double *cpu_s_p);
 
 #endif

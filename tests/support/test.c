@@ -61,7 +61,7 @@ test_assert_status(int32_t status, int32_t expected, const char *call,
 }
 
 bool
-says(const char *text)
+error_has(const char *text)
 {
     if (strstr(ulyx_last_error(), text))
         return true;

@@ -40,6 +40,6 @@ void test_assert_status(int32_t status, int32_t expected, const char *call,
 
 /* Whether the text is a part of this thread's last error. If not, prints
  * both. */
-bool says(const char *text);
+bool error_has(const char *text);
 
 #endif

@@ -47,8 +47,8 @@ message_arrived(void *context, int32_t from, const void *data, size_t bytes)
     int64_t at = atomic_load(&end->messages[from]);
     /* No assertion: the thread may be one of ours, which cmocka would end. */
     if (at < ENDS_MESSAGES) {
-        memcpy(&end->heard[from][at], data, bytes < 8 ? bytes : 8);
-        end->heard_bytes[from][at] = (int64_t)bytes;
+        memcpy(&end->received[from][at], data, bytes < 8 ? bytes : 8);
+        end->received_bytes[from][at] = (int64_t)bytes;
     }
     atomic_store(&end->messages[from], at + 1);
 }

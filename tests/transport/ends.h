@@ -31,8 +31,8 @@ struct end {
     _Atomic int64_t arrived, lost[ENDS_MOST];
     char how[ENDS_MOST][256];
     _Atomic int64_t messages[ENDS_MOST];
-    uint64_t heard[ENDS_MOST][ENDS_MESSAGES];
-    int64_t heard_bytes[ENDS_MOST][ENDS_MESSAGES];
+    uint64_t received[ENDS_MOST][ENDS_MESSAGES];
+    int64_t received_bytes[ENDS_MOST][ENDS_MESSAGES];
     _Atomic int64_t pending;
 };
 

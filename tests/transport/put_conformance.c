@@ -235,9 +235,9 @@ put_messages_keep_order(void **state)
     assert_true(ends_wait_count(a, b, &b->messages[0], count, 30));
     assert_true(ends_wait_count(a, b, &a->messages[1], count, 30));
     for (int64_t i = 0; i < count; i++) {
-        assert_int_equal(b->heard[0][i], i);
-        assert_int_equal(a->heard[1][i], i);
-        assert_in_range(b->heard_bytes[0][i], 8, ULI_NET_MESSAGE_BYTES);
+        assert_int_equal(b->received[0][i], i);
+        assert_int_equal(a->received[1][i], i);
+        assert_in_range(b->received_bytes[0][i], 8, ULI_NET_MESSAGE_BYTES);
     }
     assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
     free(source);
@@ -257,7 +257,8 @@ put_messages_of_all_sizes(void **state)
             ULYX_SUCCESS);
     assert_true(ends_wait_count(a, b, &b->messages[0], 65, 30));
     for (int64_t i = 0; i <= 64; i++)
-        assert_int_equal(b->heard_bytes[0][i], i * ULI_NET_MESSAGE_BYTES / 64);
+        assert_int_equal(
+            b->received_bytes[0][i], i * ULI_NET_MESSAGE_BYTES / 64);
     assert_status(a->ops->message(a->net, 1, text, sizeof(text)),
         ULYX_ERR_INVALID_ARGUMENT);
     ends_part(a, b);

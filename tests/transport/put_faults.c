@@ -38,18 +38,18 @@ settings_use(double keepalive_s)
 static void
 be_child(int socket)
 {
-    char letter = 0;
+    char command = 0;
     setenv("CMOCKA_TEST_ABORT", "1", 1); /* a failure ends the child */
     struct end *end = end_open(put_subject, &settings, 1, 2, WINDOW);
     struct pollfd fd = {.fd = socket, .events = POLLIN};
     ends_swap(end, 0, socket);
     struct end_service *service = end_serve(end);
-    while (poll(&fd, 1, 60000) > 0 && read(socket, &letter, 1) == 1)
-        if (letter == 'e')
+    while (poll(&fd, 1, 60000) > 0 && read(socket, &command, 1) == 1)
+        if (command == 'e')
             break;
     end_service_stop(service);
     end_close(end, 10);
-    _exit(letter == 'e' ? 0 : 1);
+    _exit(command == 'e' ? 0 : 1);
 }
 
 static struct end *
@@ -72,7 +72,7 @@ child_start(struct child *child_p)
 
 /* The first message and its answer: both ends have their connection. */
 static void
-end_talk(struct end *end)
+end_release(struct end *end)
 {
     unsigned char *source = calloc(1, 1 << 20);
     assert_status(end_put(end, 1, source, 1 << 20, 0, 0, 1), ULYX_SUCCESS);
@@ -98,7 +98,7 @@ check_death(bool busy)
     settings_use(10);
     struct end *end = child_start(&child);
     unsigned char *source = calloc(1, WINDOW);
-    end_talk(end);
+    end_release(end);
     for (int i = 0; busy && i < 50; i++)
         assert_status(end_put(end, 1, source, WINDOW, 0, 1, (uint64_t)i + 1),
             ULYX_SUCCESS);
@@ -182,7 +182,7 @@ put_waits_for_the_stopped(void **state)
     settings_use(1);
     struct end *end = child_start(&child);
     unsigned char *source = calloc(1, WINDOW);
-    end_talk(end);
+    end_release(end);
     kill(child.pid, SIGSTOP);
     assert_status(end_put(end, 1, source, 4 << 20, 0, 1, 1), ULYX_SUCCESS);
     for (int i = 0; i < 400; i++)
@@ -219,7 +219,7 @@ put_close_leaves_the_stopped(void **state)
     settings_use(10);
     struct end *end = child_start(&child);
     unsigned char *source = calloc(1, WINDOW);
-    end_talk(end);
+    end_release(end);
     kill(child.pid, SIGSTOP);
     assert_status(end_put(end, 1, source, WINDOW, 0, 1, 1), ULYX_SUCCESS);
     end_close(end, 0.3);
@@ -237,7 +237,7 @@ put_lets_peers_leave(void **state)
     struct child child;
     settings_use(10);
     struct end *end = child_start(&child);
-    end_talk(end);
+    end_release(end);
     struct end_service *service = end_serve(end);
     assert_int_equal(write(child.socket, "e", 1), 1);
     assert_int_equal(child_reap(&child), 0);
@@ -302,7 +302,7 @@ put_survives_a_fork(void **state)
     int status = 0;
     settings_use(10);
     struct end *end = child_start(&child);
-    end_talk(end);
+    end_release(end);
     pid_t fork_of_ours = fork();
     assert_true(fork_of_ours >= 0);
     if (fork_of_ours == 0) {
@@ -311,7 +311,7 @@ put_survives_a_fork(void **state)
     }
     assert_int_equal(waitpid(fork_of_ours, &status, 0), fork_of_ours);
     assert_int_equal(status, 0);
-    end_talk(end);
+    end_release(end);
     assert_int_equal(atomic_load(&end->lost[1]), 0);
     assert_int_equal(write(child.socket, "e", 1), 1);
     struct end_service *service = end_serve(end);

@@ -145,7 +145,7 @@ struct agreed {
 static void
 fill_agreed(const struct ulyx_dist_attention *dist, struct agreed *mine)
 {
-    struct uli_agreed list = {.values = mine->values, .wanted = -1};
+    struct uli_agreed list = {.values = mine->values, .name_index = -1};
     assert(uli_agreed_most(&uli_dist_fields, 0) <= MAX_AGREED);
     uli_agreed_fields(&list, &uli_dist_fields, dist->params, dist->nranks);
     mine->count = list.count;
@@ -160,7 +160,7 @@ dist_differ(const struct ulyx_dist_attention *dist, const struct agreed *all,
 {
     char name[64] = "";
     struct uli_agreed list = {
-        .wanted = i, .name_p = name, .name_bytes = sizeof(name)};
+        .name_index = i, .name_p = name, .name_bytes = sizeof(name)};
     uli_agreed_fields(&list, &uli_dist_fields, dist->params, dist->nranks);
     return uli_agreed_differ(&list, "dist attention create", &all[0].values[i],
         &all[p].values[i], p);

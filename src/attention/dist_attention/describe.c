@@ -90,7 +90,7 @@ uli_dist_traffic(const struct ulyx_dist_attention *dist, int64_t *sent_p,
 /* ---- text ---------------------------------------------------------------- */
 
 static void
-say_memory(const struct ulyx_dist_attention *dist, struct uli_text *text)
+describe_memory(const struct ulyx_dist_attention *dist, struct uli_text *text)
 {
     for (int mode = ULYX_SAVE_HEADS; mode <= ULYX_SAVE_NONE; mode++) {
         int64_t workspace, saved;
@@ -139,7 +139,7 @@ rows_of(const struct ulyx_dist_attention *dist, const struct uli_layout *layout,
 }
 
 static void
-say_ranks(const struct ulyx_dist_attention *dist, struct uli_text *text)
+describe_ranks(const struct ulyx_dist_attention *dist, struct uli_text *text)
 {
     const ulyx_dist_attention_params_t *p = &dist->params->p;
     int32_t k = dist->nparts[0], nranks = dist->nranks;
@@ -166,7 +166,7 @@ say_ranks(const struct ulyx_dist_attention *dist, struct uli_text *text)
 }
 
 static void
-say_kernels(const struct ulyx_dist_attention *dist, struct uli_text *text)
+describe_kernels(const struct ulyx_dist_attention *dist, struct uli_text *text)
 {
     for (int pass = 0; pass < (dist->has_backward ? 2 : 1); pass++) {
         struct uli_attention_setup setup;
@@ -186,7 +186,7 @@ say_kernels(const struct ulyx_dist_attention *dist, struct uli_text *text)
 }
 
 static void
-say_plans(const struct ulyx_dist_attention *dist, struct uli_text *text)
+describe_plans(const struct ulyx_dist_attention *dist, struct uli_text *text)
 {
     static const char *const names[ULI_PLAN_SETS] = {
         "q k v", "out", "dout", "dq", "dk dv"};
@@ -227,9 +227,9 @@ uli_dist_describe(
         dist->ceiling        ? "a ceiling of the workspace"
         : p->head_groups > 1 ? "as asked for"
                              : "no ceiling");
-    say_memory(dist, &text);
-    say_ranks(dist, &text);
-    say_kernels(dist, &text);
-    say_plans(dist, &text);
+    describe_memory(dist, &text);
+    describe_ranks(dist, &text);
+    describe_kernels(dist, &text);
+    describe_plans(dist, &text);
     uli_text_mark_cut(&text);
 }

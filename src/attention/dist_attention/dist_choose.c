@@ -227,8 +227,8 @@ static ulyx_status_t
 dist_choose_choose(
     struct ulyx_dist_attention *dist, int32_t threads, struct trial *trial_p)
 {
-    int64_t wanted = uli_max(dist->params->p.head_groups, 1);
-    int32_t least = (int32_t)uli_min(wanted, dist->params->p.kv_heads);
+    int64_t requested = uli_max(dist->params->p.head_groups, 1);
+    int32_t least = (int32_t)uli_min(requested, dist->params->p.kv_heads);
     int64_t needed = INT64_MAX;
     bool fits = false;
     memset(trial_p, 0, sizeof(*trial_p));

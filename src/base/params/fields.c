@@ -229,7 +229,7 @@ uli_agreed_put(struct uli_agreed *list, int64_t value, const char *format, ...)
 {
     if (list->values)
         list->values[list->count] = value;
-    if (list->count == list->wanted) {
+    if (list->count == list->name_index) {
         va_list arguments;
         va_start(arguments, format);
         vsnprintf(list->name_p, list->name_bytes, format, arguments);
@@ -248,9 +248,9 @@ name_hash(const char *text)
 }
 
 static void
-ask_kind(struct uli_agreed *list, const struct uli_field *field)
+list_note_kind(struct uli_agreed *list, const struct uli_field *field)
 {
-    if (list->count == list->wanted)
+    if (list->count == list->name_index)
         list->kind = field->kind;
 }
 
@@ -260,7 +260,7 @@ put_name(struct uli_agreed *list, const struct uli_field *field,
 {
     int64_t words[ULI_NAME_WORDS - 1] = {0};
     snprintf((char *)words, sizeof(words), "%s", text ? text : "");
-    ask_kind(list, field);
+    list_note_kind(list, field);
     uli_agreed_put(list, name_hash(text), "%s%s", prefix, field->name);
     for (int i = 0; i < ULI_NAME_WORDS - 1; i++)
         uli_agreed_put(list, words[i], "%s%s", prefix, field->name);
@@ -312,7 +312,7 @@ put_field(struct uli_agreed *list, const struct uli_field *field,
         put_array(list, field, own, nranks);
         break;
     default:
-        ask_kind(list, field);
+        list_note_kind(list, field);
         uli_agreed_put(
             list, int64_at(own, field->own), "%s%s", prefix, field->name);
     }

@@ -103,7 +103,7 @@ ulyx_status_t uli_fields_check(
 struct uli_agreed {
     int64_t *values; /* NULL: only count, or find a name */
     int64_t count;
-    int64_t wanted; /* index whose name is asked for, or -1 */
+    int64_t name_index; /* index whose name is asked for, or -1 */
     char *name_p;
     size_t name_bytes;
     enum uli_field_kind kind; /* of what is asked for */

@@ -59,7 +59,8 @@ meeting_share(const struct uli_env_meeting *env, char *text, size_t bytes)
 {
     char key[48];
     snprintf(key, sizeof(key), "ulyx-meeting-%u", env->meeting);
-    if (!env->launch.pmix && env->launch.pmi_chosen && uli_pmi1_mpi_spoke())
+    if (!env->launch.pmix && env->launch.pmi_chosen &&
+        uli_pmi1_mpi_initialized())
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "rank %d of %d (%s): MPI was initialised first and may speak PMI-2 "
             "to Slurm, which is not spoken here: create the communicator "
@@ -173,7 +174,7 @@ copy_own(void *context, const void *mine, void *all, size_t bytes)
  * library and server. Nothing is opened that is not needed: the id or the lone
  * rank meets without. */
 static ulyx_status_t
-ask_pmix(struct uli_env_meeting *env)
+env_open_pmix(struct uli_env_meeting *env)
 {
     struct uli_launch *launch = &env->launch;
     bool needed = !launch->nranks || (launch->nranks > 1 && !has_id(env));
@@ -224,7 +225,7 @@ uli_bootstrap_open_from(const struct uli_settings *settings,
         .settings = settings, .meeting = meeting, .deadline = deadline};
     ULI_TRY(uli_auth_init());
     ULI_TRY(uli_launcher_find(settings, environment, &env.launch));
-    ULI_TRY(ask_pmix(&env));
+    ULI_TRY(env_open_pmix(&env));
     return open_one(&env, bootstrap_p);
 }
 

@@ -185,7 +185,8 @@ read_rank(
 }
 
 static bool
-says_one_node(const struct row *row, const struct uli_env *env, int32_t nranks)
+row_is_one_node(
+    const struct row *row, const struct uli_env *env, int32_t nranks)
 {
     const char *local = uli_env_get(env, row->local_size);
     const char *nodes = uli_env_get(env, row->nodes);
@@ -310,7 +311,7 @@ row_take(const struct row *row, const struct uli_env *env,
     const char *master = uli_env_get(env, "MASTER_ADDR");
     const char *port = uli_env_get(env, "MASTER_PORT");
     ULI_TRY(read_rank(row, env, &launch));
-    launch.one_node = says_one_node(row, env, launch.nranks);
+    launch.one_node = row_is_one_node(row, env, launch.nranks);
     read_local(row, env, &launch);
     name_job(row, env, launch.job, sizeof(launch.job));
     find_store(row, env, &launch);

@@ -26,7 +26,7 @@ enum {
     NAME_BYTES = 256,
     VALUE_MAX = 1024,
     SLICE_MS = 1000,
-    FAREWELL_MS = 1000
+    FINALIZE_MS = 1000
 };
 
 struct pmi {
@@ -152,33 +152,33 @@ pmi_query(struct pmi *pmi, const char *line, const char *answer)
  * dead, and kills the job. An MPI library of this process says hello and
  * farewell for both; without one, that is this module's duty, once, when the
  * process ends. */
-static atomic_int farewell_fd = -1;
-static atomic_int farewell_pid;
+static atomic_int finalize_fd = -1;
+static atomic_int finalize_pid;
 
 static bool
-mpi_says(const char *question)
+mpi_flag(const char *question)
 {
-    int (*ask_mpi)(int *) = NULL;
+    int (*query_mpi)(int *) = NULL;
     int yes = 0;
     void *symbol = dlsym(RTLD_DEFAULT, question);
-    memcpy(&ask_mpi, &symbol, sizeof(symbol));
-    return ask_mpi && ask_mpi(&yes) == 0 && yes;
+    memcpy(&query_mpi, &symbol, sizeof(symbol));
+    return query_mpi && query_mpi(&yes) == 0 && yes;
 }
 
 bool
-uli_pmi1_mpi_spoke(void)
+uli_pmi1_mpi_initialized(void)
 {
-    return mpi_says("MPI_Initialized");
+    return mpi_flag("MPI_Initialized");
 }
 
 static ulyx_status_t
-say_hello(struct pmi *pmi)
+pmi_init(struct pmi *pmi)
 {
     char value[32] = "";
-    if (uli_pmi1_mpi_spoke())
+    if (uli_pmi1_mpi_initialized())
         return ULYX_SUCCESS;
-    atomic_store(&farewell_pid, (int)getpid());
-    atomic_store(&farewell_fd, pmi->fd);
+    atomic_store(&finalize_pid, (int)getpid());
+    atomic_store(&finalize_fd, pmi->fd);
     ULI_TRY(pmi_query(
         pmi, "cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init"));
     if (!answer_value(pmi, "pmi_version", value, sizeof(value)) ||
@@ -189,15 +189,15 @@ say_hello(struct pmi *pmi)
 }
 
 __attribute__((destructor)) static void
-say_farewell(void)
+pmi_finalize(void)
 {
     static const char line[] = "cmd=finalize\n";
-    struct pollfd waited = {atomic_load(&farewell_fd), POLLIN, 0};
-    if (waited.fd < 0 || atomic_load(&farewell_pid) != (int)getpid() ||
-        uli_pmi1_mpi_spoke())
+    struct pollfd waited = {atomic_load(&finalize_fd), POLLIN, 0};
+    if (waited.fd < 0 || atomic_load(&finalize_pid) != (int)getpid() ||
+        uli_pmi1_mpi_initialized())
         return;
     if (send(waited.fd, line, strlen(line), MSG_NOSIGNAL) > 0)
-        poll(&waited, 1, FAREWELL_MS);
+        poll(&waited, 1, FINALIZE_MS);
 }
 
 /* ---- store --------------------------------------------------------------- */
@@ -206,7 +206,7 @@ static ulyx_status_t
 pmi_start(struct pmi *pmi)
 {
     char value[32] = "";
-    ULI_TRY(say_hello(pmi));
+    ULI_TRY(pmi_init(pmi));
     ULI_TRY(pmi_query(pmi, "cmd=get_maxes\n", "maxes"));
     if (!answer_value(pmi, "vallen_max", value, sizeof(value)))
         strcpy(value, "256");

@@ -18,6 +18,6 @@ ulyx_status_t uli_pmi1_share(int fd, int32_t rank, const char *key, char *value,
     size_t bytes, uli_deadline_t deadline);
 
 /* An MPI library of this process has said hello to the launcher. */
-bool uli_pmi1_mpi_spoke(void);
+bool uli_pmi1_mpi_initialized(void);
 
 #endif

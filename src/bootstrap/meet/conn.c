@@ -114,9 +114,9 @@ all_sent(struct uli_conn *conn)
     if (!conn->last)
         return;
     struct uli_meeting *meeting = &conn->root->meeting;
-    if (conn->rank >= 0 && !meeting->members[conn->rank].told) {
-        meeting->members[conn->rank].told = true;
-        meeting->ntold++;
+    if (conn->rank >= 0 && !meeting->members[conn->rank].notified) {
+        meeting->members[conn->rank].notified = true;
+        meeting->nnotified++;
     }
     shutdown(conn->fd, SHUT_WR);
     conn->draining = true;
@@ -184,7 +184,7 @@ post_bytes(struct uli_conn *conn, const void *bytes, size_t count)
 
 /* Without memory for the text the end of the stream has to do. */
 static void
-tell_last(struct uli_conn *conn, struct uli_blob *text)
+conn_send_last(struct uli_conn *conn, struct uli_blob *text)
 {
     if (conn->last || conn->stage == ULI_CONN_DEAD)
         return;
@@ -196,9 +196,9 @@ tell_last(struct uli_conn *conn, struct uli_blob *text)
 }
 
 void
-uli_conn_tell_failure(struct uli_conn *conn)
+uli_conn_send_failure(struct uli_conn *conn)
 {
-    tell_last(conn, conn->root->meeting.failure);
+    conn_send_last(conn, conn->root->meeting.failure);
 }
 
 /* ---- handshake ----------------------------------------------------------- */
@@ -296,11 +296,11 @@ take_join(struct uli_conn *conn)
     conn->stage = ULI_CONN_REFUSED;
     conn->reader.payload_max = ULI_RECORD_BYTES_MAX;
     if (root->state != ULI_ROOT_OPEN && !root->meeting.failed) {
-        tell_last(conn, uli_meeting_late(&root->meeting));
+        conn_send_last(conn, uli_meeting_late(&root->meeting));
         return;
     }
     if (!uli_meeting_join(&root->meeting, &join, frame_patience(frame))) {
-        uli_conn_tell_failure(conn);
+        uli_conn_send_failure(conn);
         return;
     }
     conn->stage = ULI_CONN_JOINED;

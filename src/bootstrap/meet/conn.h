@@ -57,11 +57,11 @@ struct uli_root {
     atomic_int refs;
     atomic_int unsent; /* connections with bytes on their way */
     atomic_bool stop, cancel, finished;
-    atomic_bool deaf;     /* event_fd is closed, or about to be */
-    atomic_int wakers;    /* who may be writing to it */
-    atomic_int state;     /* uli_root_state */
-    atomic_bool all_told; /* the meeting has failed; who was in it is gone */
-    bool cancelled;       /* the thread has acted on `cancel` */
+    atomic_bool deaf;         /* event_fd is closed, or about to be */
+    atomic_int wakers;        /* who may be writing to it */
+    atomic_int state;         /* uli_root_state */
+    atomic_bool all_notified; /* the meeting has failed, its members left */
+    bool cancelled;           /* the thread has acted on `cancel` */
 };
 
 /* Takes the descriptor, also when it fails. NULL without memory. */
@@ -70,7 +70,7 @@ struct uli_conn *uli_conn_open(
 /* Acts on epoll's events. */
 void uli_conn_event(struct uli_conn *conn, uint32_t events);
 /* Queues the meeting's last word, its failure. */
-void uli_conn_tell_failure(struct uli_conn *conn);
+void uli_conn_send_failure(struct uli_conn *conn);
 /* Drops a connection that has not joined, and counts it. */
 void uli_conn_drop(struct uli_conn *conn, const char *why);
 /* Closes; memory goes with uli_conn_free_dead. */

@@ -98,12 +98,12 @@ static size_t
 reader_take(struct uli_frame_reader *reader, unsigned char *to, uint64_t end,
     const unsigned char *data, size_t bytes)
 {
-    size_t wanted =
+    size_t needed =
         (size_t)uli_min((int64_t)(end - reader->have), (int64_t)bytes);
-    if (wanted)
-        memcpy(to, data, wanted);
-    reader->have += wanted;
-    return wanted;
+    if (needed)
+        memcpy(to, data, needed);
+    reader->have += needed;
+    return needed;
 }
 
 enum uli_frame_result

@@ -17,7 +17,7 @@
 #include "bootstrap/meet/socket.h"
 
 enum { KNOCKERS_MAX = 64, SHORTAGE_PAUSE_MS = 5 };
-#define SPEAK_S 2.0
+#define MESSAGE_S 2.0
 
 struct knocker {
     int fd;
@@ -26,8 +26,8 @@ struct knocker {
     unsigned char message[ULI_KNOCK_BYTES_MAX];
 };
 
-struct hearing {
-    int listener, stop_fd, wanted;
+struct receiver {
+    int listener, stop_fd, awaited;
     size_t bytes; /* of a message */
     uli_knock_fn take;
     void *context;
@@ -36,35 +36,35 @@ struct hearing {
 };
 
 static void
-remove_at(struct hearing *hearing, int at)
+remove_at(struct receiver *receiver, int at)
 {
-    hearing->count--;
-    memmove(&hearing->knockers[at], &hearing->knockers[at + 1],
-        (size_t)(hearing->count - at) * sizeof(hearing->knockers[0]));
+    receiver->count--;
+    memmove(&receiver->knockers[at], &receiver->knockers[at + 1],
+        (size_t)(receiver->count - at) * sizeof(receiver->knockers[0]));
 }
 
 static void
-drop_oldest(struct hearing *hearing)
+drop_oldest(struct receiver *receiver)
 {
-    close(hearing->knockers[0].fd);
-    remove_at(hearing, 0);
+    close(receiver->knockers[0].fd);
+    remove_at(receiver, 0);
 }
 
 /* Reads on. False where this one is done with: taken, or closed. */
 static bool
-hear_one(struct hearing *hearing, struct knocker *one)
+knocker_receive(struct receiver *receiver, struct knocker *one)
 {
     ssize_t got =
-        recv(one->fd, one->message + one->have, hearing->bytes - one->have, 0);
+        recv(one->fd, one->message + one->have, receiver->bytes - one->have, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return true;
     if (got > 0)
         one->have += (size_t)got;
-    if (got > 0 && one->have < hearing->bytes)
+    if (got > 0 && one->have < receiver->bytes)
         return true;
-    if (got > 0 && hearing->wanted > 0 &&
-        hearing->take(hearing->context, one->fd, one->message))
-        hearing->wanted--;
+    if (got > 0 && receiver->awaited > 0 &&
+        receiver->take(receiver->context, one->fd, one->message))
+        receiver->awaited--;
     else
         close(one->fd);
     return false;
@@ -73,40 +73,40 @@ hear_one(struct hearing *hearing, struct knocker *one)
 /* Accepts one connection; the queue may be empty again although poll said
  * readable. */
 static void
-let_in(struct hearing *hearing)
+let_in(struct receiver *receiver)
 {
     int fd =
-        accept4(hearing->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        accept4(receiver->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
             return;
-        struct pollfd stop = {hearing->stop_fd, POLLIN, 0};
-        if (hearing->count > 0)
-            drop_oldest(hearing);
+        struct pollfd stop = {receiver->stop_fd, POLLIN, 0};
+        if (receiver->count > 0)
+            drop_oldest(receiver);
         else
             poll(&stop, 1, SHORTAGE_PAUSE_MS);
         return;
     }
-    if (hearing->count == KNOCKERS_MAX)
-        drop_oldest(hearing);
-    struct knocker *one = &hearing->knockers[hearing->count];
-    *one = (struct knocker){.fd = fd, .deadline = uli_deadline_in(SPEAK_S)};
-    if (hear_one(hearing, one))
-        hearing->count++;
+    if (receiver->count == KNOCKERS_MAX)
+        drop_oldest(receiver);
+    struct knocker *one = &receiver->knockers[receiver->count];
+    *one = (struct knocker){.fd = fd, .deadline = uli_deadline_in(MESSAGE_S)};
+    if (knocker_receive(receiver, one))
+        receiver->count++;
 }
 
 /* One round. 0 or errno. */
 static int
-hear_all(struct hearing *hearing, uli_deadline_t deadline)
+receiver_poll(struct receiver *receiver, uli_deadline_t deadline)
 {
     struct pollfd entries[2 + KNOCKERS_MAX];
-    int count = hearing->count;
-    entries[0] = (struct pollfd){hearing->listener, POLLIN, 0};
-    entries[1] = (struct pollfd){hearing->stop_fd, POLLIN, 0};
+    int count = receiver->count;
+    entries[0] = (struct pollfd){receiver->listener, POLLIN, 0};
+    entries[1] = (struct pollfd){receiver->stop_fd, POLLIN, 0};
     for (int i = 0; i < count; i++)
-        entries[2 + i] = (struct pollfd){hearing->knockers[i].fd, POLLIN, 0};
+        entries[2 + i] = (struct pollfd){receiver->knockers[i].fd, POLLIN, 0};
     if (count > 0)
-        deadline = uli_min(deadline, hearing->knockers[0].deadline);
+        deadline = uli_min(deadline, receiver->knockers[0].deadline);
     int ready = poll(
         entries, (nfds_t)count + 2, uli_deadline_poll_ms(deadline, INT32_MAX));
     if (ready < 0)
@@ -114,33 +114,34 @@ hear_all(struct hearing *hearing, uli_deadline_t deadline)
     if (entries[1].revents)
         return ECONNABORTED;
     for (int i = count - 1; i >= 0; i--)
-        if (entries[2 + i].revents && !hear_one(hearing, &hearing->knockers[i]))
-            remove_at(hearing, i);
-    while (
-        hearing->count > 0 && uli_deadline_over(hearing->knockers[0].deadline))
-        drop_oldest(hearing);
-    if (entries[0].revents && hearing->wanted > 0)
-        let_in(hearing);
+        if (entries[2 + i].revents &&
+            !knocker_receive(receiver, &receiver->knockers[i]))
+            remove_at(receiver, i);
+    while (receiver->count > 0 &&
+           uli_deadline_over(receiver->knockers[0].deadline))
+        drop_oldest(receiver);
+    if (entries[0].revents && receiver->awaited > 0)
+        let_in(receiver);
     return 0;
 }
 
 int
-uli_knock_hear(int listener, int stop_fd, size_t bytes, int wanted,
+uli_knock_receive(int listener, int stop_fd, size_t bytes, int awaited,
     uli_knock_fn take, void *context, uli_deadline_t deadline)
 {
-    struct hearing hearing = {.listener = listener,
+    struct receiver receiver = {.listener = listener,
         .stop_fd = stop_fd,
-        .wanted = wanted,
+        .awaited = awaited,
         .bytes = bytes,
         .take = take,
         .context = context};
     int number = 0;
-    while (hearing.wanted > 0 && !number) {
-        number = hear_all(&hearing, deadline);
-        if (!number && hearing.wanted > 0 && uli_deadline_over(deadline))
+    while (receiver.awaited > 0 && !number) {
+        number = receiver_poll(&receiver, deadline);
+        if (!number && receiver.awaited > 0 && uli_deadline_over(deadline))
             number = ETIMEDOUT;
     }
-    while (hearing.count > 0)
-        drop_oldest(&hearing);
+    while (receiver.count > 0)
+        drop_oldest(&receiver);
     return number;
 }

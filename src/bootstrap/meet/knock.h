@@ -21,7 +21,7 @@ typedef bool (*uli_knock_fn)(void *context, int fd, const void *message);
  * connections are closed: those refused, those silent for two seconds or at the
  * end, and the oldest where there are too many silent ones.
  * returns 0; ETIMEDOUT; ECONNABORTED (stop_fd has become readable); errno. */
-int uli_knock_hear(int listener, int stop_fd, size_t bytes, int wanted,
+int uli_knock_receive(int listener, int stop_fd, size_t bytes, int awaited,
     uli_knock_fn take, void *context, uli_deadline_t deadline);
 
 #endif

@@ -30,10 +30,10 @@ struct uli_blob *uli_blob_ref(struct uli_blob *blob);
 void uli_blob_unref(struct uli_blob *blob); /* NULL is fine */
 
 struct uli_member {
-    bool joined, left, told; /* told: has received the failure */
-    bool waits;              /* gave its record of the running gather */
-    uli_deadline_t deadline; /* of what it waits for */
-    char name[80];           /* host:pid */
+    bool joined, left, notified; /* notified: of the failure */
+    bool waits;                  /* gave its record of the running gather */
+    uli_deadline_t deadline;     /* of what it waits for */
+    char name[80];               /* host:pid */
 };
 
 /* Connections that never proved the secret, by address and reason. */
@@ -48,7 +48,7 @@ struct uli_strays {
 
 struct uli_meeting {
     int32_t nranks; /* 0 until the first rank joined */
-    int32_t njoined, nleft, ntold, nrecords;
+    int32_t njoined, nleft, nnotified, nrecords;
     struct uli_member *members;
     uint32_t gathers;        /* completed */
     uint64_t record_bytes;   /* of the running gather, from record_rank */

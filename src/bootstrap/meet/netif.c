@@ -110,15 +110,15 @@ ulyx_status_t
 uli_netif_choose(const struct uli_netif *netifs, int count, const char *list,
     const char *family, struct uli_socket_address *addresses_p, int *count_p)
 {
-    int wanted = strcmp(family, "AF_INET") == 0    ? AF_INET
-                 : strcmp(family, "AF_INET6") == 0 ? AF_INET6
-                                                   : 0;
-    if (*family && !wanted)
+    int required_family = strcmp(family, "AF_INET") == 0    ? AF_INET
+                          : strcmp(family, "AF_INET6") == 0 ? AF_INET6
+                                                            : 0;
+    if (*family && !required_family)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "ULYX_SOCKET_FAMILY=\"%s\": expected AF_INET or AF_INET6", family);
     int best = TIER_NEVER;
     for (int i = 0; i < count; i++) {
-        int tier = tier_of(&netifs[i], list, wanted);
+        int tier = tier_of(&netifs[i], list, required_family);
         best = tier < best ? tier : best;
     }
     if (best == TIER_NEVER)
@@ -126,7 +126,7 @@ uli_netif_choose(const struct uli_netif *netifs, int count, const char *list,
 
     int chosen = 0, orders[ULI_ADDRESS_MAX];
     for (int i = 0; i < count; i++) {
-        if (tier_of(&netifs[i], list, wanted) != best)
+        if (tier_of(&netifs[i], list, required_family) != best)
             continue;
         int order = order_of(&netifs[i], list);
         int at = chosen < ULI_ADDRESS_MAX ? chosen++ : ULI_ADDRESS_MAX;

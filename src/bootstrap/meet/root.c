@@ -3,7 +3,7 @@
  * The root's thread: one epoll loop over listeners and connections, and four
  * timers (a stranger's handshake, a rank's patience, the meeting's deadline,
  * the end of a failed meeting). The loop's state is the thread's alone; `refs`,
- * `unsent`, `stop`, `cancel`, `wakers`, `deaf`, `all_told`, `state` and
+ * `unsent`, `stop`, `cancel`, `wakers`, `deaf`, `all_notified`, `state` and
  * `finished` are shared with the handle's owner.
  */
 #include "bootstrap/meet/root.h"
@@ -142,7 +142,7 @@ spread_failure(struct uli_root *root)
     while (node != &root->members) {
         struct uli_conn *conn = ULI_CONTAINER_OF(node, struct uli_conn, node);
         node = node->next;
-        uli_conn_tell_failure(conn);
+        uli_conn_send_failure(conn);
     }
     atomic_fetch_sub(&root->unsent, 1);
 }
@@ -181,7 +181,7 @@ root_finished(const struct uli_root *root)
     if (meeting->nranks == 0 || !uli_list_empty(&root->members))
         return false;
     for (int32_t rank = 0; rank < meeting->nranks; rank++)
-        if (!meeting->members[rank].told && !meeting->members[rank].left)
+        if (!meeting->members[rank].notified && !meeting->members[rank].left)
             return false;
     return true;
 }
@@ -221,7 +221,7 @@ root_serve(struct uli_root *root)
         spread_failure(root);
         uli_conn_free_dead(root);
         if (root->meeting.failed && uli_list_empty(&root->members))
-            atomic_store(&root->all_told, true);
+            atomic_store(&root->all_notified, true);
     }
 }
 
@@ -412,7 +412,7 @@ uli_root_state(const struct uli_root *root)
 bool
 uli_root_awaits_late(const struct uli_root *root)
 {
-    return atomic_load(&root->all_told) ||
+    return atomic_load(&root->all_notified) ||
            atomic_load(&root->state) == ULI_ROOT_OVER;
 }
 

@@ -221,8 +221,9 @@ connect_all(struct tree *tree, int listener, const struct card *cards,
         number = connect_parent(tree, &cards[tree->place.parent], end);
     struct children children = {tree, cards[tree->base.rank].token};
     if (!number && listener >= 0)
-        number = uli_knock_hear(listener, tree->star_fd, sizeof(struct knock),
-            tree->place.nchildren, take_child, &children, end);
+        number =
+            uli_knock_receive(listener, tree->star_fd, sizeof(struct knock),
+                tree->place.nchildren, take_child, &children, end);
     return number;
 }
 

@@ -201,7 +201,7 @@ choice_keep(ulyx_comm_t *comm, const struct uli_copy_choice *choice)
 }
 
 static bool
-wants_choice(const ulyx_comm_t *comm)
+comm_needs_choice(const ulyx_comm_t *comm)
 {
     return !atomic_load_explicit(&comm->copies, memory_order_relaxed) &&
            comm->memory_kind == ULYX_MEMORY_HOST;
@@ -213,7 +213,7 @@ uli_copies_offer(ulyx_comm_t *comm)
     struct uli_copy_choice choice;
     char origin[ULI_COPIES_ORIGIN];
     bool first = first_of_node(comm) == comm->rank;
-    if (!wants_choice(comm))
+    if (!comm_needs_choice(comm))
         return ULYX_SUCCESS;
     if (!settings_calibrate(&comm->settings)) {
         ULI_TRY(uli_copies_choose(&comm->settings, &choice, origin));
@@ -231,7 +231,7 @@ uli_copies_take(ulyx_comm_t *comm)
 {
     char text[ULI_COPIES_TEXT], why[ULI_COPY_WHY];
     struct uli_copy_choice choice;
-    if (!wants_choice(comm))
+    if (!comm_needs_choice(comm))
         return;
     int32_t first = first_of_node(comm);
     const struct uli_control *control = comm->peers[first].control;

@@ -28,7 +28,7 @@ uli_exchange_init(
     exchange->call_kind = kind;
     exchange->what = uli_call_name(kind);
     exchange->plan_number = comm->sequence;
-    exchange->told = -1;
+    exchange->announced = -1;
     exchange->schedule = &uli_schedule_direct;
     exchange->stream_always = !strcmp(comm->settings.stream_stores, "on");
     exchange->stream_never = !strcmp(comm->settings.stream_stores, "off");
@@ -184,7 +184,7 @@ look_gone(struct uli_exchange *exchange, int32_t p)
     if (uli_exchange_left(exchange, p) ||
         uli_exchange_timed_out(exchange, p, NULL))
         return uli_exchange_fail_left(exchange, p);
-    if (uli_exchange_fail_told(exchange))
+    if (uli_exchange_comm_failed(exchange))
         return true;
     pair->seen = pair->skip = pair->gone = true;
     pair->outcome = ULYX_ERR_PEER_REFUSED;

@@ -363,11 +363,11 @@ struct uli_exchange {
     _Atomic int64_t *ring_pending; /* puts in flight from that memory */
     int64_t sending;               /* streams counted against peer_limit */
     int64_t wire_bytes;            /* bytes of tensors put to other nodes */
-    int64_t unchecked_bytes;   /* moved since the last check of the deadline */
-    int64_t still_ns, tell_ns; /* exchange_waits.c: how long, until when */
-    int64_t stall_ns;          /* when the call logs that it stands still */
-    int32_t told;              /* the rank announced by WAITS; -1: none */
-    uint64_t tells;            /* number of WAITS posted by the exchange */
+    int64_t unchecked_bytes; /* moved since the last check of the deadline */
+    int64_t still_ns, announce_ns; /* exchange_waits.c: how long, until when */
+    int64_t stall_ns;              /* when the call logs that it stands still */
+    int32_t announced;             /* the rank announced by WAITS; -1: none */
+    uint64_t announcements;        /* number of WAITS posted by the exchange */
     int64_t sum, sum_run, sum_in_run;
     int64_t local, local_run, local_in_run;
     bool stream_always, stream_never; /* ULYX_STREAM_STORES */
@@ -540,7 +540,7 @@ bool uli_exchange_timed_out(
     const struct uli_exchange *exchange, int32_t p, struct uli_late *late_p);
 /* Ends the operation by the cause that a peer announced before it left; false:
  * none was announced. */
-bool uli_exchange_fail_told(struct uli_exchange *exchange);
+bool uli_exchange_comm_failed(struct uli_exchange *exchange);
 /* Ends the operation because a peer has left during the call.
  * returns true. */
 bool uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p);

@@ -11,7 +11,7 @@
 static ulyx_status_t
 exchange_fail_late(struct uli_exchange *exchange, const struct uli_late *late)
 {
-    if (exchange->told < 0 && late->nruns > 0)
+    if (exchange->announced < 0 && late->nruns > 0)
         uli_recorder_await(&exchange->comm->control->recorder,
             exchange->request.recorded, late->runs[0].first);
     uli_exchange_note(exchange);
@@ -82,7 +82,7 @@ uli_exchange_gone(const struct uli_exchange *exchange, int32_t p)
     const struct uli_pair_flags *mine = exchange->pairs[p].mine;
     uint64_t closed = pair_closed(exchange, p);
     if (closed > ULI_LEFT_BY_EXIT) {
-        uli_comm_hear_poison(
+        uli_comm_receive_poison(
             exchange->comm, closed, &mine->late, sizeof(mine->late));
         return false;
     }
@@ -136,7 +136,7 @@ fail_as(struct uli_exchange *exchange, int32_t p, struct uli_late late)
 /* A rank that leaves a failed communicator posts the cause first, so once it is
  * known to have left, the cause has arrived. */
 bool
-uli_exchange_fail_told(struct uli_exchange *exchange)
+uli_exchange_comm_failed(struct uli_exchange *exchange)
 {
     ulyx_status_t status = uli_comm_check(exchange->comm);
     if (status != ULYX_SUCCESS)
@@ -151,7 +151,7 @@ bool
 uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_late late;
-    if (uli_exchange_fail_told(exchange))
+    if (uli_exchange_comm_failed(exchange))
         return true;
     bool lost = uli_exchange_left(exchange, p);
     ulyx_status_t status =
@@ -188,7 +188,7 @@ uli_exchange_sources_kept(struct uli_exchange *exchange, int32_t p)
     if (!pair_reads(exchange, p))
         return true;
     atomic_thread_fence(memory_order_acquire);
-    if (uli_exchange_fail_told(exchange))
+    if (uli_exchange_comm_failed(exchange))
         return false;
     if (!atomic_load(&exchange->comm->peers[p].control->failed))
         return true;

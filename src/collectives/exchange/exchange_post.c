@@ -122,7 +122,7 @@ closing_late(ulyx_comm_t *comm, uint64_t poison)
     const struct uli_late *noted = uli_comm_noted_late(comm, comm->rank);
     struct uli_late late;
     if (uli_poison_status(poison) == ULYX_ERR_ABORTED &&
-        uli_abort_told(comm, &late))
+        uli_abort_read(comm, &late))
         return late;
     return noted ? *noted : uli_late_none(ULI_LATE_MOVE);
 }

@@ -92,7 +92,7 @@ struct uli_schedule_ops {
     bool (*missing)(const struct uli_exchange *exchange, int32_t p);
     /* Do pairs announce to each other for whom they wait (the flag WAITS)?
      * False where the pair flags of the schedule show that already. */
-    bool tells_waits;
+    bool announces_waits;
 
     /* ---- description and numbers ------------------------------------------
      *

@@ -36,13 +36,14 @@ is_missing(void *context, int32_t p)
 
 /* The rank that p's flag names; -1: none. */
 static int32_t
-told_by(const struct uli_exchange *exchange, int32_t p)
+announced_by(const struct uli_exchange *exchange, int32_t p)
 {
     const struct uli_pair *pair = &exchange->pairs[p];
     if (!pair->shares)
         return -1;
-    uint32_t told = (uint32_t)uli_flag(pair->mine, ULI_WAITS);
-    return told <= (uint32_t)exchange->nranks ? (int32_t)told - 1 : -1;
+    uint32_t announced = (uint32_t)uli_flag(pair->mine, ULI_WAITS);
+    return announced <= (uint32_t)exchange->nranks ? (int32_t)announced - 1
+                                                   : -1;
 }
 
 /* The rank that p has announced to wait for, in this exchange or, if p is on
@@ -52,11 +53,11 @@ static int32_t
 waits_for(void *context, int32_t p)
 {
     const struct uli_exchange *exchange = context;
-    if (!exchange->schedule->tells_waits)
+    if (!exchange->schedule->announces_waits)
         return -1;
-    int32_t told = told_by(exchange, p);
-    return told >= 0 || uli_comm_is_remote(exchange->comm, p)
-               ? told
+    int32_t announced = announced_by(exchange, p);
+    return announced >= 0 || uli_comm_is_remote(exchange->comm, p)
+               ? announced
                : uli_comm_awaits(exchange->comm, p);
 }
 
@@ -79,14 +80,14 @@ exchange_view(struct uli_exchange *exchange)
 static void
 exchange_announce_awaited(struct uli_exchange *exchange, int32_t rank)
 {
-    if (exchange->told == rank)
+    if (exchange->announced == rank)
         return;
-    exchange->told = rank;
+    exchange->announced = rank;
     uli_recorder_await(
         &exchange->comm->control->recorder, exchange->request.recorded, rank);
-    if (!exchange->schedule->tells_waits)
+    if (!exchange->schedule->announces_waits)
         return;
-    uint64_t value = ++exchange->tells << 32 | (uint32_t)(rank + 1);
+    uint64_t value = ++exchange->announcements << 32 | (uint32_t)(rank + 1);
     for (int32_t p = 0; p < exchange->nranks; p++)
         if (exchange->pairs[p].shares)
             uli_post_waits(exchange, p, value);
@@ -175,7 +176,7 @@ uli_exchange_waits_start(struct uli_exchange *exchange, uli_deadline_t deadline)
     int64_t now = uli_clock_ns();
     int64_t left = (deadline - now) / PER_CALL;
     exchange->still_ns = left < STILL_NS ? left : STILL_NS;
-    exchange->tell_ns = 0;
+    exchange->announce_ns = 0;
     exchange->stall_ns = uli_comm_stall_ns(exchange->comm, now);
     return now;
 }
@@ -199,20 +200,20 @@ void
 uli_exchange_waits(struct uli_exchange *exchange, bool moved)
 {
     if (moved) {
-        exchange->tell_ns = 0;
+        exchange->announce_ns = 0;
         exchange_announce_awaited(exchange, -1);
         uli_board_withdraw(exchange->comm, &exchange->request);
         return;
     }
     int64_t now = uli_clock_ns();
-    if (exchange->tell_ns && now >= exchange->tell_ns) {
+    if (exchange->announce_ns && now >= exchange->announce_ns) {
         exchange_announce_awaited(exchange, exchange_choose_awaited(exchange));
         uli_exchange_note(exchange);
-        exchange->tell_ns = now + exchange->still_ns / PER_STILL;
+        exchange->announce_ns = now + exchange->still_ns / PER_STILL;
         exchange_warn(exchange, now);
         exchange_look(exchange);
-    } else if (!exchange->tell_ns) {
-        exchange->tell_ns = now + exchange->still_ns;
+    } else if (!exchange->announce_ns) {
+        exchange->announce_ns = now + exchange->still_ns;
     }
 }
 

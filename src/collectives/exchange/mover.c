@@ -15,9 +15,9 @@ const char *const uli_term_names[ULI_TERMS] = {
 const struct uli_mover_ops *
 uli_mover_choose(const ulyx_plan_t *plan, const char *algo)
 {
-    const char *asked = uli_plan_asked_algo(plan->comm, algo);
+    const char *requested = uli_plan_requested_algo(plan->comm, algo);
     int i = 0;
-    while (!uli_movers[i]->serves(plan, asked))
+    while (!uli_movers[i]->serves(plan, requested))
         i++;
     return uli_movers[i];
 }

@@ -70,7 +70,7 @@ struct uli_mover_ops {
     /* Why tensors of this side must lie in windows: the end of the sentence
      * "... is not inside a window attached to the communicator, as "; NULL:
      * they may lie anywhere. Never blocks. */
-    const char *(*wants_windows)(const ulyx_plan_t *plan, enum uli_side side);
+    const char *(*needs_windows)(const ulyx_plan_t *plan, enum uli_side side);
     /* Starts call n + 1: uli_plan_check_call, then moves or enqueues. A call
      * that is refused here is announced to the peers as refused, and they do
      * not wait for this rank. Allocates nothing, takes no lock, waits for no

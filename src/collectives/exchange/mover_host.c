@@ -111,7 +111,7 @@ host_complete(ulyx_plan_t *plan)
     struct uli_exchange *exchange = &plan->exchange;
     uli_copies_take(plan->comm);
     exchange->report = pair_report;
-    exchange->record = uli_host_tell_strides;
+    exchange->record = uli_host_send_strides;
     exchange->accept = uli_host_take_strides;
     exchange->refresh_sums = uli_host_refresh_sums;
     exchange->request.by_library_thread = uli_host_of(plan)->holds_thread;
@@ -129,7 +129,7 @@ host_complete(ulyx_plan_t *plan)
 /* ---- calls --------------------------------------------------------------- */
 
 static const char *
-host_wants_windows(const ulyx_plan_t *plan, enum uli_side side)
+host_needs_windows(const ulyx_plan_t *plan, enum uli_side side)
 {
     return plan->info.memory[side == ULI_SIDE_SEQ ? 0 : 1] ==
                    ULYX_POINTER_WINDOW
@@ -429,7 +429,7 @@ const struct uli_mover_ops uli_mover_host = {.name = "host",
     .check = host_check,
     .prepare = host_prepare,
     .complete = host_complete,
-    .wants_windows = host_wants_windows,
+    .needs_windows = host_needs_windows,
     .start = host_start,
     .refuse = host_refuse,
     .update = host_update,

@@ -58,7 +58,7 @@ bool uli_plan_blocks_idle(const struct uli_plan_blocks *blocks);
 /* Before a call: plan->call has this rank's strides. Allocates nothing. */
 void uli_host_use_strides(ulyx_plan_t *plan, ulyx_direction_t direction);
 /* Hooks of the exchange. */
-void uli_host_tell_strides(
+void uli_host_send_strides(
     struct uli_exchange *exchange, int32_t p, struct uli_record *record);
 bool uli_host_take_strides(
     struct uli_exchange *exchange, int32_t p, const struct uli_record *record);

@@ -24,7 +24,7 @@
 
 /* Does any box of the pair depend on the peer's strides? */
 static bool
-pair_tells(const struct uli_exchange *exchange, int32_t p)
+pair_uses_strides(const struct uli_exchange *exchange, int32_t p)
 {
     return exchange->pairs[p].shares && !exchange->pairs[p].remote &&
            !exchange->work->pairs[p].slot;
@@ -53,20 +53,20 @@ uli_host_use_strides(ulyx_plan_t *plan, ulyx_direction_t direction)
     uli_plan_lay_own(plan, direction);
     exchange->schedule->lay(plan, direction);
     for (int32_t p = 0; p < exchange->nranks; p++) {
-        work->pairs[p].stale = pair_tells(exchange, p);
+        work->pairs[p].stale = pair_uses_strides(exchange, p);
         if (exchange->pairs[p].shares && !work->pairs[p].stale)
             uli_plan_lay_pair(plan, direction, p);
     }
 }
 
 void
-uli_host_tell_strides(
+uli_host_send_strides(
     struct uli_exchange *exchange, int32_t p, struct uli_record *record)
 {
     const ulyx_plan_t *plan = (const ulyx_plan_t *)exchange;
     const struct uli_call_strides *own =
         &plan->laid[exchange->direction][exchange->rank];
-    if (!own->given || !pair_tells(exchange, p))
+    if (!own->given || !pair_uses_strides(exchange, p))
         return;
     record->strided = 1;
     memcpy(uli_record_strides(record), own->at, sizeof(own->at));
@@ -105,7 +105,7 @@ uli_host_take_strides(
     ulyx_plan_t *plan = (ulyx_plan_t *)exchange;
     struct uli_work *work = &plan->work[exchange->direction];
     struct uli_pair *pair = &exchange->pairs[p];
-    if (!pair_tells(exchange, p))
+    if (!pair_uses_strides(exchange, p))
         return true;
     if (strides_take(plan, p, record)) {
         work->pairs[p].stale = true;

@@ -73,12 +73,12 @@ cma_sample(char *to, char *from, char *between, int64_t row,
 
 /* Logs, once per process, why ordinary memory goes through the rings. */
 static void
-say_refused(const ulyx_comm_t *comm, const char *why)
+cma_log_refused(const ulyx_comm_t *comm, const char *why)
 {
-    static atomic_flag said = ATOMIC_FLAG_INIT;
+    static atomic_flag logged = ATOMIC_FLAG_INIT;
     static const char what[] =
         "ordinary memory of other processes goes through rings: ";
-    if (atomic_flag_test_and_set(&said))
+    if (atomic_flag_test_and_set(&logged))
         return;
     if (!strcmp(comm->settings.cma, "on"))
         ULI_WARN(ULI_LOG_PLAN, comm->rank, "ULYX_CMA=on, but %s%s", what, why);
@@ -117,12 +117,12 @@ static int64_t
 measure_if_permitted(const ulyx_comm_t *comm, const struct uli_tr_ops *reader)
 {
     if (reader->read_probe(getpid(), &uli_tr_probe_word) != ULYX_SUCCESS) {
-        say_refused(comm, uli_error_text());
+        cma_log_refused(comm, uli_error_text());
         return 0;
     }
     int64_t least_row = cma_measure(reader);
     if (least_row == 0)
-        say_refused(comm, "the kernel's copies cost more here");
+        cma_log_refused(comm, "the kernel's copies cost more here");
     return least_row;
 }
 
@@ -183,7 +183,7 @@ uli_reader_of(const ulyx_comm_t *comm, int32_t p, uint64_t probe)
     const struct uli_identity *peer = &comm->peers[p].identity;
     const struct uli_tr_ops *reader = choose_reader(comm, p);
     if (reader && me->pid_namespace != peer->pid_namespace) {
-        say_refused(comm, "they are in other pid namespaces");
+        cma_log_refused(comm, "they are in other pid namespaces");
         return NULL;
     }
     if (!reader || min_row_by(comm, reader) == 0)
@@ -191,7 +191,7 @@ uli_reader_of(const ulyx_comm_t *comm, int32_t p, uint64_t probe)
     if (reader->read_probe(peer->pid, (const void *)(uintptr_t)probe) ==
         ULYX_SUCCESS)
         return reader;
-    say_refused(comm, uli_error_text());
+    cma_log_refused(comm, uli_error_text());
     return NULL;
 }
 

@@ -252,10 +252,10 @@ uli_ring_pool_trim(ulyx_comm_t *comm)
     const struct uli_list *n = pool->uses.next;
     pool_sort(pool, sorted);
     for (int32_t k = 0; k < pool->most; k++) {
-        bool wanted = n != &pool->uses;
-        if (!wanted || set_bytes(sorted[k]) > step_up(use_bytes(n)))
+        bool needed = n != &pool->uses;
+        if (!needed || set_bytes(sorted[k]) > step_up(use_bytes(n)))
             (void)set_drop(comm, sorted[k]);
-        n = wanted ? n->next : n;
+        n = needed ? n->next : n;
     }
     (void)pool_grow(comm, pool);
 }

@@ -186,7 +186,7 @@ direct_describe(const struct ulyx_plan *plan, char *text_p, size_t text_bytes)
     .parts = direct_parts, .check = direct_check, .may_post = direct_may_post, \
     .start = direct_start, .progress = direct_progress, .ended = direct_ended, \
     .result = direct_result, .refuse = direct_refuse,                          \
-    .missing = direct_missing, .tells_waits = true,                            \
+    .missing = direct_missing, .announces_waits = true,                        \
     .wire_bytes = direct_wire_bytes, .bytes = direct_bytes,                    \
     .describe = direct_describe
 

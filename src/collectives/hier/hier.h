@@ -203,7 +203,7 @@ struct uli_hier_message {
     _Alignas(ULI_LINE) _Atomic uint64_t call[2];
     _Atomic uint64_t final; /* 1: its ranks have closed; the last call: */
     uint64_t last;
-    _Atomic uint64_t told[2]; /* the reason for this call has arrived */
+    _Atomic uint64_t reason_in[2]; /* the reason for this call has arrived */
     char reasons[2][ULI_REFUSAL_BYTES];
     _Alignas(ULI_LINE) struct uli_hier_record records[];
 };

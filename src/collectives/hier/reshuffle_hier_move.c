@@ -211,10 +211,10 @@ pass_on(struct uli_hier *h, struct uli_hier_rail *rail)
         rail->seen_n++;
     if (rail->seen_n > seen)
         uli_hier_ring_node(h);
-    int64_t wanted = chunks - ULI_HIER_CHUNKS;
-    if (rail->credited_n >= wanted)
+    int64_t needed = chunks - ULI_HIER_CHUNKS;
+    if (rail->credited_n >= needed)
         return rail->seen_n > seen;
-    int64_t credit = uli_min(uli_hier_least(h, rail->taken), wanted);
+    int64_t credit = uli_min(uli_hier_least(h, rail->taken), needed);
     if (credit <= rail->credited_n)
         return rail->seen_n > seen;
     rail->credited_n = credit;

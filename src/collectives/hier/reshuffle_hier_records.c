@@ -106,7 +106,7 @@ uli_hier_reason(const struct uli_hier *h, int32_t p)
         return uli_hier_slot_of(h, h->nodes.local[p])->reasons[call & 1];
     const struct uli_hier_message *message = h->mails[node];
     return atomic_load_explicit(
-               &message->told[call & 1], memory_order_acquire) >= call
+               &message->reason_in[call & 1], memory_order_acquire) >= call
                ? message->reasons[call & 1]
                : NULL;
 }
@@ -125,7 +125,7 @@ send_reason(
             (int64_t)offsetof(struct uli_hier_message, reasons) +
                 parity * ULI_REFUSAL_BYTES,
             uli_hier_slot_of(h, i)->reasons[parity], ULI_REFUSAL_BYTES,
-            (int64_t)offsetof(struct uli_hier_message, told) + parity * 8,
+            (int64_t)offsetof(struct uli_hier_message, reason_in) + parity * 8,
             call);
 }
 
@@ -333,11 +333,11 @@ uli_hier_close(struct uli_hier *h)
     int32_t failed = atomic_load(&h->comm->failed);
     uint64_t poison = uli_remote_poison(h->comm);
     /* A timeout is this rank's alone and is not passed on. */
-    bool told = failed != ULYX_SUCCESS && failed != ULYX_ERR_TIMEOUT;
+    bool passed_on = failed != ULYX_SUCCESS && failed != ULYX_ERR_TIMEOUT;
     atomic_store(&uli_hier_slot_of(h, h->local)->closed,
-        !told    ? ULI_HIER_CLOSED
-        : poison ? poison
-                 : ULI_HIER_CLOSED_FAILED);
+        !passed_on ? ULI_HIER_CLOSED
+        : poison   ? poison
+                   : ULI_HIER_CLOSED_FAILED);
     while (uli_hier_try_send(h))
         ;
     uli_hier_ring_node(h);

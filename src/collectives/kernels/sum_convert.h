@@ -102,10 +102,10 @@ sum_f32_odd_of_f64(double value)
     float nearest = (float)value;
     uint32_t bits = sum_bits_f32(nearest);
     double back = nearest;
-    double wanted = value < 0 ? -value : value;
+    double target = value < 0 ? -value : value;
     back = back < 0 ? -back : back;
-    if (back != wanted && (bits & 1) == 0 && value == value)
-        bits = back > wanted ? bits - 1 : bits + 1;
+    if (back != target && (bits & 1) == 0 && value == value)
+        bits = back > target ? bits - 1 : bits + 1;
     return sum_f32_of_bits(bits);
 }
 

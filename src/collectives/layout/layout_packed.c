@@ -299,11 +299,11 @@ line_to_span(const struct uli_visit *v, struct line line, struct rows rows,
         struct rows cell = cell_at(v, line, rows, lowest, &count);
         struct uli_place dst =
             in_span(v->dst, span, cell.begin, line.head, line.batch);
-        bool wanted = v->src < 0 || !lowest || v->scratch[0].rank == v->src;
+        bool needed = v->src < 0 || !lowest || v->scratch[0].rank == v->src;
         if (count == 0) {
             if (!uli_visit_zero(v, extent_of(cell), dst))
                 return false;
-        } else if (wanted && !uli_visit_sum(v, extent_of(cell), dst, count,
+        } else if (needed && !uli_visit_sum(v, extent_of(cell), dst, count,
                                  !lowest && v->converts)) {
             return false;
         }

@@ -49,17 +49,17 @@ drop_plan(ulyx_plan_t *plan)
 /* ---- before the agreement ------------------------------------------------ */
 
 static ulyx_status_t
-choose_directions(ulyx_plan_t *plan, uint64_t wanted)
+choose_directions(ulyx_plan_t *plan, uint64_t requested)
 {
-    plan->directions = wanted;
-    if (wanted >> ULYX_DIRECTIONS)
+    plan->directions = requested;
+    if (requested >> ULYX_DIRECTIONS)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "directions is 0x%llx: bits above %d mean nothing",
-            (unsigned long long)wanted, ULYX_DIRECTIONS - 1);
+            (unsigned long long)requested, ULYX_DIRECTIONS - 1);
     for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
-        if (wanted >> direction & 1)
+        if (requested >> direction & 1)
             ULI_TRY(uli_layout_direction_check(plan->layout, direction));
-        else if (!wanted &&
+        else if (!requested &&
                  uli_layout_direction_exists(plan->layout, direction))
             plan->directions |= UINT64_C(1) << direction;
     }

@@ -193,7 +193,7 @@ ulyx_status_t uli_plan_destroy(ulyx_plan_t *plan);
 ulyx_status_t uli_plan_check_algo(const char *name);
 /* The name that the caller asks for (NULL or "": none), else the setting's; "":
  * none. */
-const char *uli_plan_asked_algo(const ulyx_comm_t *comm, const char *name);
+const char *uli_plan_requested_algo(const ulyx_comm_t *comm, const char *name);
 /* Sets algo, schedule_chunk_bytes and reason of a plan that has its layout and
  * directions. name: what the caller asks for, or NULL; with the name of a batch
  * transport the schedule is chosen freely. Equal on all ranks. Errors:

@@ -74,7 +74,7 @@ write_record(const ulyx_plan_t *plan, unsigned char *record)
 {
     struct head head;
     int64_t *values = (int64_t *)(record + sizeof(head));
-    struct uli_agreed list = {.values = values, .wanted = -1};
+    struct uli_agreed list = {.values = values, .name_index = -1};
     memset(&head, 0, sizeof(head));
     fields_walk(&list, plan);
     head.info = plan->info;
@@ -91,7 +91,7 @@ plan_differ(const ulyx_plan_t *plan, int64_t index, int32_t p,
 {
     char name[64] = "the number of fields";
     struct uli_agreed list = {
-        .wanted = index, .name_p = name, .name_bytes = sizeof(name)};
+        .name_index = index, .name_p = name, .name_bytes = sizeof(name)};
     fields_walk(&list, plan);
     return uli_agreed_differ(&list, "plan create", zero, other, p);
 }

@@ -31,7 +31,7 @@ uli_plan_check_algo(const char *name)
 }
 
 const char *
-uli_plan_asked_algo(const ulyx_comm_t *comm, const char *name)
+uli_plan_requested_algo(const ulyx_comm_t *comm, const char *name)
 {
     return name && name[0] ? name : comm->settings.algo;
 }
@@ -60,7 +60,7 @@ uli_plan_choose_algo(
 {
     const ulyx_comm_t *comm = plan->comm;
     struct uli_choice choice;
-    name = uli_plan_asked_algo(comm, name);
+    name = uli_plan_requested_algo(comm, name);
     if (uli_comm_batch_transport(name)) /* no schedule's */
         name = "";
     ULI_TRY(algo_choose(plan, name, bytes_in_flight, &choice));

@@ -52,7 +52,7 @@ check_pointer(ulyx_plan_t *plan, bool source, int32_t t, enum uli_side side,
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s[%d] is %p, not aligned to its elements of %lld bytes", name, t,
             pointer, (long long)align);
-    const char *why = plan->mover->wants_windows(plan, side);
+    const char *why = plan->mover->needs_windows(plan, side);
     if (!why)
         return ULYX_SUCCESS;
     if (uli_window_find(

@@ -85,7 +85,7 @@ record_take(const ulyx_comm_t *comm, const struct uli_late *theirs,
 }
 
 bool
-uli_abort_told(ulyx_comm_t *comm, struct uli_late *late_p)
+uli_abort_read(ulyx_comm_t *comm, struct uli_late *late_p)
 {
     const struct uli_control *control = comm->control;
     struct uli_late late;

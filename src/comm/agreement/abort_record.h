@@ -25,7 +25,7 @@ void uli_abort_record(struct ulyx_comm *comm);
 
 /* The record that this rank has received or written; false: none. Any
  * thread. */
-bool uli_abort_told(struct ulyx_comm *comm, struct uli_late *late_p);
+bool uli_abort_read(struct ulyx_comm *comm, struct uli_late *late_p);
 
 /* A record from a rank of another node: writes it at the ranks of this node. */
 void uli_abort_receive(

@@ -36,7 +36,7 @@ struct arrival {
     enum uli_call call;
     int64_t stall_ns; /* when to warn about the stall */
     bool announced;   /* the awaited rank is recorded */
-    bool asked;       /* other nodes were asked which ranks have posted */
+    bool queried;     /* other nodes were asked which ranks have posted */
 };
 
 /* A rank that has waited this long, or this part of its time, announces the
@@ -45,13 +45,13 @@ struct arrival {
 enum {
     STILL_PART = 4,
     STILL_MAX_NS = 500 * 1000 * 1000,
-    ASK_PART = 4,
-    ASK_MAX_NS = 1000 * 1000 * 1000
+    QUERY_PART = 4,
+    QUERY_MAX_NS = 1000 * 1000 * 1000
 };
 /* After the announcement: the interval between searches for ranks in different
  * calls; and up to how many nodes the leaders are then asked which ranks have
  * posted. */
-enum { LOOK_NS = 125 * 1000 * 1000, ASKED_NODES = 16 };
+enum { LOOK_NS = 125 * 1000 * 1000, QUERIED_NODES = 16 };
 
 /* Whether a rank has left before the round. A remote rank's message names its
  * last round, because its post may arrive by another path than its leaving. */
@@ -115,8 +115,8 @@ arrival_misses(void *context, int32_t rank)
 static bool
 arrival_sees(const struct arrival *arrival, int32_t rank)
 {
-    return !uli_comm_is_remote(arrival->comm, rank) || arrival->asked ||
-           uli_nodes_told(arrival->comm, rank, arrival->round);
+    return !uli_comm_is_remote(arrival->comm, rank) || arrival->queried ||
+           uli_nodes_answered(arrival->comm, rank, arrival->round);
 }
 
 /* Records the first missing ranks. A rank of another node counts as unknown
@@ -168,8 +168,8 @@ arrival_look(struct arrival *arrival)
     arrival_announce(arrival);
     if (awaited < 0 || arrival->call == ULI_CALL_ALLTOALL)
         return;
-    if (uli_comm_is_remote(comm, awaited) && comm->nnodes <= ASKED_NODES)
-        uli_nodes_ask(comm, arrival->round, false);
+    if (uli_comm_is_remote(comm, awaited) && comm->nnodes <= QUERIED_NODES)
+        uli_nodes_query(comm, arrival->round, false);
     uli_board_publish(comm, arrival, &key, awaited);
     uli_differ_look(comm);
 }
@@ -200,7 +200,7 @@ await_all(struct arrival *arrival, uli_deadline_t deadline)
 {
     ulyx_comm_t *comm = arrival->comm;
     int64_t now = uli_clock_ns(), left = deadline - now;
-    int64_t asking = uli_min(left / ASK_PART, ASK_MAX_NS);
+    int64_t lead = uli_min(left / QUERY_PART, QUERY_MAX_NS);
     ulyx_status_t status = ULYX_ERR_TIMEOUT;
 
     if (left > 0)
@@ -210,13 +210,13 @@ await_all(struct arrival *arrival, uli_deadline_t deadline)
         arrival_announce(arrival);
     for (int i = 0;
          i < 2 && comm->remote && left > 0 && status == ULYX_ERR_TIMEOUT;
-         i++, asking /= 2) {
-        status = await_until(arrival, deadline - asking);
+         i++, lead /= 2) {
+        status = await_until(arrival, deadline - lead);
         if (status != ULYX_ERR_TIMEOUT)
             break;
         arrival_announce(arrival);
-        uli_nodes_ask(comm, arrival->round, i > 0);
-        arrival->asked = i > 0;
+        uli_nodes_query(comm, arrival->round, i > 0);
+        arrival->queried = i > 0;
     }
     return status == ULYX_ERR_TIMEOUT ? await_until(arrival, deadline) : status;
 }

@@ -58,7 +58,7 @@ uli_board_enter(ulyx_comm_t *comm)
 }
 
 static bool
-board_says(const struct uli_board *board, const struct uli_call_key *key,
+board_holds(const struct uli_board *board, const struct uli_call_key *key,
     int32_t awaited)
 {
     return atomic_load_explicit(&board->awaited, memory_order_relaxed) ==
@@ -87,7 +87,7 @@ uli_board_publish(ulyx_comm_t *comm, const void *holder,
     struct uli_board *board = &comm->control->board;
 
     if (atomic_load(&board->concurrent) != 0 || !board_take(comm, holder) ||
-        board_says(board, key, awaited))
+        board_holds(board, key, awaited))
         return;
     board_begin(board);
     atomic_store(&board->awaited, awaited);

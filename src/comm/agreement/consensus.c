@@ -37,7 +37,7 @@ uli_vote_leave(uint64_t vote)
 }
 
 enum uli_answer
-uli_vote_ask(uint64_t vote, uint32_t instance, uint32_t ballot, bool exclude,
+uli_vote_answer(uint64_t vote, uint32_t instance, uint32_t ballot, bool exclude,
     uint64_t *next_p)
 {
     *next_p = vote;
@@ -132,7 +132,7 @@ uli_proposal_take(struct uli_proposal *proposal, uint32_t ballot, int32_t rank,
 }
 
 bool
-uli_proposal_wants(const struct uli_proposal *proposal, int32_t rank)
+uli_proposal_awaits(const struct uli_proposal *proposal, int32_t rank)
 {
     const struct uli_seat *seat = &proposal->seats[rank];
 
@@ -150,8 +150,8 @@ uli_proposal_standing(const struct uli_proposal *proposal)
 
         if (answer == ULI_ANSWER_PAST)
             return ULI_STANDING_PAST;
-        if (uli_proposal_wants(proposal, p))
-            standing = ULI_STANDING_ASKING;
+        if (uli_proposal_awaits(proposal, p))
+            standing = ULI_STANDING_PENDING;
         refused = refused || answer == ULI_ANSWER_REFUSED;
     }
     return refused ? ULI_STANDING_REFUSED : standing;

@@ -101,8 +101,8 @@ enum uli_answer {
 bool uli_vote_come(uint64_t vote, uint64_t *next_p);
 /* A vote's answer to a ballot, and the vote afterwards. exclude: a vote that
  * has not come is made OUT. */
-enum uli_answer uli_vote_ask(uint64_t vote, uint32_t instance, uint32_t ballot,
-    bool exclude, uint64_t *next_p);
+enum uli_answer uli_vote_answer(uint64_t vote, uint32_t instance,
+    uint32_t ballot, bool exclude, uint64_t *next_p);
 /* OPEN becomes IDLE by a decision of this ballot; false: the vote does not
  * allow that. */
 bool uli_vote_decide(
@@ -166,7 +166,7 @@ struct uli_proposal {
 };
 
 enum uli_standing {
-    ULI_STANDING_ASKING,
+    ULI_STANDING_PENDING,
     ULI_STANDING_REFUSED, /* a higher ballot has precedence */
     ULI_STANDING_READY,   /* form the decision, unless one was shown or
                            * received */
@@ -184,7 +184,7 @@ void uli_proposal_take(struct uli_proposal *proposal, uint32_t ballot,
     int32_t rank, enum uli_answer answer, const struct uli_opinion *opinion,
     uint32_t promised);
 /* Whether the seat's vote must be asked, or asked again. */
-bool uli_proposal_wants(const struct uli_proposal *proposal, int32_t rank);
+bool uli_proposal_awaits(const struct uli_proposal *proposal, int32_t rank);
 enum uli_standing uli_proposal_standing(const struct uli_proposal *proposal);
 /* The decision of a READY proposal. */
 void uli_proposal_form(

@@ -36,7 +36,7 @@ struct uli_suspicion {
                            * answers */
     uint64_t search;      /* number of the present search; other answers are
                            * late */
-    int64_t asked_ns, next_ns;
+    int64_t query_ns, next_ns;
     int32_t count; /* steps; the last one may not be known yet */
     struct step path[ULI_DIFFER_MOST];
     int32_t after; /* a rank that has begun the call; -1: none */
@@ -152,9 +152,9 @@ path_has(const struct uli_suspicion *suspicion, int32_t rank)
     return false;
 }
 
-enum found { FOUND_NOTHING, FOUND_MORE, FOUND_ASK, FOUND_END };
+enum found { FOUND_NOTHING, FOUND_MORE, FOUND_QUERY, FOUND_END };
 
-/* Extends the path. FOUND_ASK: a message must ask the rank at the end of the
+/* Extends the path. FOUND_QUERY: a message must ask the rank at the end of the
  * path. */
 static enum found
 search_step(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now)
@@ -163,7 +163,7 @@ search_step(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now)
     int32_t next;
 
     if (!last->known)
-        return now - suspicion->asked_ns > ANSWER_NS ? FOUND_NOTHING
+        return now - suspicion->query_ns > ANSWER_NS ? FOUND_NOTHING
                                                      : FOUND_END;
     if (last->begun == ULI_BEGUN_YES && suspicion->count == 2)
         suspicion->after = last->rank;
@@ -183,8 +183,8 @@ search_step(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now)
         return search_step(comm, suspicion, now);
     }
     last[1] = (struct step){.rank = next};
-    suspicion->asked_ns = now;
-    return FOUND_ASK;
+    suspicion->query_ns = now;
+    return FOUND_QUERY;
 }
 
 /* ---- what was found ------------------------------------------------------ */
@@ -262,7 +262,7 @@ differ_makes_sense(const ulyx_comm_t *comm, const struct uli_differ *differ)
 }
 
 bool
-uli_differ_told(ulyx_comm_t *comm, struct uli_differ *differ_p)
+uli_differ_read(ulyx_comm_t *comm, struct uli_differ *differ_p)
 {
     const struct uli_control *control = comm->control;
     struct uli_differ differ;
@@ -308,7 +308,7 @@ uli_differ_fail(ulyx_comm_t *comm, int32_t rank)
     struct uli_differ differ;
     char calls[2][80], more[40] = "";
 
-    if (!uli_differ_told(comm, &differ))
+    if (!uli_differ_read(comm, &differ))
         return uli_comm_fail(comm, ULYX_ERR_MISMATCH, rank,
             "ranks are in different calls, as rank %d has found", rank);
     for (int k = 0; k < 2; k++)
@@ -323,7 +323,7 @@ uli_differ_fail(ulyx_comm_t *comm, int32_t rank)
 
 /* ---- one look ------------------------------------------------------------ */
 
-/* Under lock. FOUND_ASK: ask the rank of the last step. FOUND_MORE: *differ_p
+/* Under lock. FOUND_QUERY: ask the rank of the last step. FOUND_MORE: *differ_p
  * is proved. */
 static enum found
 suspicion_look(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now,
@@ -354,22 +354,22 @@ void
 uli_differ_look(ulyx_comm_t *comm)
 {
     struct uli_suspicion *suspicion = comm->suspicion;
-    struct uli_message ask = {.head.kind = ULI_MESSAGE_LOOK};
+    struct uli_message query = {.head.kind = ULI_MESSAGE_LOOK};
     struct uli_differ differ;
     struct uli_call_key key;
-    int32_t asked = -1;
+    int32_t queried = -1;
     enum found found;
 
     pthread_mutex_lock(&suspicion->lock);
     found = suspicion_look(comm, suspicion, uli_clock_ns(), &differ);
-    if (found == FOUND_ASK) {
-        asked = suspicion->path[suspicion->count - 1].rank;
+    if (found == FOUND_QUERY) {
+        queried = suspicion->path[suspicion->count - 1].rank;
         key = suspicion->path[suspicion->count - 2].standing.key;
-        ask.value = suspicion->search;
+        query.value = suspicion->search;
     }
     pthread_mutex_unlock(&suspicion->lock);
-    if (asked >= 0)
-        uli_remote_send_message(comm, asked, &ask, &key, sizeof(key));
+    if (queried >= 0)
+        uli_remote_send_message(comm, queried, &query, &key, sizeof(key));
     if (found != FOUND_MORE)
         return;
     differ_spread(comm, &differ);
@@ -396,7 +396,7 @@ uli_differ_answer(
 }
 
 void
-uli_differ_hear(
+uli_differ_receive_answer(
     ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
 {
     struct uli_suspicion *suspicion = comm->suspicion;

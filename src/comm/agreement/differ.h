@@ -58,7 +58,7 @@ int32_t uli_differ_choose(struct ulyx_comm *comm,
 void uli_differ_look(struct ulyx_comm *comm);
 
 /* The circle that this rank has received or found; false: none. */
-bool uli_differ_told(struct ulyx_comm *comm, struct uli_differ *differ_p);
+bool uli_differ_read(struct ulyx_comm *comm, struct uli_differ *differ_p);
 /* Fails the communicator by MISMATCH with the circle in its text; where the
  * record of the circle has not arrived, names rank `rank`, which found it. Any
  * thread. Returns as uli_comm_fail. */
@@ -68,7 +68,7 @@ ulyx_status_t uli_differ_fail(struct ulyx_comm *comm, int32_t rank);
  * to this rank's question (hear), a circle that was found (receive). */
 void uli_differ_answer(
     struct ulyx_comm *comm, int32_t from, const struct uli_message *message);
-void uli_differ_hear(
+void uli_differ_receive_answer(
     struct ulyx_comm *comm, int32_t from, const struct uli_message *message);
 void uli_differ_receive(
     struct ulyx_comm *comm, const void *content, size_t bytes);

@@ -51,17 +51,17 @@ uli_comm_spread_poison(ulyx_comm_t *comm, uint64_t poison)
         atomic_compare_exchange_strong(&control->poison, &none, poison);
         uli_doorbell_ring(control);
     }
-    uli_remote_tell_poison(comm, poison);
+    uli_remote_send_poison(comm, poison);
 }
 
 void
-uli_comm_hear_poison(
-    ulyx_comm_t *comm, uint64_t poison, const void *told, size_t bytes)
+uli_comm_receive_poison(
+    ulyx_comm_t *comm, uint64_t poison, const void *cause, size_t bytes)
 {
     if (uli_poison_status(poison) == ULYX_ERR_ABORTED)
-        uli_abort_receive(comm, told, bytes);
+        uli_abort_receive(comm, cause, bytes);
     else
-        uli_differ_receive(comm, told, bytes);
+        uli_differ_receive(comm, cause, bytes);
     uli_comm_spread_poison(comm, poison);
 }
 
@@ -248,7 +248,7 @@ abort_text(ulyx_comm_t *comm, int32_t rank, char *text_p, size_t bytes)
     const struct uli_peer *peer;
     char aborter[ULI_LATE_WHO_BYTES + 24], who[ULI_LATE_WHO_BYTES] = "";
 
-    if (uli_abort_told(comm, &late)) {
+    if (uli_abort_read(comm, &late)) {
         rank = late.origin;
         late_identity(comm, &late, who);
         numbered = late_numbered(comm, &late);
@@ -268,7 +268,7 @@ uli_comm_failure_text(ulyx_comm_t *comm, char text_p[ULI_FAILURE_BYTES])
 
     if (atomic_load(&comm->failed) != ULYX_ERR_ABORTED ||
         strcmp(comm->failure_text, comm->abort_text) != 0 ||
-        !uli_abort_told(comm, &late))
+        !uli_abort_read(comm, &late))
         return comm->failure_text;
     abort_text(comm, comm->rank, text_p, ULI_FAILURE_BYTES);
     return text_p;
@@ -338,7 +338,7 @@ uli_comm_take_poison(ulyx_comm_t *comm)
 }
 
 void
-uli_comm_tell_meeting(ulyx_comm_t *comm, int32_t rank)
+uli_comm_notify_meeting(ulyx_comm_t *comm, int32_t rank)
 {
     struct uli_bootstrap *meeting = comm->meeting;
 
@@ -352,7 +352,7 @@ uli_comm_tell_meeting(ulyx_comm_t *comm, int32_t rank)
 /* Not at once: a rank that is stopped would keep the report of a wait that has
  * ended since, and be named as the rank that waits. */
 static void
-meeting_tell(ulyx_comm_t *comm)
+meeting_notify(ulyx_comm_t *comm)
 {
     int32_t rank = comm->meeting_awaits;
 
@@ -368,17 +368,17 @@ check_meeting(ulyx_comm_t *comm)
 {
     struct uli_bootstrap *meeting = comm->meeting;
 
-    meeting_tell(comm);
+    meeting_notify(comm);
     if (!meeting->ops->broken || !meeting->ops->broken(meeting))
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_RANK_LOST, "the meeting has failed");
 }
 
 void
-uli_comm_say_abort(ulyx_comm_t *comm)
+uli_comm_log_abort(ulyx_comm_t *comm)
 {
-    if (atomic_load(&comm->abort_unsaid) &&
-        atomic_exchange(&comm->abort_unsaid, false))
+    if (atomic_load(&comm->abort_unlogged) &&
+        atomic_exchange(&comm->abort_unlogged, false))
         log_failure(comm);
 }
 
@@ -388,7 +388,7 @@ uli_comm_check(ulyx_comm_t *comm)
     uint64_t poison;
 
     if (atomic_load_explicit(&comm->failed, memory_order_acquire) != 0) {
-        uli_comm_say_abort(comm);
+        uli_comm_log_abort(comm);
         return read_failure(comm);
     }
     poison = atomic_load_explicit(&comm->control->poison, memory_order_acquire);
@@ -425,7 +425,7 @@ uli_comm_abort(ulyx_comm_t *comm)
     poison_peers(comm, ULYX_ERR_ABORTED, comm->rank);
     if (first) {
         settle_failure(comm, ULYX_ERR_ABORTED, comm->rank);
-        atomic_store(&comm->abort_unsaid, true);
+        atomic_store(&comm->abort_unlogged, true);
     }
     uli_doorbell_ring(comm->control);
     uli_comm_acknowledge(comm);

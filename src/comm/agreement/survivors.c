@@ -47,14 +47,14 @@ survivors_unlock(ulyx_comm_t *comm)
 }
 
 void
-uli_survivors_hear(
+uli_survivors_receive_decision(
     struct uli_survivors_call *call, const struct uli_decision *decision)
 {
     if (decision->instance != call->proposal.instance ||
-        (call->has_heard && call->heard.ballot >= decision->ballot))
+        (call->has_received && call->received.ballot >= decision->ballot))
         return;
-    call->heard = *decision;
-    call->has_heard = true;
+    call->received = *decision;
+    call->has_received = true;
 }
 
 static void
@@ -185,8 +185,8 @@ learn_from_message(struct uli_survivors_call *call)
     if (!call->comm->remote)
         return false;
     survivors_lock(call->comm);
-    learned =
-        call->has_heard && vote_accept(call, &call->heard, call->heard.ballot);
+    learned = call->has_received &&
+              vote_accept(call, &call->received, call->received.ballot);
     survivors_unlock(call->comm);
     return learned;
 }
@@ -194,7 +194,7 @@ learn_from_message(struct uli_survivors_call *call)
 /* ---- proposing ----------------------------------------------------------- */
 
 static void
-ask_node(struct uli_survivors_call *call, bool exclude)
+call_query_node(struct uli_survivors_call *call, bool exclude)
 {
     ulyx_comm_t *comm = call->comm;
     struct uli_proposal *proposal = &call->proposal;
@@ -205,15 +205,15 @@ ask_node(struct uli_survivors_call *call, bool exclude)
         enum uli_answer answer;
         uint32_t promised;
 
-        if (uli_comm_is_remote(comm, p) || !uli_proposal_wants(proposal, p))
+        if (uli_comm_is_remote(comm, p) || !uli_proposal_awaits(proposal, p))
             continue;
-        answer = uli_survivors_ask(comm, p, proposal->instance,
+        answer = uli_survivors_query_vote(comm, p, proposal->instance,
             proposal->ballot, exclude, &opinion, &promised);
         if (answer == ULI_ANSWER_DECIDED) {
             if (!uli_survivors_shown(comm, p, proposal->instance, &shown))
                 answer = ULI_ANSWER_PAST;
             else
-                uli_survivors_hear(call, &shown);
+                uli_survivors_receive_decision(call, &shown);
         }
         uli_proposal_take(
             proposal, proposal->ballot, p, answer, &opinion, promised);
@@ -226,7 +226,7 @@ begin_ballot(struct uli_survivors_call *call, int64_t now)
     uli_proposal_begin(&call->proposal, call->comm->rank);
     call->retry = now + uli_min((call->deadline - now) / RETRY_PART,
                             RETRY_NS + call->comm->rank * RANK_RETRY_NS);
-    uli_survivors_ask_soon(call);
+    uli_survivors_query_soon(call);
 }
 
 /* Evaluates the answers to the ballot. True: *decision_p is to be decided.
@@ -240,8 +240,8 @@ vote_weigh(struct uli_survivors_call *call, struct uli_decision *decision_p)
         uli_survivors_leave(call->comm);
     if (standing != ULI_STANDING_READY)
         return false;
-    if (call->has_heard)
-        *decision_p = call->heard;
+    if (call->has_received)
+        *decision_p = call->received;
     else
         uli_proposal_form(&call->proposal, decision_p);
     decision_p->ballot = call->proposal.ballot;
@@ -261,18 +261,18 @@ vote_propose(struct uli_survivors_call *call)
         return false;
     survivors_lock(comm);
     if (exclude && !call->excludes)
-        uli_survivors_ask_soon(call);
+        uli_survivors_query_soon(call);
     call->excludes = exclude;
     note_deaths(call);
     if (proposal->ballot == 0 ||
         (uli_proposal_standing(proposal) == ULI_STANDING_REFUSED &&
             now >= call->retry))
         begin_ballot(call, now);
-    ask_node(call, exclude);
+    call_query_node(call, exclude);
     ready = vote_weigh(call, &decision);
     survivors_unlock(comm);
     if (!ready && comm->remote)
-        uli_survivors_ask_nodes(call, now);
+        uli_survivors_query_nodes(call, now);
     if (!ready)
         return false;
     if (!vote_accept(call, &decision, decision.ballot)) {
@@ -280,7 +280,7 @@ vote_propose(struct uli_survivors_call *call)
         return false;
     }
     ring_node(comm);
-    uli_survivors_tell(comm, &decision, false);
+    uli_survivors_send_decision(comm, &decision, false);
     return true;
 }
 
@@ -335,7 +335,7 @@ survivors_late(const struct uli_survivors_call *call)
 
     for (int32_t p = 0; p < nranks; p++)
         if (p != rank &&
-            (proposal->ballot != 0 ? uli_proposal_wants(proposal, p)
+            (proposal->ballot != 0 ? uli_proposal_awaits(proposal, p)
                                    : p < rank && may_propose(call, p)))
             uli_late_add(&late, p);
     if (proposal->ballot == 0)

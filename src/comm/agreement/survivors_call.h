@@ -14,7 +14,7 @@
 #include "comm/remote/remote_internal.h"
 #include "comm/agreement/survivors.h"
 
-struct uli_asked_node {
+struct uli_queried_node {
     int64_t next_ns;  /* when the node is asked again */
     int64_t pause_ns; /* between that time and the next */
     uint32_t turn;    /* which of its ranks is asked next */
@@ -24,15 +24,15 @@ struct uli_asked_node {
 struct uli_survivors_call {
     ulyx_comm_t *comm;
     struct uli_proposal proposal;
-    struct uli_asked_node *nodes; /* [nnodes] */
+    struct uli_queried_node *nodes; /* [nnodes] */
     uli_deadline_t patience; /* then ranks that have not come are left out */
     uli_deadline_t turns;    /* from patience to here the ranks propose in
                               * turn */
     uli_deadline_t deadline;
     uli_deadline_t retry; /* when a refused proposer tries again */
     bool excludes;        /* patience is over */
-    bool has_heard;
-    struct uli_decision heard; /* received decision of the highest ballot */
+    bool has_received;
+    struct uli_decision received; /* received decision of the highest ballot */
 };
 
 /* ---- survivors_vote.c ---------------------------------------------------- */
@@ -42,7 +42,7 @@ struct uli_survivors_call {
 uint64_t uli_survivors_vote(const ulyx_comm_t *comm, int32_t rank);
 /* Asks a vote of this node. *promised_p: the ballot that the vote had
  * before. */
-enum uli_answer uli_survivors_ask(ulyx_comm_t *comm, int32_t rank,
+enum uli_answer uli_survivors_query_vote(ulyx_comm_t *comm, int32_t rank,
     uint32_t instance, uint32_t ballot, bool exclude,
     struct uli_opinion *opinion_p, uint32_t *promised_p);
 /* The decision that a rank of this node shows; false: the vote no longer shows
@@ -54,7 +54,7 @@ bool uli_survivors_shown(ulyx_comm_t *comm, int32_t rank, uint32_t instance,
 
 /* Keeps a received decision if it is of the call's instance and of the highest
  * ballot so far. Under the lock. */
-void uli_survivors_hear(
+void uli_survivors_receive_decision(
     struct uli_survivors_call *call, const struct uli_decision *decision);
 
 /* ---- survivors_message.c ------------------------------------------------- */
@@ -64,12 +64,12 @@ void uli_survivors_listen(ulyx_comm_t *comm, struct uli_survivors_call *call);
 /* Sends to rank `to` that this rank has come. */
 void uli_survivors_announce(struct uli_survivors_call *call, int32_t to);
 /* All nodes are to be asked at once. Under the lock. */
-void uli_survivors_ask_soon(struct uli_survivors_call *call);
+void uli_survivors_query_soon(struct uli_survivors_call *call);
 /* Asks each remote node whose time to be asked has come. */
-void uli_survivors_ask_nodes(struct uli_survivors_call *call, int64_t now_ns);
+void uli_survivors_query_nodes(struct uli_survivors_call *call, int64_t now_ns);
 /* Sends the decision to all remote ranks that live; members: to members
  * only. */
-void uli_survivors_tell(
+void uli_survivors_send_decision(
     ulyx_comm_t *comm, const struct uli_decision *decision, bool members);
 
 #endif

@@ -59,7 +59,7 @@ uli_survivors_announce(struct uli_survivors_call *call, int32_t to)
 }
 
 static bool
-can_hear(const ulyx_comm_t *comm, int32_t rank)
+rank_can_receive(const ulyx_comm_t *comm, int32_t rank)
 {
     return uli_comm_is_remote(comm, rank) &&
            atomic_load(&comm->peers[rank].dead) == 0 &&
@@ -67,30 +67,31 @@ can_hear(const ulyx_comm_t *comm, int32_t rank)
 }
 
 void
-uli_survivors_tell(
+uli_survivors_send_decision(
     ulyx_comm_t *comm, const struct uli_decision *decision, bool members)
 {
     for (int32_t p = 0; comm->remote && p < comm->nranks; p++) {
         struct uli_message message = {.head.kind = ULI_MESSAGE_DECISION};
 
-        if (can_hear(comm, p) && (!members || uli_decision_has(decision, p)))
+        if (rank_can_receive(comm, p) &&
+            (!members || uli_decision_has(decision, p)))
             uli_remote_send_message(
                 comm, p, &message, decision, decision_bytes(comm));
     }
 }
 
 static void
-ask_soon(struct uli_asked_node *asked)
+node_query_soon(struct uli_queried_node *queried)
 {
-    asked->next_ns = 0;
-    asked->pause_ns = LEAST_PAUSE_NS;
+    queried->next_ns = 0;
+    queried->pause_ns = LEAST_PAUSE_NS;
 }
 
 void
-uli_survivors_ask_soon(struct uli_survivors_call *call)
+uli_survivors_query_soon(struct uli_survivors_call *call)
 {
     for (int32_t j = 0; j < call->comm->nnodes; j++)
-        ask_soon(&call->nodes[j]);
+        node_query_soon(&call->nodes[j]);
 }
 
 /* Whether the node is to be asked now for a vote that is still missing. If so,
@@ -104,12 +105,12 @@ node_is_due(struct uli_survivors_call *call, int32_t node, int64_t now)
     pthread_mutex_lock(&call->comm->remote->lock);
     if (now >= call->nodes[node].next_ns)
         for (int32_t at = nodes->first[node]; at < nodes->first[node + 1]; at++)
-            due = due || uli_proposal_wants(&call->proposal, nodes->order[at]);
+            due = due || uli_proposal_awaits(&call->proposal, nodes->order[at]);
     if (due) {
-        struct uli_asked_node *asked = &call->nodes[node];
+        struct uli_queried_node *queried = &call->nodes[node];
 
-        asked->next_ns = now + asked->pause_ns;
-        asked->pause_ns = uli_min(2 * asked->pause_ns, MOST_PAUSE_NS);
+        queried->next_ns = now + queried->pause_ns;
+        queried->pause_ns = uli_min(2 * queried->pause_ns, MOST_PAUSE_NS);
     }
     pthread_mutex_unlock(&call->comm->remote->lock);
     return due;
@@ -118,7 +119,7 @@ node_is_due(struct uli_survivors_call *call, int32_t node, int64_t now)
 /* The next rank of the node that can receive. A rank that was left out, maybe
  * because it stands still, is chosen in every second round only. -1: none. */
 static int32_t
-speaker_of(struct uli_survivors_call *call, int32_t node)
+delegate_of(struct uli_survivors_call *call, int32_t node)
 {
     const struct uli_nodes *nodes = &call->comm->remote->nodes;
     int32_t first = nodes->first[node], count = nodes->first[node + 1] - first;
@@ -128,7 +129,7 @@ speaker_of(struct uli_survivors_call *call, int32_t node)
         int32_t rank = nodes->order[first + (int32_t)(turn % (uint32_t)count)];
         bool all = turn / (uint32_t)count % 2 != 0;
 
-        if (can_hear(call->comm, rank) &&
+        if (rank_can_receive(call->comm, rank) &&
             (all || !call->proposal.seats[rank].never))
             return rank;
     }
@@ -136,7 +137,7 @@ speaker_of(struct uli_survivors_call *call, int32_t node)
 }
 
 void
-uli_survivors_ask_nodes(struct uli_survivors_call *call, int64_t now_ns)
+uli_survivors_query_nodes(struct uli_survivors_call *call, int64_t now_ns)
 {
     ulyx_comm_t *comm = call->comm;
 
@@ -145,14 +146,14 @@ uli_survivors_ask_nodes(struct uli_survivors_call *call, int64_t now_ns)
             .value =
                 name_ballot(call->proposal.instance, call->proposal.ballot),
             .status = call->excludes};
-        int32_t speaker;
+        int32_t delegate;
 
         if (node == comm->remote->nodes.mine ||
             !node_is_due(call, node, now_ns))
             continue;
-        speaker = speaker_of(call, node);
-        if (speaker >= 0)
-            uli_remote_send_message(comm, speaker, &message, NULL, 0);
+        delegate = delegate_of(call, node);
+        if (delegate >= 0)
+            uli_remote_send_message(comm, delegate, &message, NULL, 0);
     }
 }
 
@@ -197,8 +198,8 @@ reply_add(struct reply *reply, int32_t rank, uint32_t instance, uint32_t ballot,
 
     memset(voice, 0, sizeof(*voice));
     voice->rank = rank;
-    voice->answer = (uint8_t)uli_survivors_ask(comm, rank, instance, ballot,
-        exclude, &voice->opinion, &voice->promised);
+    voice->answer = (uint8_t)uli_survivors_query_vote(comm, rank, instance,
+        ballot, exclude, &voice->opinion, &voice->promised);
     voice->dead = atomic_load(&comm->peers[rank].dead) != 0;
     if (voice->answer == ULI_ANSWER_DECIDED) {
         if (uli_survivors_shown(comm, rank, instance, &shown))
@@ -238,7 +239,7 @@ take_votes(ulyx_comm_t *comm, int32_t from, struct uli_survivors_call *call,
         if (voice.rank < 0 || voice.rank >= comm->nranks ||
             comm->peers[voice.rank].node != comm->peers[from].node ||
             voice.answer > ULI_ANSWER_PAST ||
-            (voice.answer == ULI_ANSWER_DECIDED && !call->has_heard))
+            (voice.answer == ULI_ANSWER_DECIDED && !call->has_received))
             return;
         uli_proposal_take(&call->proposal, (uint32_t)message->value, voice.rank,
             (enum uli_answer)voice.answer, &voice.opinion, voice.promised);
@@ -257,7 +258,7 @@ take_decision(ulyx_comm_t *comm, struct uli_survivors_call *call,
         return;
     memcpy(&decision, message->more, message->head.count);
     if (decision.first_rank < comm->nranks && decision.odd_rank < comm->nranks)
-        uli_survivors_hear(call, &decision);
+        uli_survivors_receive_decision(call, &decision);
 }
 
 void
@@ -277,6 +278,6 @@ uli_survivors_receive(
     else if (call && message->head.kind == ULI_MESSAGE_DECISION)
         take_decision(comm, call, message);
     else if (call)
-        ask_soon(&call->nodes[comm->peers[from].node]);
+        node_query_soon(&call->nodes[comm->peers[from].node]);
     pthread_mutex_unlock(&comm->remote->lock);
 }

@@ -16,7 +16,7 @@ uli_survivors_vote(const ulyx_comm_t *comm, int32_t rank)
 }
 
 enum uli_answer
-uli_survivors_ask(ulyx_comm_t *comm, int32_t rank, uint32_t instance,
+uli_survivors_query_vote(ulyx_comm_t *comm, int32_t rank, uint32_t instance,
     uint32_t ballot, bool exclude, struct uli_opinion *opinion_p,
     uint32_t *promised_p)
 {
@@ -27,7 +27,7 @@ uli_survivors_ask(ulyx_comm_t *comm, int32_t rank, uint32_t instance,
     exclude = exclude || atomic_load(&comm->peers[rank].dead) != 0 ||
               atomic_load(&comm->control->left[rank]) != 0;
     do
-        answer = uli_vote_ask(vote, instance, ballot, exclude, &next);
+        answer = uli_vote_answer(vote, instance, ballot, exclude, &next);
     while (next != vote &&
            !atomic_compare_exchange_strong(&control->vote, &vote, next));
     *promised_p = uli_vote_ballot(vote);
@@ -65,7 +65,8 @@ uli_survivors_farewell(ulyx_comm_t *comm)
     uint32_t instance = uli_vote_instance(vote);
 
     if (instance != 0)
-        uli_survivors_tell(comm, &comm->control->decisions[instance & 1], true);
+        uli_survivors_send_decision(
+            comm, &comm->control->decisions[instance & 1], true);
 }
 
 void

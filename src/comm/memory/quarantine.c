@@ -12,8 +12,8 @@
 #include "comm/service/service.h"
 #include "comm/memory/windows.h"
 
-#define ASK_S     0.5   /* for all ranks together */
-#define ASK_MIN_S 0.005 /* for each rank, once that is used up */
+#define QUERY_S     0.5   /* for all ranks together */
+#define QUERY_MIN_S 0.005 /* for each rank, once that is used up */
 
 struct uli_quarantine *
 uli_quarantine_create(ulyx_comm_t *comm, uint32_t window)
@@ -70,10 +70,10 @@ bool
 uli_quarantine_is_over(
     struct uli_quarantine *quarantine, uli_deadline_t deadline)
 {
-    uli_deadline_t all = uli_min(uli_deadline_in(ASK_S), deadline);
+    uli_deadline_t all = uli_min(uli_deadline_in(QUERY_S), deadline);
     int32_t left = 0;
     for (int32_t i = 0; i < quarantine->npending; i++) {
-        uli_deadline_t least = uli_deadline_in(ASK_MIN_S);
+        uli_deadline_t least = uli_deadline_in(QUERY_MIN_S);
         if (!quarantine_settle(
                 quarantine, &quarantine->pending[i], all > least ? all : least))
             quarantine->pending[left++] = quarantine->pending[i];

@@ -519,11 +519,11 @@ uli_windows_forget(ulyx_comm_t *comm, uint32_t window)
  * The id stays in use where a peer did not let go. A peer that timed out is not
  * asked: it will find the connection of the request closed. */
 static void
-windows_give_undo(ulyx_comm_t *comm, uint32_t window, int32_t count, bool told,
-    ulyx_status_t status)
+windows_give_undo(ulyx_comm_t *comm, uint32_t window, int32_t count,
+    bool given_remote, ulyx_status_t status)
 {
     char cause[512];
-    bool all = status != ULYX_ERR_TIMEOUT || told;
+    bool all = status != ULYX_ERR_TIMEOUT || given_remote;
     count -= !all;
     bool late = status == ULYX_ERR_TIMEOUT || atomic_load(&comm->failed);
     uli_deadline_t deadline = uli_deadline_in(late ? UNDO_LATE_S : UNDO_S);
@@ -538,7 +538,7 @@ windows_give_undo(ulyx_comm_t *comm, uint32_t window, int32_t count, bool told,
             all &= uli_service_recall(
                 &comm->peers[p].identity, comm->rank, window, false, deadline);
     }
-    for (int32_t p = 0; told && p < comm->nranks; p++)
+    for (int32_t p = 0; given_remote && p < comm->nranks; p++)
         if (uli_comm_is_remote(comm, p))
             all &= uli_remote_window_retire(comm, p, window, deadline);
     if (all)
@@ -577,7 +577,7 @@ give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
         if (!takes_windows(comm, p))
             continue;
         uli_stand_begin(&stand, p);
-        uli_comm_tell_meeting(comm, p);
+        uli_comm_notify_meeting(comm, p);
         ulyx_status_t status =
             windows_give_give(&stand, window, handle, deadline);
         if (status != ULYX_SUCCESS) {
@@ -688,7 +688,7 @@ uli_windows_deliver_control(ulyx_comm_t *comm, uli_deadline_t deadline)
         if (!takes_windows(comm, p))
             continue;
         uli_stand_begin(&stand, p);
-        uli_comm_tell_meeting(comm, p);
+        uli_comm_notify_meeting(comm, p);
         ULI_TRY(windows_give_give(&stand, 0, &handle, deadline));
     }
     return ULYX_SUCCESS;

@@ -181,13 +181,13 @@ transport_try(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
  * or 0. */
 static ulyx_status_t
 open_first(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
-    int32_t wanted, uli_deadline_t deadline)
+    int32_t required, uli_deadline_t deadline)
 {
     ulyx_status_t outcome = ULYX_ERR_UNSUPPORTED;
     size_t used = 0;
     for (int32_t n = 1; (own->transport = transport_at(n)); n++) {
         char why[256] = "";
-        if (wanted && wanted != n)
+        if (required && required != n)
             continue;
         ULI_TRY(transport_try(
             comm, own, all, deadline, &outcome, why, sizeof(why)));
@@ -201,21 +201,22 @@ open_first(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
 }
 
 static ulyx_status_t
-transport_check(const struct uli_comm_batch *own, int32_t wanted)
+transport_check(const struct uli_comm_batch *own, int32_t required)
 {
-    if (!wanted || transport_at(wanted) == own->transport)
+    if (!required || transport_at(required) == own->transport)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_UNSUPPORTED,
         "device memory of this communicator goes by %s already: the first plan "
         "that needs a batch transport decides, and %s is asked for",
-        own->transport->name, transport_at(wanted)->name);
+        own->transport->name, transport_at(required)->name);
 }
 
 ulyx_status_t
-uli_comm_batch_open(ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline)
+uli_comm_batch_open(
+    ulyx_comm_t *comm, int32_t required, uli_deadline_t deadline)
 {
     if (comm->batch)
-        return transport_check(comm->batch, wanted);
+        return transport_check(comm->batch, required);
     struct uli_comm_batch *own = calloc(1, sizeof(*own));
     struct hello *all = calloc((size_t)comm->nranks, sizeof(*all));
     ulyx_status_t status = ULYX_SUCCESS;
@@ -224,7 +225,7 @@ uli_comm_batch_open(ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline)
         status = uli_error(ULYX_ERR_NO_MEMORY, "a batch: no memory");
     if (status == ULYX_SUCCESS) {
         own->context = (struct uli_batch_context){comm, all};
-        status = open_first(comm, own, all, wanted, deadline);
+        status = open_first(comm, own, all, required, deadline);
         own->context.addresses = NULL;
     }
     free(all);
@@ -330,21 +331,21 @@ batch_load(const uint64_t *word)
 
 /* The words that p has written; NULL where p cannot be mapped. */
 static const uint64_t *
-told_by(ulyx_comm_t *comm, const struct uli_batch_watch *watch, int32_t p)
+progress_of(ulyx_comm_t *comm, const struct uli_batch_watch *watch, int32_t p)
 {
     return comm->peers[p].map
-               ? uli_window_address(comm, p, watch->told[p].window,
-                     watch->told[p].offset, ULI_BATCH_TOLD_BYTES)
+               ? uli_window_address(comm, p, watch->progress[p].window,
+                     watch->progress[p].offset, ULI_BATCH_PROGRESS_BYTES)
                : NULL;
 }
 
 /* The ranks for which call n waits, by what is known of them. */
 struct blame {
-    struct uli_late late;    /* have not begun the call */
-    struct uli_late unseen;  /* cannot be read here */
-    struct uli_late reached; /* have begun the call, as this rank has */
-    int32_t other;           /* the first in another call, or -1 */
-    uint64_t other_call;     /* that call */
+    struct uli_late late;       /* have not begun the call */
+    struct uli_late unreadable; /* cannot be read here */
+    struct uli_late reached;    /* have begun the call, as this rank has */
+    int32_t other;              /* the first in another call, or -1 */
+    uint64_t other_call;        /* that call */
 };
 
 static struct blame
@@ -356,14 +357,14 @@ find_blame(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
     for (int32_t p = 0; p < comm->nranks; p++) {
         if (p == comm->rank || !watch->shares[p])
             continue;
-        const uint64_t *told = told_by(comm, watch, p);
-        uint64_t begun = told ? batch_load(&told[0]) : 0;
-        uint64_t call = told ? batch_load(&told[1]) : 0;
-        uli_late_add(!told       ? &blame.unseen
+        const uint64_t *progress = progress_of(comm, watch, p);
+        uint64_t begun = progress ? batch_load(&progress[0]) : 0;
+        uint64_t call = progress ? batch_load(&progress[1]) : 0;
+        uli_late_add(!progress   ? &blame.unreadable
                      : begun < n ? &blame.late
                                  : &blame.reached,
             p);
-        if (begun == n && batch_load(&told[0]) == n && call != own &&
+        if (begun == n && batch_load(&progress[0]) == n && call != own &&
             watch->call && blame.other < 0) {
             blame.other = p;
             blame.other_call = call;
@@ -378,9 +379,10 @@ static void
 fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 {
     struct blame blame = find_blame(comm, watch, n);
-    const struct uli_late *late = blame.late.count > 0     ? &blame.late
-                                  : blame.unseen.count > 0 ? &blame.unseen
-                                                           : &blame.reached;
+    const struct uli_late *late = blame.late.count > 0 ? &blame.late
+                                  : blame.unreadable.count > 0
+                                      ? &blame.unreadable
+                                      : &blame.reached;
     if (blame.other >= 0)
         uli_comm_fail(comm, ULYX_ERR_TIMEOUT, blame.other,
             "%s, call %llu: not ended after %g s: rank %d executes %s, rank %d "
@@ -396,10 +398,11 @@ fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 static void
 batch_watch_notify(const struct uli_batch_watch *watch, uint64_t begun)
 {
-    uint64_t *told = watch->block.address;
+    uint64_t *progress = watch->block.address;
     if (watch->call)
-        __atomic_store_n(&told[1], batch_load(watch->call), __ATOMIC_RELAXED);
-    __atomic_store_n(&told[0], begun, __ATOMIC_RELEASE);
+        __atomic_store_n(
+            &progress[1], batch_load(watch->call), __ATOMIC_RELAXED);
+    __atomic_store_n(&progress[0], begun, __ATOMIC_RELEASE);
 }
 
 static void

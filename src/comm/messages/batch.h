@@ -27,7 +27,7 @@
  * transport than wanted is in use); those of batch transports, with the rank
  * and its text; those of the agreement. */
 ulyx_status_t uli_comm_batch_open(
-    ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline);
+    ulyx_comm_t *comm, int32_t required, uli_deadline_t deadline);
 /* The number of the batch transport with that name, from 1 on; 0 = none. */
 int32_t uli_comm_batch_transport(const char *name);
 /* The batch; NULL before open. */
@@ -49,7 +49,7 @@ void uli_comm_batch_give(ulyx_comm_t *comm);
 
 /* The words in which a rank publishes its progress, in a window of its own: [0]
  * the number of the last call that has begun, [1] what that call does. */
-enum { ULI_BATCH_TOLD_BYTES = 16 };
+enum { ULI_BATCH_PROGRESS_BYTES = 16 };
 struct uli_batch_place {
     uint32_t window;
     int64_t offset;
@@ -63,13 +63,13 @@ struct uli_batch_watch {
                                     * begun; NULL = all calls do the same */
     const char *(*name_of)(uint64_t call);
     double timeout_s;
-    const char *what;                   /* "reshuffle" */
-    const struct uli_batch_place *told; /* [nranks] */
-    const bool *shares;                 /* [nranks]: whether the calls need that
-                                         * rank */
-    struct uli_arena_block block;       /* this rank's words */
-    uint64_t seen;                      /* private to uli_batch_look, as the
-                                         * next */
+    const char *what;                       /* "reshuffle" */
+    const struct uli_batch_place *progress; /* [nranks] */
+    const bool *shares;           /* [nranks]: whether the calls need that
+                                   * rank */
+    struct uli_arena_block block; /* this rank's words */
+    uint64_t seen;                /* private to uli_batch_look, as the
+                                   * next */
     int64_t since_ns;
 };
 void uli_batch_watch_add(ulyx_comm_t *comm, struct uli_batch_watch *watch);

@@ -101,13 +101,13 @@ hook_upload(void *context, void *dst, const void *src, int64_t bytes)
 
 static int32_t
 hook_claim(
-    void *context, int32_t multiprocessors, int32_t per_sm, int64_t wanted)
+    void *context, int32_t multiprocessors, int32_t per_sm, int64_t requested)
 {
     const ulyx_comm_t *comm = comm_of(context);
     struct uli_residency room = {
         .multiprocessors = multiprocessors, .per_sm = per_sm};
     int64_t most = uli_residency_sms(comm, 0, multiprocessors);
-    uli_residency_choose(comm, uli_min(wanted, most), &room);
+    uli_residency_choose(comm, uli_min(requested, most), &room);
     return room.claimed;
 }
 

@@ -94,7 +94,7 @@ uli_dump_write(const char *pattern)
 /* ---- the thread ---------------------------------------------------------- */
 
 /* A file name that is still to be written. */
-struct wanted {
+struct request {
     bool found;
     char pattern[ULI_SETTING_TEXT];
 };
@@ -104,7 +104,7 @@ comm_mark(void *unused, ulyx_comm_t *comm)
 {
     (void)unused;
     if (comm->dump_held)
-        atomic_store(&comm->dump_wanted, true);
+        atomic_store(&comm->dump_requested, true);
 }
 
 /* Clears the mark of the first marked communicator, and of all whose file has
@@ -112,26 +112,27 @@ comm_mark(void *unused, ulyx_comm_t *comm)
 static void
 comm_take_mark(void *context, ulyx_comm_t *comm)
 {
-    struct wanted *wanted = context;
+    struct request *request = context;
 
-    if (!atomic_load(&comm->dump_wanted) ||
-        (wanted->found &&
-            strcmp(wanted->pattern, comm->settings.dump_file) != 0))
+    if (!atomic_load(&comm->dump_requested) ||
+        (request->found &&
+            strcmp(request->pattern, comm->settings.dump_file) != 0))
         return;
-    atomic_store(&comm->dump_wanted, false);
-    wanted->found = true;
-    memcpy(wanted->pattern, comm->settings.dump_file, sizeof(wanted->pattern));
+    atomic_store(&comm->dump_requested, false);
+    request->found = true;
+    memcpy(
+        request->pattern, comm->settings.dump_file, sizeof(request->pattern));
 }
 
 static void
 dump_serve_name(const char *pattern, enum uli_dump_cause cause)
 {
-    static atomic_bool said;
+    static atomic_bool logged;
     char name[PATH_MAX], why[ULI_FILE_WHY];
 
     if (dump_write(pattern, cause, name, why) == ULYX_SUCCESS)
         ULI_INFO(ULI_LOG_FAULT, -1, "flight recorder written to %s", name);
-    else if (!atomic_exchange(&said, true))
+    else if (!atomic_exchange(&logged, true))
         ULI_WARN(ULI_LOG_FAULT, -1,
             "ULYX_DUMP_FILE: %s cannot be written: %s (said once)", name, why);
 }
@@ -145,13 +146,13 @@ dump_serve(void)
     if (signalled)
         uli_service_each(comm_mark, NULL);
     for (;;) {
-        struct wanted wanted = {0};
+        struct request request = {0};
 
-        uli_service_each(comm_take_mark, &wanted);
-        if (!wanted.found)
+        uli_service_each(comm_take_mark, &request);
+        if (!request.found)
             break;
         dump_serve_name(
-            wanted.pattern, signalled ? ULI_DUMP_SIGNAL : ULI_DUMP_ERROR);
+            request.pattern, signalled ? ULI_DUMP_SIGNAL : ULI_DUMP_ERROR);
     }
     atomic_store(&dump.served, requested);
 }
@@ -371,7 +372,7 @@ uli_dump_request(ulyx_comm_t *comm)
     if (!comm->dump_held)
         return;
     atomic_store(&comm->dump_until_ns, uli_clock_ns() + SETTLE_NS);
-    atomic_store(&comm->dump_wanted, true);
+    atomic_store(&comm->dump_requested, true);
     atomic_store(&comm->dump_number, atomic_fetch_add(&dump.requested, 1) + 1);
     uli_semaphore_post(&dump.bell);
 }

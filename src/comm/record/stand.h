@@ -19,7 +19,7 @@ struct uli_stand {
     ulyx_comm_t *comm;
     uint64_t recorded; /* the call, in the flight recorder, or 0 */
     int32_t rank;      /* the rank that the call needs now */
-    bool told;
+    bool published;
     int64_t still_ns; /* when to record the rank */
 };
 
@@ -27,10 +27,10 @@ struct uli_stand {
 static inline void
 uli_stand_end(struct uli_stand *stand)
 {
-    if (stand->told)
+    if (stand->published)
         uli_recorder_await(
             &stand->comm->control->recorder, stand->recorded, -1);
-    stand->told = false;
+    stand->published = false;
 }
 
 /* The call needs this rank now, and no other. */
@@ -46,9 +46,9 @@ uli_stand_begin(struct uli_stand *stand, int32_t rank)
 static inline void
 uli_stand_look(struct uli_stand *stand)
 {
-    if (stand->told || uli_clock_ns() < stand->still_ns)
+    if (stand->published || uli_clock_ns() < stand->still_ns)
         return;
-    stand->told = true;
+    stand->published = true;
     uli_recorder_await(
         &stand->comm->control->recorder, stand->recorded, stand->rank);
 }

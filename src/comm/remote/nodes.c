@@ -307,7 +307,7 @@ uli_nodes_came(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
 }
 
 bool
-uli_nodes_told(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
+uli_nodes_answered(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
 {
     int32_t leader = leader_of(&comm->remote->nodes, comm->peers[rank].node);
     return atomic_load(&comm->remote->peers[leader].answered) == round;
@@ -322,20 +322,20 @@ is_missing(ulyx_comm_t *comm, int32_t rank, uint64_t round)
 }
 
 void
-uli_nodes_ask(ulyx_comm_t *comm, uint64_t round, bool all)
+uli_nodes_query(ulyx_comm_t *comm, uint64_t round, bool all)
 {
     const struct uli_nodes *nodes = &comm->remote->nodes;
     for (int32_t node = 0; node < comm->nnodes; node++) {
-        int32_t asked = 0;
+        int32_t queried = 0;
         for (int32_t at = nodes->first[node]; at < nodes->first[node + 1];
              at++) {
-            struct uli_message ask = {
-                .head.kind = ULI_MESSAGE_ASK, .value = round};
+            struct uli_message query = {
+                .head.kind = ULI_MESSAGE_QUERY, .value = round};
             int32_t rank = nodes->order[at];
-            if (!is_missing(comm, rank, round) || (asked++ > 0 && !all))
+            if (!is_missing(comm, rank, round) || (queried++ > 0 && !all))
                 continue;
             uli_remote_send_message(
-                comm, all ? rank : leader_of(nodes, node), &ask, NULL, 0);
+                comm, all ? rank : leader_of(nodes, node), &query, NULL, 0);
         }
     }
 }

@@ -59,11 +59,11 @@ bool uli_nodes_drive(ulyx_comm_t *comm, uint64_t round);
 
 /* Asks the leaders of nodes whose posts are missing which ranks of their node
  * have come; all: asks every missing rank instead. */
-void uli_nodes_ask(ulyx_comm_t *comm, uint64_t round, bool all);
+void uli_nodes_query(ulyx_comm_t *comm, uint64_t round, bool all);
 /* Whether the rank is known to have come to the round. */
 bool uli_nodes_came(const ulyx_comm_t *comm, int32_t rank, uint64_t round);
 /* Whether the leader of the rank's node has answered for this round. */
-bool uli_nodes_told(const ulyx_comm_t *comm, int32_t rank, uint64_t round);
+bool uli_nodes_answered(const ulyx_comm_t *comm, int32_t rank, uint64_t round);
 /* The rank for which a missing rank waits, as its node has answered; -1: not
  * known. */
 int32_t uli_nodes_awaits(const ulyx_comm_t *comm, int32_t rank, uint64_t round);

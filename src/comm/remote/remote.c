@@ -277,7 +277,7 @@ watch_next_node(ulyx_comm_t *comm, uli_deadline_t deadline)
     int32_t p = (comm->rank + 1) % comm->nranks;
     while (!uli_comm_is_remote(comm, p)) /* some peer is remote */
         p = (p + 1) % comm->nranks;
-    uli_comm_tell_meeting(comm, p);
+    uli_comm_notify_meeting(comm, p);
     comm->remote->ops->watch(comm->net, p);
     uli_remote_send_message(comm, p, &guard, NULL, 0);
     ulyx_status_t status = uli_comm_wait(comm, is_guarded, comm, deadline);
@@ -362,7 +362,7 @@ uli_remote_leave(ulyx_comm_t *comm)
         if (uli_comm_is_remote(comm, p) &&
             atomic_load(&comm->remote->peers[p].contacted) &&
             !atomic_load(&comm->peers[p].dead))
-            uli_remote_tell_left(comm, p);
+            uli_remote_send_left(comm, p);
 }
 
 static double

@@ -99,8 +99,8 @@ int64_t uli_remote_bytes(const ulyx_comm_t *comm);
 
 /* Has the poison (control.h) sent to remote peers, once, by the next thread
  * that drives the network. Any thread, hooks too. */
-void uli_remote_tell_poison(ulyx_comm_t *comm, uint64_t poison);
-/* The poison of the first call of uli_remote_tell_poison; 0 = none. Any
+void uli_remote_send_poison(ulyx_comm_t *comm, uint64_t poison);
+/* The poison of the first call of uli_remote_send_poison; 0 = none. Any
  * thread. */
 uint64_t uli_remote_poison(const ulyx_comm_t *comm);
 

@@ -26,7 +26,7 @@
 enum uli_message_kind {
     ULI_MESSAGE_GUARD = 1, /* makes a connection to watch, and its answer */
     ULI_MESSAGE_POSTS,     /* agreement posts of some ranks (nodes.c) */
-    ULI_MESSAGE_ASK,       /* asks which ranks of a node are in the round */
+    ULI_MESSAGE_QUERY,     /* asks which ranks of a node are in the round */
     ULI_MESSAGE_HERE,      /* answers; also for which ranks the others wait */
     ULI_MESSAGE_SHRINK,    /* the sender's post of the shrink rounds */
     ULI_MESSAGE_COME,      /* the sender has come to a decision */
@@ -104,7 +104,7 @@ struct uli_remote {
     struct uli_survivors_call *deciding; /* under lock; survivors_call.h */
     _Atomic int noutbox, ndoubted;
     _Atomic uint64_t poison; /* to be sent to remote peers, or sent */
-    _Atomic bool poison_told;
+    _Atomic bool poison_sent;
 
     _Atomic int64_t nmessages; /* sent, for tests */
 };
@@ -128,7 +128,7 @@ void uli_remote_post(ulyx_comm_t *comm, int32_t peer,
     struct uli_message *message, const void *more, size_t count);
 /* Sends that this rank leaves in good order, with the poison, if there is
  * one. */
-void uli_remote_tell_left(ulyx_comm_t *comm, int32_t peer);
+void uli_remote_send_left(ulyx_comm_t *comm, int32_t peer);
 /* Sends the outbox, and poison that has not been sent yet. */
 void uli_remote_flush(ulyx_comm_t *comm);
 /* The network's `message` hook. */

@@ -121,24 +121,27 @@ uli_remote_post(ulyx_comm_t *comm, int32_t peer, struct uli_message *message,
 
 /* The record that goes with the poison: the calls that differ, or the rank for
  * which an aborting rank waited. */
-union told {
+union poison_cause {
     struct uli_differ differ;
     struct uli_late abort;
 };
 
 static size_t
-poison_told(ulyx_comm_t *comm, uint64_t poison, union told *told_p)
+poison_find_cause(
+    ulyx_comm_t *comm, uint64_t poison, union poison_cause *cause_p)
 {
     if (uli_poison_status(poison) == ULYX_ERR_ABORTED)
-        return uli_abort_told(comm, &told_p->abort) ? sizeof(told_p->abort) : 0;
-    return uli_differ_told(comm, &told_p->differ) ? sizeof(told_p->differ) : 0;
+        return uli_abort_read(comm, &cause_p->abort) ? sizeof(cause_p->abort)
+                                                     : 0;
+    return uli_differ_read(comm, &cause_p->differ) ? sizeof(cause_p->differ)
+                                                   : 0;
 }
 
 static void
-tell_poison(ulyx_comm_t *comm, uint64_t poison)
+poison_send(ulyx_comm_t *comm, uint64_t poison)
 {
-    union told told;
-    size_t bytes = poison_told(comm, poison, &told);
+    union poison_cause cause;
+    size_t bytes = poison_find_cause(comm, poison, &cause);
     for (int32_t d = 1; d < comm->nranks; d *= 2) {
         int32_t sides[2] = {(comm->rank + d) % comm->nranks,
             (comm->rank - d + comm->nranks) % comm->nranks};
@@ -147,13 +150,14 @@ tell_poison(ulyx_comm_t *comm, uint64_t poison)
                 .head.kind = ULI_MESSAGE_POISON, .value = poison};
             if (uli_comm_is_remote(comm, sides[i]) &&
                 !atomic_load(&comm->peers[sides[i]].dead))
-                uli_remote_send_message(comm, sides[i], &message, &told, bytes);
+                uli_remote_send_message(
+                    comm, sides[i], &message, &cause, bytes);
         }
     }
 }
 
 void
-uli_remote_tell_poison(ulyx_comm_t *comm, uint64_t poison)
+uli_remote_send_poison(ulyx_comm_t *comm, uint64_t poison)
 {
     uint64_t none = 0;
     if (comm->net &&
@@ -162,16 +166,16 @@ uli_remote_tell_poison(ulyx_comm_t *comm, uint64_t poison)
 }
 
 void
-uli_remote_tell_left(ulyx_comm_t *comm, int32_t peer)
+uli_remote_send_left(ulyx_comm_t *comm, int32_t peer)
 {
     uint64_t poison = uli_remote_poison(comm);
     struct uli_message left = {.head.kind = ULI_MESSAGE_LEFT,
         .value = comm->agree_round,
         .status = atomic_load(&comm->leaves),
         .bytes = (int64_t)poison};
-    union told told;
-    size_t bytes = poison ? poison_told(comm, poison, &told) : 0;
-    uli_remote_send_message(comm, peer, &left, &told, bytes);
+    union poison_cause cause;
+    size_t bytes = poison ? poison_find_cause(comm, poison, &cause) : 0;
+    uli_remote_send_message(comm, peer, &left, &cause, bytes);
 }
 
 uint64_t
@@ -203,9 +207,9 @@ uli_remote_flush(ulyx_comm_t *comm)
         settle_doubts(comm);
     uint64_t poison =
         atomic_load_explicit(&remote->poison, memory_order_acquire);
-    if (poison && !atomic_load(&remote->poison_told) &&
-        !atomic_exchange(&remote->poison_told, true))
-        tell_poison(comm, poison);
+    if (poison && !atomic_load(&remote->poison_sent) &&
+        !atomic_exchange(&remote->poison_sent, true))
+        poison_send(comm, poison);
     while (atomic_load_explicit(&remote->noutbox, memory_order_acquire) &&
            (out = take_outgoing(remote))) {
         uli_remote_send(comm, out->peer, out->message, out->bytes);
@@ -236,7 +240,7 @@ static void
 take_left(ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
 {
     if (message->bytes)
-        uli_comm_hear_poison(
+        uli_comm_receive_poison(
             comm, (uint64_t)message->bytes, message->more, message->head.count);
     atomic_store(&comm->remote->peers[from].left_round, message->value);
     atomic_store(&comm->control->left[from], message->status == ULI_LEFT_BY_EXIT
@@ -245,10 +249,10 @@ take_left(ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
 }
 
 static void
-take_guard(ulyx_comm_t *comm, int32_t from, uint64_t asks)
+take_guard(ulyx_comm_t *comm, int32_t from, uint64_t requested)
 {
     struct uli_message back = {.head.kind = ULI_MESSAGE_GUARD};
-    if (asks)
+    if (requested)
         uli_remote_post(comm, from, &back, NULL, 0);
     else
         atomic_store(&comm->remote->guarded, true);
@@ -259,7 +263,7 @@ carry_out(ulyx_comm_t *comm, int32_t from, const struct uli_message *message,
     size_t bytes)
 {
     switch ((enum uli_message_kind)message->head.kind) {
-    case ULI_MESSAGE_ASK:
+    case ULI_MESSAGE_QUERY:
         uli_nodes_answer(comm, from, message->value);
         break;
     case ULI_MESSAGE_HERE:
@@ -278,10 +282,10 @@ carry_out(ulyx_comm_t *comm, int32_t from, const struct uli_message *message,
         uli_differ_answer(comm, from, message);
         break;
     case ULI_MESSAGE_STANDS:
-        uli_differ_hear(comm, from, message);
+        uli_differ_receive_answer(comm, from, message);
         break;
     case ULI_MESSAGE_POISON:
-        uli_comm_hear_poison(
+        uli_comm_receive_poison(
             comm, message->value, message->more, message->head.count);
         break;
     case ULI_MESSAGE_LEFT:

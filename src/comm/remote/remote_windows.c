@@ -202,7 +202,7 @@ call_late(const struct call *call, enum uli_late_phase phase)
 }
 
 static ulyx_status_t
-ask_all(ulyx_comm_t *comm, const struct uli_message *request,
+windows_request_all(ulyx_comm_t *comm, const struct uli_message *request,
     enum uli_late_phase phase, uint64_t recorded, uli_deadline_t deadline,
     struct uli_late *late_p)
 {
@@ -232,7 +232,8 @@ uli_remote_windows_give(ulyx_comm_t *comm, uint32_t window, int64_t bytes,
 {
     struct uli_message request = {
         .head.kind = ULI_MESSAGE_WINDOW, .bytes = bytes, .window = window};
-    return ask_all(comm, &request, ULI_LATE_NOTE, recorded, deadline, late_p);
+    return windows_request_all(
+        comm, &request, ULI_LATE_NOTE, recorded, deadline, late_p);
 }
 
 ulyx_status_t
@@ -241,7 +242,8 @@ uli_remote_windows_take(ulyx_comm_t *comm, uint32_t window, uint64_t recorded,
 {
     struct uli_message request = {
         .head.kind = ULI_MESSAGE_WITHDRAW, .window = window};
-    return ask_all(comm, &request, ULI_LATE_LET_GO, recorded, deadline, late_p);
+    return windows_request_all(
+        comm, &request, ULI_LATE_LET_GO, recorded, deadline, late_p);
 }
 
 /* Whether the peer's puts have landed here. This rank may know that the peer's

@@ -79,7 +79,7 @@ uli_service_watch_fired(int fd)
 }
 
 static bool
-is_wanted(const unsigned char process[16])
+watch_is_needed(const unsigned char process[16])
 {
     for (struct uli_list *n = uli_service.comms.next; n != &uli_service.comms;
          n = n->next) {
@@ -99,7 +99,7 @@ uli_service_watch_sweep(void)
          n != &uli_service.watches; n = next) {
         struct uli_service_watch_entry *watch = WATCH_OF(n);
         next = n->next;
-        if (is_wanted(watch->process))
+        if (watch_is_needed(watch->process))
             continue;
         uli_list_remove(n);
         close(watch->fd);
@@ -250,7 +250,7 @@ uli_service_watch(ulyx_comm_t *comm)
         const struct uli_peer *peer = &comm->peers[p];
         if (peer->same_process || !peer->map)
             continue;
-        uli_comm_tell_meeting(comm, p);
+        uli_comm_notify_meeting(comm, p);
         ULI_TRY(watch_rank(comm, p));
     }
     return ULYX_SUCCESS;

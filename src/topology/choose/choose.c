@@ -240,7 +240,7 @@ choose_on_assumptions(const struct uli_planner *planner,
 
 /* A rule that cannot be followed is followed as nearly as may be. */
 static void
-say_rule(struct uli_choice *c, const struct uli_tuning_rule *rule,
+choice_note_rule(struct uli_choice *c, const struct uli_tuning_rule *rule,
     const struct uli_demand *x)
 {
     char why[ULI_WHY_BYTES];
@@ -270,7 +270,7 @@ is_settled(const struct uli_planner *planner, const struct uli_demand *x,
     } else if (rule) {
         c->algo = rule->algo;
         *parts_p = rule->chunks ? rule->chunks : *parts_p;
-        say_rule(c, rule, x);
+        choice_note_rule(c, rule, x);
     } else if (meaningless) {
         c->algo = the_one(ULI_SCHEDULE_SAFE);
         snprintf(c->reason, sizeof(c->reason),
@@ -293,7 +293,7 @@ count_directions(const struct uli_demand *x)
 /* "fastest by the model: 84.0 us for 2 directions, hier 120.1 us, bound by nic
  * (measured)"; "links assumed, for any network: 84.0 us, ..." */
 static void
-say_by_model(struct uli_choice *c, const struct uli_model *model,
+choice_note_model(struct uli_choice *c, const struct uli_model *model,
     const struct uli_demand *x, bool assumed)
 {
     const struct uli_prediction *p = &c->best.predictions[c->best.slowest];
@@ -323,7 +323,7 @@ choose_by_model(const struct uli_planner *planner, const struct uli_demand *x,
         ULI_TRY(choose_on_assumptions(planner, x, all, &c->algo));
     c->best = all[c->algo];
     c->other = all[estimate_fastest(all, set & ~schedule_bit(c->algo))];
-    say_by_model(c, &planner->model, x, assumed);
+    choice_note_model(c, &planner->model, x, assumed);
     return ULYX_SUCCESS;
 }
 
@@ -359,7 +359,7 @@ uli_choose(const struct uli_planner *planner, const struct uli_demand *x,
 }
 
 void
-uli_planner_obey(
+uli_planner_apply(
     struct uli_planner *planner, const struct uli_settings *settings)
 {
     planner->model.peers = settings->net_peers;
@@ -374,7 +374,7 @@ uli_planner_load(
     struct uli_planner planner;
     memset(&planner, 0, sizeof(planner));
     uli_model_defaults(&planner.model);
-    uli_planner_obey(&planner, settings);
+    uli_planner_apply(&planner, settings);
     if (settings->tuning[0])
         ULI_TRY(uli_tuning_read(
             settings->tuning, &planner.model, &planner.tuning, NULL, NULL));

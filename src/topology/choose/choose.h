@@ -28,7 +28,7 @@ struct uli_planner {
 };
 
 /* Takes over ULYX_NET_PEERS, ULYX_NET_CHUNK and ULYX_NET_FLIGHT. */
-void uli_planner_obey(
+void uli_planner_apply(
     struct uli_planner *planner, const struct uli_settings *settings);
 
 /* The assumed parameters, overlaid with ULYX_TUNING's where that is set, and

@@ -328,11 +328,11 @@ add_nvlinks(struct import *in)
 static void
 topology_prepare(hwloc_topology_t hwloc)
 {
-    static const char *const unwanted[] = {
+    static const char *const excluded[] = {
         "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero", "pci"};
-    for (size_t i = 0; i < sizeof(unwanted) / sizeof(unwanted[0]); i++)
+    for (size_t i = 0; i < sizeof(excluded) / sizeof(excluded[0]); i++)
         (void)hwloc_topology_set_components(
-            hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, unwanted[i]);
+            hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, excluded[i]);
     (void)hwloc_topology_set_io_types_filter(
         hwloc, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     /* NVSwitches are not among the important. */

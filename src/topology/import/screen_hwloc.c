@@ -177,15 +177,15 @@ check_sets(struct screen *s, const char **attributes)
 }
 
 static void
-check_object_sets(struct screen *s, const char **attributes, bool wanted)
+check_object_sets(struct screen *s, const char **attributes, bool required)
 {
     static const char *const names[] = {"cpuset", "complete_cpuset", "nodeset",
         "complete_nodeset", "allowed_cpuset", "allowed_nodeset"};
     for (int i = 0; i < 6; i++) {
         const char *text = uli_xml_attribute(attributes, names[i]);
-        if (!text && wanted && i < 4)
+        if (!text && required && i < 4)
             screen_refuse(s, "an object without ", names[i]);
-        if (text && !wanted)
+        if (text && !required)
             screen_refuse(s, "an I/O object with ", names[i]);
     }
 }

@@ -126,8 +126,8 @@ uli_hier_chunk_bytes(const struct uli_demand *x,
     most /= ULI_HIER_CHUNKS;
     if (limits->chunk_bytes > 0)
         most = uli_min(most, limits->chunk_bytes);
-    int64_t wanted = (int64_t)ceil(stream_bytes / parts);
-    int64_t chunk = uli_min(uli_max(wanted, MIN_PART_BYTES), most);
+    int64_t ideal = (int64_t)ceil(stream_bytes / parts);
+    int64_t chunk = uli_min(uli_max(ideal, MIN_PART_BYTES), most);
     return uli_max(chunk / MIN_CHUNK_BYTES * MIN_CHUNK_BYTES, MIN_CHUNK_BYTES);
 }
 

@@ -40,9 +40,9 @@ struct nccl_batch {
     struct uli_nccl_calls calls;
     uli_nccl_comm comm; /* for the holder of the ticket */
     int32_t memory_kind, device;
-    _Atomic int32_t state;   /* enum ticket */
-    _Atomic bool wanted;     /* an abort is wanted */
-    _Atomic int32_t lookers; /* threads inside check */
+    _Atomic int32_t state;        /* enum ticket */
+    _Atomic bool abort_requested; /* an abort is wanted */
+    _Atomic int32_t lookers;      /* threads inside check */
 };
 
 /* ---- the device around a call -------------------------------------------- */
@@ -133,7 +133,7 @@ batch_give(struct nccl_batch *batch, ulyx_status_t status)
         return status;
     }
     atomic_store(&batch->state, FREE);
-    if (atomic_load(&batch->wanted) && move_ticket(batch, FREE, HELD))
+    if (atomic_load(&batch->abort_requested) && move_ticket(batch, FREE, HELD))
         kill_held(batch);
     return ULYX_SUCCESS;
 }
@@ -142,7 +142,7 @@ static void
 abort_batch(struct uli_batch *base)
 {
     struct nccl_batch *batch = (struct nccl_batch *)base;
-    atomic_store(&batch->wanted, true);
+    atomic_store(&batch->abort_requested, true);
     if (move_ticket(batch, FREE, HELD))
         kill_held(batch);
 }
@@ -171,7 +171,7 @@ batch_settle(
                 &batch->calls, batch->comm, is_bad(now) ? now : result, call);
         if (now == ULI_NCCL_SUCCESS)
             return ULYX_SUCCESS;
-        if (atomic_load(&batch->wanted))
+        if (atomic_load(&batch->abort_requested))
             return uli_error(
                 ULYX_ERR_ABORTED, "nccl: %s: the batch was aborted", call);
         if (uli_deadline_over(deadline))

@@ -24,9 +24,9 @@ const uint64_t uli_tr_probe_word = UINT64_C(0x78796c752d616d63);
 static void
 warn_undumpable(void)
 {
-    static atomic_flag said = ATOMIC_FLAG_INIT;
+    static atomic_flag logged = ATOMIC_FLAG_INIT;
     if (prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 ||
-        atomic_flag_test_and_set(&said))
+        atomic_flag_test_and_set(&logged))
         return;
     ULI_WARN(ULI_LOG_TRANS, -1,
         "ULYX_CMA=on, but peers cannot read this process: it is not dumpable "

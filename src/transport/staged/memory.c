@@ -169,19 +169,19 @@ fill_queue(const struct uli_staged_memory *memory, int32_t rank, int32_t i,
     const struct uli_staged_shape *shape = &memory->shape;
     const struct uli_staged_peer *peer = &memory->peers[i];
     int32_t self = uli_staged_index(rank, peer->rank);
-    unsigned char *mine = memory->there, *out, *told;
+    unsigned char *mine = memory->there, *out, *posted;
     if (peer->remote < 0) {
         out = peer->there + uli_staged_recv_at(shape, self, l);
-        told = peer->there + uli_staged_flags_at(shape, self, l);
+        posted = peer->there + uli_staged_flags_at(shape, self, l);
     } else {
         out = mine +
               uli_staged_sending_at(shape, memory->remotes, peer->remote, l);
-        told = mine + uli_staged_own_flags_at(shape, peer->remote, l);
+        posted = mine + uli_staged_own_flags_at(shape, peer->remote, l);
     }
     *queue_p = (struct uli_staged_queue){.out = out,
         .in = mine + uli_staged_recv_at(shape, i, l),
-        .told = (struct uli_staged_flags *)(void *)told,
-        .heard =
+        .posted = (struct uli_staged_flags *)(void *)posted,
+        .polled =
             (const struct uli_staged_flags *)(const void *)(mine +
                                                             uli_staged_flags_at(
                                                                 shape, i, l))};

@@ -55,7 +55,7 @@ staged_relay_progress(const struct uli_staged_relay *relay)
 struct queue {
     const struct uli_staged_peer *peer;
     int32_t self, queue; /* self: this rank's index at the peer */
-    const struct uli_staged_flags *told;
+    const struct uli_staged_flags *posted;
     uint64_t *sent, *taken;
 };
 
@@ -83,14 +83,14 @@ put_chunk(struct uli_staged_relay *relay, const struct queue *queue)
     int64_t slot = (int64_t)(*queue->sent % ULI_STAGED_SLOTS);
     int64_t at = slot * shape->chunk_bytes;
     uint64_t filled =
-        __atomic_load_n(&queue->told->filled[slot], __ATOMIC_ACQUIRE);
+        __atomic_load_n(&queue->posted->filled[slot], __ATOMIC_ACQUIRE);
     if (filled >> ULI_STAGED_SIZE_BITS != *queue->sent + 1)
         return false;
     struct uli_net_put what = {
         .data = memory->base + at +
                 uli_staged_sending_at(
                     shape, memory->remotes, peer->remote, queue->queue),
-        .bytes = (int64_t)queue->told->bytes[slot],
+        .bytes = (int64_t)queue->posted->bytes[slot],
         .window = peer->window,
         .offset = peer->offset + at +
                   uli_staged_recv_at(shape, queue->self, queue->queue),
@@ -112,7 +112,7 @@ put_consumed(struct uli_staged_relay *relay, const struct queue *queue)
 {
     const struct uli_staged_peer *peer = queue->peer;
     uint64_t consumed =
-        __atomic_load_n(&queue->told->consumed, __ATOMIC_ACQUIRE);
+        __atomic_load_n(&queue->posted->consumed, __ATOMIC_ACQUIRE);
     if (consumed == *queue->taken)
         return false;
     struct uli_net_put what = {.window = peer->window,
@@ -179,8 +179,8 @@ relay_main(void *context)
     pthread_setname_np(pthread_self(), "ulyx-stage");
     while (!atomic_load(&relay->stop)) {
         bool busy = run_under_way(relay);
-        bool told = staged_relay_notify(relay);
-        if (told || (busy && staged_relay_progress(relay))) {
+        bool notified = staged_relay_notify(relay);
+        if (notified || (busy && staged_relay_progress(relay))) {
             vain = 0;
         } else if (busy) {
             pause_after(vain++);

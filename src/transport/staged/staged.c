@@ -284,8 +284,8 @@ blocks_of(const struct staged_batch *batch, int32_t parts)
 {
     int32_t fewest =
         (parts + ULI_STAGED_PARTS * WARPS - 1) / (ULI_STAGED_PARTS * WARPS);
-    int32_t wanted = (parts + WARPS - 1) / WARPS;
-    return (int32_t)uli_max(uli_min(wanted, batch->claimed), fewest);
+    int32_t needed = (parts + WARPS - 1) / WARPS;
+    return (int32_t)uli_max(uli_min(needed, batch->claimed), fewest);
 }
 
 static ulyx_status_t

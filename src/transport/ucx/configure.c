@@ -217,7 +217,7 @@ uli_ucx_context(const struct uli_ucx_calls *ucx,
     bool *may_put_p, ucp_context_h *context_p)
 {
     ucp_config_t *config = NULL;
-    ucp_params_t wanted = {
+    ucp_params_t request = {
         .field_mask = UCP_PARAM_FIELD_FEATURES |
                       UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
                       UCP_PARAM_FIELD_MT_WORKERS_SHARED,
@@ -232,10 +232,10 @@ uli_ucx_context(const struct uli_ucx_calls *ucx,
         ucx_configure(ucx, params, config, devices_p, devices_bytes);
     if (status == ULYX_SUCCESS)
         status =
-            choose_features(params, devices_p, may_put_p, &wanted.features);
+            choose_features(params, devices_p, may_put_p, &request.features);
     if (status == ULYX_SUCCESS) {
         ucs_status_t made = ucx->init_version(
-            UCP_API_MAJOR, UCP_API_MINOR, &wanted, config, context_p);
+            UCP_API_MAJOR, UCP_API_MINOR, &request, config, context_p);
         if (made != UCS_OK)
             status = uli_error(made == UCS_ERR_NO_MEMORY ? ULYX_ERR_NO_MEMORY
                                                          : ULYX_ERR_UNSUPPORTED,

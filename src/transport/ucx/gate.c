@@ -35,7 +35,8 @@
 #include "transport/ucx/net.h"
 
 enum {
-    KNOWN = 512, /* the most listeners of the process that are remembered */
+    REMEMBERED =
+        512, /* the most listeners of the process that are remembered */
     ACCEPT_NS = 50000000, /* time for UCX's thread to accept waiting
                            * connections */
     MOST_RANGES = 500,    /* 20 KiB of filter, which every kernel accepts */
@@ -363,7 +364,7 @@ note_listener(struct uli_net *net, int fd)
         return;
     in_port_t port = port_of(&place);
     if (!net->address) {
-        if (gate->nbefore < KNOWN)
+        if (gate->nbefore < REMEMBERED)
             gate->before[gate->nbefore++] = about.st_ino;
         return;
     }
@@ -381,7 +382,7 @@ uli_ucx_gate_before(struct uli_net *net)
 {
     if (net->gate.open)
         return ULYX_SUCCESS;
-    net->gate.before = malloc(KNOWN * sizeof(*net->gate.before));
+    net->gate.before = malloc(REMEMBERED * sizeof(*net->gate.before));
     if (!net->gate.before)
         return uli_error(ULYX_ERR_NO_MEMORY, "ucx: no memory for its sockets");
     return for_each_descriptor(note_listener, net);

@@ -205,11 +205,11 @@ keepalive_judge(
         hang_up(peer);
     if (outcome == ENOTCONN || peer->probe_made) {
         peer->alive_ns = now;
-        peer->unheard = false; /* later TCP's keepalive probes */
-        peer->asked_ns = 0;
+        peer->silent = false; /* later TCP's keepalive probes */
+        peer->probed_ns = 0;
         return;
     }
-    if (!gone && now - peer->asked_ns < patience_ns)
+    if (!gone && now - peer->probed_ns < patience_ns)
         return;
     hang_up(peer);
     uli_ucx_lose(
@@ -233,7 +233,8 @@ static void
 look_later(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
 {
     peer->check_ns = now + period_ns(net);
-    uli_list_append(peer->asked_ns ? &net->asked : &net->watched, &peer->watch);
+    uli_list_append(
+        peer->probed_ns ? &net->probed : &net->watched, &peer->watch);
 }
 
 void
@@ -259,8 +260,8 @@ uli_ucx_watch_end(struct uli_net *net, struct uli_ucx_peer *peer)
 static bool
 peer_is_waiting(const struct uli_ucx_peer *peer)
 {
-    return (peer->flying > 0 || peer->unheard) && peer->ep && !peer->broken &&
-           !peer->said_bye && peer->place.any.sa_family;
+    return (peer->flying > 0 || peer->silent) && peer->ep && !peer->broken &&
+           !peer->bye_received && peer->place.any.sa_family;
 }
 
 /* Whether the peer's verb probe is to be repeated. */
@@ -268,7 +269,7 @@ static bool
 peer_is_resting(const struct uli_ucx_peer *peer)
 {
     return peer->link.state == ULI_UCX_RESTING && peer->ep && !peer->broken &&
-           !peer->said_bye;
+           !peer->bye_received;
 }
 
 static void
@@ -280,13 +281,13 @@ keepalive_check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
     if (peer->moved || !peer_is_waiting(peer)) {
         peer->moved = false;
         peer->alive_ns = now;
-        peer->asked_ns = 0;
+        peer->probed_ns = 0;
         hang_up(peer);
     } else if (peer->probe_fd >= 0) {
         keepalive_judge(net, peer, keepalive_poll(peer), now);
     } else if (now - peer->alive_ns >= quarter_ns) {
-        if (!peer->asked_ns)
-            peer->asked_ns = now;
+        if (!peer->probed_ns)
+            peer->probed_ns = now;
         keepalive_judge(net, peer, start_probe(net, peer), now);
     }
     if (peer_is_waiting(peer) || peer_is_resting(peer))
@@ -335,9 +336,9 @@ uli_ucx_keepalive_step(struct uli_net *net)
         next = n->next;
         look_at_dropped(net, peer_at(n));
     }
-    struct uli_list *last = net->asked.prev; /* more may be appended */
-    for (struct uli_list *n = net->asked.next; n != &net->asked; n = next) {
-        next = n == last ? &net->asked : n->next;
+    struct uli_list *last = net->probed.prev; /* more may be appended */
+    for (struct uli_list *n = net->probed.next; n != &net->probed; n = next) {
+        next = n == last ? &net->probed : n->next;
         keepalive_check(net, peer_at(n), now);
     }
     while (!uli_list_empty(&net->watched) &&

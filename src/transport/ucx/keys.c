@@ -14,7 +14,7 @@
 #include "base/system/clock.h"
 #include "transport/ucx/net.h"
 
-enum { ASKS = 1, HAS = 2, ROOM = 8 };
+enum { REQUESTED = 1, SENT = 2, ROOM = 8 };
 /* When to request a key again that has not arrived: the peer did not have the
  * window. */
 #define AGAIN_NS 1000000000
@@ -76,7 +76,7 @@ free_window(struct uli_net *net, struct uli_ucx_window *entry)
 static bool
 peer_listens(const struct uli_ucx_peer *peer)
 {
-    return peer->ep && !peer->broken && !peer->lost && !peer->said_bye &&
+    return peer->ep && !peer->broken && !peer->lost && !peer->bye_received &&
            !peer->bye;
 }
 
@@ -94,8 +94,8 @@ uli_ucx_window_remove(struct uli_net *net, uint32_t window)
     if (entry) {
         *at = entry->next;
         for (int32_t p = 0; p < net->nranks; p++)
-            if (entry->holder[p] == HAS && peer_listens(&net->peers[p]))
-                (void)uli_ucx_tell_key(net, &net->peers[p], &gone, NULL, 0);
+            if (entry->holder[p] == SENT && peer_listens(&net->peers[p]))
+                (void)uli_ucx_send_key(net, &net->peers[p], &gone, NULL, 0);
         free_window(net, entry);
     }
     uli_ucx_leave(net);
@@ -112,15 +112,15 @@ uli_ucx_windows_close(struct uli_net *net)
 }
 
 void
-uli_ucx_key_asked(struct uli_ucx_peer *peer, uint32_t window)
+uli_ucx_key_requested(struct uli_ucx_peer *peer, uint32_t window)
 {
     struct uli_ucx_window *entry = peer->net->windows;
     while (entry && entry->window != window)
         entry = entry->next;
     if (!entry)
         return;
-    entry->holder[peer->rank] = ASKS;
-    peer->want_keys = true;
+    entry->holder[peer->rank] = REQUESTED;
+    peer->keys_due = true;
     uli_ucx_due(peer->net, peer);
 }
 
@@ -137,13 +137,13 @@ give_key(struct uli_net *net, struct uli_ucx_peer *peer,
     };
     void *packed = NULL;
     size_t bytes = 0;
-    entry->holder[peer->rank] = HAS;
+    entry->holder[peer->rank] = SENT;
     if (entry->memory && net->ucx->rkey_pack(net->context, entry->memory,
                              &packed, &bytes) != UCS_OK)
         packed = NULL;
     if (!packed || bytes > ULI_NET_INLINE_BYTES)
         bytes = 0;
-    (void)uli_ucx_tell_key(net, peer, &head, packed, bytes);
+    (void)uli_ucx_send_key(net, peer, &head, packed, bytes);
     if (packed)
         net->ucx->rkey_buffer_release(packed);
 }
@@ -161,7 +161,7 @@ find_key(const struct uli_ucx_peer *peer, uint32_t window)
 
 /* Adds an entry for a key. NULL: no memory; this put goes by AM. */
 static struct uli_ucx_key *
-want_key(struct uli_ucx_peer *peer, uint32_t window)
+key_add(struct uli_ucx_peer *peer, uint32_t window)
 {
     if (peer->nkeys == peer->room_keys) {
         int room = peer->room_keys ? 2 * peer->room_keys : ROOM;
@@ -182,14 +182,15 @@ uli_ucx_key(struct uli_ucx_peer *peer, uint32_t window, int64_t offset,
 {
     struct uli_ucx_key *key = find_key(peer, window);
     if (!key)
-        key = want_key(peer, window);
+        key = key_add(peer, window);
     *refused_p = key && key->refused;
     if (!key || key->refused)
         return NULL;
     if (!key->key) {
-        if (!key->asked_ns || uli_clock_ns() - key->asked_ns > AGAIN_NS) {
-            key->asked_ns = 0;
-            peer->want_keys = true;
+        if (!key->requested_ns ||
+            uli_clock_ns() - key->requested_ns > AGAIN_NS) {
+            key->requested_ns = 0;
+            peer->keys_due = true;
             uli_ucx_due(peer->net, peer);
         }
         return NULL;
@@ -228,7 +229,7 @@ uli_ucx_key_came(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
     if (key->refused)
         key->key = NULL;
     if (head->window == ULI_UCX_SCRATCH)
-        uli_ucx_verb_insisted(peer, head->signal_window);
+        uli_ucx_verb_forced(peer, head->signal_window);
     uli_ucx_due(peer->net, peer); /* a probe may wait for the key */
 }
 
@@ -257,17 +258,17 @@ uli_ucx_keys_free(struct uli_ucx_peer *peer)
 void
 uli_ucx_do_keys(struct uli_net *net, struct uli_ucx_peer *peer)
 {
-    if (!peer->want_keys || peer->bye)
+    if (!peer->keys_due || peer->bye)
         return;
-    peer->want_keys = false;
+    peer->keys_due = false;
     for (int i = 0; i < peer->nkeys; i++) {
         struct uli_ucx_key *key = &peer->keys[i];
-        if (key->key || key->refused || key->asked_ns)
+        if (key->key || key->refused || key->requested_ns)
             continue;
-        key->asked_ns = uli_clock_ns();
-        (void)uli_ucx_say(net, peer, ULI_UCX_KEY_ASKED, key->window, 0);
+        key->requested_ns = uli_clock_ns();
+        (void)uli_ucx_send_head(net, peer, ULI_UCX_KEY_REQUEST, key->window, 0);
     }
     for (struct uli_ucx_window *w = net->windows; w; w = w->next)
-        if (w->holder[peer->rank] == ASKS)
+        if (w->holder[peer->rank] == REQUESTED)
             give_key(net, peer, w);
 }

@@ -173,7 +173,7 @@ ucx_make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
         net->callers[i].fd = -1;
     net->gate.open = net->gate.met = params->settings->insecure;
     uli_list_init(&net->watched);
-    uli_list_init(&net->asked);
+    uli_list_init(&net->probed);
     uli_list_init(&net->dropped);
     for (int32_t p = 0; p < params->nranks; p++) {
         net->peers[p].net = net;
@@ -315,7 +315,7 @@ ucx_devices(const struct uli_net *net)
 static bool
 is_open(const struct uli_ucx_peer *peer)
 {
-    return peer->ep && !peer->broken && !peer->lost && !peer->said_bye;
+    return peer->ep && !peer->broken && !peer->lost && !peer->bye_received;
 }
 
 /* Sends BYE when the puts to the peer have ended; true while an answer is
@@ -327,7 +327,7 @@ take_leave(struct uli_net *net, struct uli_ucx_peer *peer)
         return false;
     if (!peer->bye && atomic_load(&peer->unsettled) == 0) {
         peer->bye = true;
-        if (uli_ucx_say(net, peer, ULI_UCX_BYE, 0, 0) != ULYX_SUCCESS)
+        if (uli_ucx_send_head(net, peer, ULI_UCX_BYE, 0, 0) != ULYX_SUCCESS)
             return false;
     }
     return true;
@@ -340,13 +340,13 @@ close_step(struct uli_net *net)
     uli_ucx_step(net);
     for (int32_t p = 0; p < net->nranks; p++) {
         open |= take_leave(net, &net->peers[p]);
-        open |= net->peers[p].want_answer && net->peers[p].ep;
+        open |= net->peers[p].answer_due && net->peers[p].ep;
     }
     return open || net->due;
 }
 
 static void
-say_goodbye(struct uli_net *net, int64_t deadline_ns)
+net_send_byes(struct uli_net *net, int64_t deadline_ns)
 {
     struct pollfd fd = {.fd = net->event_fd, .events = POLLIN};
     while (close_step(net) && !uli_deadline_over(deadline_ns))
@@ -375,7 +375,7 @@ ucx_close(struct uli_net *net, int64_t deadline_ns)
     uli_ucx_enter(net); /* never left: no call may follow close */
     net->leaving = true;
     if (net->pid == getpid()) {
-        say_goodbye(net, deadline_ns);
+        net_send_byes(net, deadline_ns);
         net->closing = true;
         close_endpoints(net);
         for (int32_t p = 0; p < net->nranks; p++)

@@ -73,15 +73,15 @@ enum uli_ucx_kind {
     ULI_UCX_PUT_TAGGED, /* a put whose data comes with tag `number`; UCX matches
                          * it with any receive for that tag, whoever sent it */
     ULI_UCX_MESSAGE,
-    ULI_UCX_BYE,        /* the sender's last message */
-    ULI_UCX_BYE_ANSWER, /* all before the receiver's BYE has arrived */
-    ULI_UCX_REFUSAL,    /* the receiver sent something invalid and is ignored
-                         * from now on */
-    ULI_UCX_KEY_ASKED,  /* requests the key of `window` */
-    ULI_UCX_KEY,        /* the key; numbered like messages; empty: there is
-                         * none */
-    ULI_UCX_KEY_GONE,   /* `window` has ended; numbered like messages */
-    ULI_UCX_PROBED,     /* one probe of the receiver has landed */
+    ULI_UCX_BYE,         /* the sender's last message */
+    ULI_UCX_BYE_ANSWER,  /* all before the receiver's BYE has arrived */
+    ULI_UCX_REFUSAL,     /* the receiver sent something invalid and is ignored
+                          * from now on */
+    ULI_UCX_KEY_REQUEST, /* requests the key of `window` */
+    ULI_UCX_KEY,         /* the key; numbered like messages; empty: there is
+                          * none */
+    ULI_UCX_KEY_GONE,    /* `window` has ended; numbered like messages */
+    ULI_UCX_PROBED,      /* one probe of the receiver has landed */
     ULI_UCX_VERB_PREFERENCE, /* requests that the receiver chooses the verb */
     ULI_UCX_VERB,            /* a proposal */
     ULI_UCX_VERB_AGREED,     /* the answer to a proposal, binding */
@@ -150,7 +150,7 @@ enum { ULI_UCX_CALLERS = 8 };
 struct uli_ucx_sentinel {
     struct uli_ucx_peer *peer; /* NULL: none is watched */
     int fd;
-    bool asked, answered;
+    bool requested, answered;
     int64_t again_ns, gone_ns; /* when to try again; when the connection ended,
                                 * or 0 */
 };
@@ -192,7 +192,7 @@ struct uli_ucx_key {
     bool refused;
     uint64_t address;
     int64_t bytes;
-    int64_t asked_ns; /* 0: to be requested */
+    int64_t requested_ns; /* 0: to be requested */
 };
 
 /* The verb of a link's large puts, and the state of its choice (verb.c). */
@@ -207,14 +207,14 @@ struct uli_ucx_link {
         ULI_UCX_SETTLED,
     } state;
     enum uli_ucx_verb preference; /* the verb that this end proposes */
-    bool insists;                 /* this end forces it, because it has no
+    bool forced;                  /* this end forces it, because it has no
                                    * other */
     int turn, unanswered, attempts;
     int64_t begun_ns, again_ns; /* start of this attempt, of the next */
     int64_t since_ns, best_ns[ULI_UCX_VERBS];
     int64_t took_ns[ULI_UCX_PROBE_ROUNDS][ULI_UCX_VERBS];
     bool excluded[ULI_UCX_VERBS];
-    uint32_t to_say; /* messages to send, a bit per kind */
+    uint32_t to_send; /* messages to send, a bit per kind */
     int to_acknowledge;
 };
 
@@ -225,22 +225,22 @@ struct uli_ucx_peer {
     uint64_t token;
     ucp_ep_h ep; /* NULL: not connected */
     struct uli_ucx_peer *due_next;
-    bool due;                     /* in the list net->due */
-    bool want_ep;                 /* the peer has sent something */
-    bool want_answer;             /* the peer has sent BYE */
-    bool want_refusal;            /* the peer is to receive REFUSAL */
-    bool broken;                  /* the endpoint is to be closed */
-    ucs_status_t cause;           /* of broken */
-    _Atomic bool lost;            /* no put or message is accepted any more */
-    bool said_bye, answered, bye; /* its BYE has arrived, its answer, this
-                                   * rank's BYE is sent */
-    uint64_t sent, eager_sent;    /* messages, eager puts to the peer */
-    uint64_t next, eager_landed;  /* number of the message whose turn it is */
-    struct uli_ucx_early *early;  /* ascending */
+    bool due;           /* in the list net->due */
+    bool needs_ep;      /* the peer has sent something */
+    bool answer_due;    /* the peer has sent BYE */
+    bool refusal_due;   /* the peer is to receive REFUSAL */
+    bool broken;        /* the endpoint is to be closed */
+    ucs_status_t cause; /* of broken */
+    _Atomic bool lost;  /* no put or message is accepted any more */
+    bool bye_received, answered, bye; /* its BYE has arrived, its answer, this
+                                       * rank's BYE is sent */
+    uint64_t sent, eager_sent;        /* messages, eager puts to the peer */
+    uint64_t next, eager_landed; /* number of the message whose turn it is */
+    struct uli_ucx_early *early; /* ascending */
     struct uli_ucx_link link;
     struct uli_ucx_key *keys;
     int nkeys, room_keys;
-    bool want_keys;             /* a key is to be requested or sent */
+    bool keys_due;              /* a key is to be requested or sent */
     uint64_t placed;            /* puts to the peer by PUT */
     _Atomic uint64_t probe_end; /* the target of its probes' signals */
     bool last_word;             /* its BYE has arrived, before its turn */
@@ -249,20 +249,21 @@ struct uli_ucx_peer {
     struct uli_list sends, receives; /* operations that UCX has not ended */
     int64_t receive_buffer;          /* how many receives are not abandoned */
     /* keepalive.c */
-    struct uli_list watch; /* in net->watched, ->asked or ->dropped */
+    struct uli_list watch; /* in net->watched, ->probed or ->dropped */
     int64_t check_ns;      /* in watched: when to check */
     int steps_left;        /* in dropped: checks until it is abandoned */
     union uli_ucx_place place;
-    int64_t flying;   /* operations that have not ended */
-    bool moved;       /* something has arrived or ended since the last check */
-    bool unheard;     /* something was sent and nothing has arrived since: UCX
-                       * may have ended the send when the kernel had taken it */
-    int64_t alive_ns; /* when the peer or its host last answered; 0: not
-                       * checked */
-    int64_t asked_ns; /* the first probe since then; 0: none */
-    int probe_fd;     /* -1: none */
-    bool probe_made;  /* the connection is made */
-    int watcher_fd;   /* the peer watches this process by it; -1: none */
+    int64_t flying;    /* operations that have not ended */
+    bool moved;        /* something has arrived or ended since the last check */
+    bool silent;       /* something was sent and nothing has arrived since:
+                        * UCX may have ended the send when the kernel had taken
+                        * it */
+    int64_t alive_ns;  /* when the peer or its host last answered; 0: not
+                        * checked */
+    int64_t probed_ns; /* the first probe since then; 0: none */
+    int probe_fd;      /* -1: none */
+    bool probe_made;   /* the connection is made */
+    int watcher_fd;    /* the peer watches this process by it; -1: none */
 };
 
 struct uli_net {
@@ -306,7 +307,7 @@ struct uli_net {
     int64_t next_check_ns;
     /* watched: peers with data on its way to or from them, by check_ns; asked:
      * peers that are being probed; dropped: peers whose endpoint was closed. */
-    struct uli_list watched, asked, dropped;
+    struct uli_list watched, probed, dropped;
     struct uli_ucx_peer *due;
     struct uli_ucx_op *free_small, *free_large;
     struct uli_ucx_peer peers[]; /* nranks */
@@ -379,11 +380,11 @@ ulyx_status_t uli_ucx_message(
     struct uli_net *net, int32_t peer, const void *message, size_t bytes);
 /* Sends a header without data: BYE, a preference, and so on. Under the lock.
  * After this rank's BYE only answers may follow. */
-ulyx_status_t uli_ucx_say(struct uli_net *net, struct uli_ucx_peer *peer,
+ulyx_status_t uli_ucx_send_head(struct uli_net *net, struct uli_ucx_peer *peer,
     enum uli_ucx_kind kind, uint32_t window, uint64_t value);
 /* Sends a numbered header with at most ULI_NET_INLINE_BYTES of data. Under the
  * lock. */
-ulyx_status_t uli_ucx_tell_key(struct uli_net *net, struct uli_ucx_peer *peer,
+ulyx_status_t uli_ucx_send_key(struct uli_net *net, struct uli_ucx_peer *peer,
     const struct uli_ucx_head *head, const void *data, size_t bytes);
 /* Puts into the peer's scratch by a verb. Under the lock. */
 ulyx_status_t uli_ucx_probe(
@@ -448,7 +449,7 @@ void uli_ucx_key_refuse(struct uli_ucx_peer *peer, uint32_t window);
 void uli_ucx_keys_free(struct uli_ucx_peer *peer);
 /* Requests keys and sends them, as is due. */
 void uli_ucx_do_keys(struct uli_net *net, struct uli_ucx_peer *peer);
-void uli_ucx_key_asked(struct uli_ucx_peer *peer, uint32_t window);
+void uli_ucx_key_requested(struct uli_ucx_peer *peer, uint32_t window);
 void uli_ucx_key_came(struct uli_ucx_peer *peer,
     const struct uli_ucx_head *head, const void *data, size_t bytes);
 void uli_ucx_key_gone(struct uli_ucx_peer *peer, uint32_t window);
@@ -465,8 +466,8 @@ void uli_ucx_verb_retry(struct uli_ucx_peer *peer, int64_t now_ns);
 /* Probes, and sends the messages that are due. */
 void uli_ucx_do_verb(struct uli_net *net, struct uli_ucx_peer *peer);
 /* The owner of a scratch forces a verb, or none (VERBS). */
-void uli_ucx_verb_insisted(struct uli_ucx_peer *peer, uint32_t verb);
-void uli_ucx_verb_heard(
+void uli_ucx_verb_forced(struct uli_ucx_peer *peer, uint32_t verb);
+void uli_ucx_verb_receive(
     struct uli_ucx_peer *peer, const struct uli_ucx_head *head);
 
 /* ---- verb_choice.c ------------------------------------------------------- */

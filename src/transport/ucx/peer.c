@@ -93,7 +93,7 @@ uli_ucx_connect(
         peer->address = copy;
         peer->token = header.token;
         peer->place = header.place;
-        if (peer->want_ep)
+        if (peer->needs_ep)
             uli_ucx_due(net, peer);
     }
     uli_ucx_leave(net);
@@ -189,7 +189,7 @@ uli_ucx_lose(struct uli_net *net, struct uli_ucx_peer *peer, const char *how)
 {
     if (atomic_exchange(&peer->lost, true))
         return;
-    if (peer->said_bye || net->leaving)
+    if (peer->bye_received || net->leaving)
         return;
     net->happened = true;
     net->hooks.lost(net->hooks.context, peer->rank, how);
@@ -200,7 +200,7 @@ uli_ucx_refuse(struct uli_net *net, struct uli_ucx_peer *peer, const char *how)
 {
     if (atomic_load(&peer->lost))
         return;
-    peer->want_refusal = true;
+    peer->refusal_due = true;
     uli_ucx_due(net, peer);
     uli_ucx_lose(net, peer, how);
 }
@@ -218,20 +218,20 @@ do_due(struct uli_net *net, struct uli_ucx_peer *peer)
         uli_ucx_forget(peer);
         return;
     }
-    if (peer->want_ep && !peer->ep && peer->address &&
+    if (peer->needs_ep && !peer->ep && peer->address &&
         uli_ucx_reach(net, peer) != ULYX_SUCCESS) {
         uli_ucx_lose(net, peer, uli_error_text());
         return;
     }
-    if (peer->want_refusal && peer->ep) {
-        peer->want_refusal = false;
-        uli_ucx_say(net, peer, ULI_UCX_REFUSAL, 0, 0);
+    if (peer->refusal_due && peer->ep) {
+        peer->refusal_due = false;
+        uli_ucx_send_head(net, peer, ULI_UCX_REFUSAL, 0, 0);
     }
-    if (peer->want_answer && peer->ep) {
-        peer->want_answer = false;
-        uli_ucx_say(net, peer, ULI_UCX_BYE_ANSWER, 0, 0);
+    if (peer->answer_due && peer->ep) {
+        peer->answer_due = false;
+        uli_ucx_send_head(net, peer, ULI_UCX_BYE_ANSWER, 0, 0);
     }
-    if (peer->ep && !peer->lost && !peer->said_bye) {
+    if (peer->ep && !peer->lost && !peer->bye_received) {
         uli_ucx_do_keys(net, peer);
         uli_ucx_do_verb(net, peer);
     }

@@ -85,8 +85,8 @@ uli_ucx_take_turns(struct uli_ucx_peer *peer)
     }
     if (peer->last_word && has_turn(peer, peer->last, peer->last_before)) {
         peer->last_word = false;
-        peer->said_bye = true;
-        peer->want_answer = true;
+        peer->bye_received = true;
+        peer->answer_due = true;
         uli_ucx_due(peer->net, peer);
     }
 }
@@ -130,14 +130,14 @@ receive_other(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
     case ULI_UCX_PUT_TAGGED:
         uli_ucx_receive_tagged(peer, head);
         break;
-    case ULI_UCX_KEY_ASKED:
-        uli_ucx_key_asked(peer, head->window);
+    case ULI_UCX_KEY_REQUEST:
+        uli_ucx_key_requested(peer, head->window);
         break;
     case ULI_UCX_PROBED:
     case ULI_UCX_VERB_PREFERENCE:
     case ULI_UCX_VERB:
     case ULI_UCX_VERB_AGREED:
-        uli_ucx_verb_heard(peer, head);
+        uli_ucx_verb_receive(peer, head);
         break;
     case ULI_UCX_REFUSAL:
         uli_ucx_lose(peer->net, peer, "it has refused what this rank sent");
@@ -165,9 +165,9 @@ message_arrived(void *argument, const void *header, size_t header_bytes,
     if (atomic_load_explicit(&peer->lost, memory_order_relaxed))
         return UCS_OK;
     peer->moved = true;
-    peer->unheard = false;
-    if (!peer->ep && !peer->want_ep) {
-        peer->want_ep = true; /* to notice the peer's death, and to answer */
+    peer->silent = false;
+    if (!peer->ep && !peer->needs_ep) {
+        peer->needs_ep = true; /* to notice the peer's death, and to answer */
         uli_ucx_due(net, peer);
     }
     bool rendezvous = about->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;

@@ -180,7 +180,7 @@ incoming_ended(struct uli_ucx_incoming *incoming)
     incoming_uncount(incoming);
     uli_list_remove(&incoming->node);
     incoming->peer->moved = true;
-    incoming->peer->unheard = false;
+    incoming->peer->silent = false;
 }
 
 void

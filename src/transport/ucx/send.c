@@ -332,7 +332,7 @@ send_op(struct uli_ucx_op *op, const void *data, size_t bytes)
 {
     struct uli_net *net = op->net;
     struct uli_ucx_peer *peer = op->peer;
-    peer->unheard = true;
+    peer->silent = true;
     uli_ucx_watch(net, peer);
     uli_list_append(&peer->sends, &op->node);
     op->parts = 1;
@@ -428,7 +428,7 @@ message_now(struct uli_net *net, struct uli_ucx_peer *peer, const void *message,
 }
 
 ulyx_status_t
-uli_ucx_tell_key(struct uli_net *net, struct uli_ucx_peer *peer,
+uli_ucx_send_key(struct uli_net *net, struct uli_ucx_peer *peer,
     const struct uli_ucx_head *head, const void *data, size_t bytes)
 {
     struct uli_ucx_op *op =
@@ -443,7 +443,7 @@ uli_ucx_tell_key(struct uli_net *net, struct uli_ucx_peer *peer,
 }
 
 ulyx_status_t
-uli_ucx_say(struct uli_net *net, struct uli_ucx_peer *peer,
+uli_ucx_send_head(struct uli_net *net, struct uli_ucx_peer *peer,
     enum uli_ucx_kind kind, uint32_t window, uint64_t value)
 {
     struct uli_ucx_op *op = op_take(net, peer, kind, false);
@@ -462,7 +462,7 @@ static ulyx_status_t
 peer_check(const struct uli_ucx_peer *peer)
 {
     if (atomic_load_explicit(&peer->lost, memory_order_relaxed) ||
-        peer->broken || peer->said_bye)
+        peer->broken || peer->bye_received)
         return uli_error_pass(ULYX_ERR_RANK_LOST, "ucx: the rank is lost");
     return ULYX_SUCCESS;
 }

@@ -80,7 +80,7 @@ sentinel_answer(struct uli_net *net, struct uli_ucx_caller *caller)
 }
 
 static void
-sentinel_hear(struct uli_net *net, struct uli_ucx_caller *caller, int64_t now)
+caller_receive(struct uli_net *net, struct uli_ucx_caller *caller, int64_t now)
 {
     char *at = (char *)&caller->hello + caller->got;
     ssize_t got = caller->got < sizeof(caller->hello)
@@ -112,7 +112,7 @@ sentinel_call(
 {
     const union uli_ucx_place *place = &sentinel->peer->place;
     sentinel->again_ns = now + AGAIN_NS;
-    sentinel->asked = sentinel->answered = false;
+    sentinel->requested = sentinel->answered = false;
     sentinel->fd = uli_ucx_socket(place->any.sa_family);
     if (sentinel->fd >= 0 &&
         connect(sentinel->fd, &place->any, uli_ucx_place_bytes(place)) &&
@@ -130,11 +130,11 @@ sentinel_send(struct uli_net *net, struct uli_ucx_sentinel *sentinel)
     uint64_t token = 0;
     if (poll(&ready, 1, 0) <= 0)
         return true;
-    if (!sentinel->asked && ready.revents & POLLOUT) {
+    if (!sentinel->requested && ready.revents & POLLOUT) {
         if (send(sentinel->fd, &hello, sizeof(hello), MSG_NOSIGNAL) !=
             (ssize_t)sizeof(hello))
             return false;
-        sentinel->asked = true;
+        sentinel->requested = true;
     }
     if (!(ready.revents & (POLLIN | POLLERR | POLLHUP)))
         return true;
@@ -153,8 +153,8 @@ sentinel_watch(
     struct uli_net *net, struct uli_ucx_sentinel *sentinel, int64_t now)
 {
     struct uli_ucx_peer *peer = sentinel->peer;
-    if (!peer || !peer->place.any.sa_family || peer->said_bye || peer->broken ||
-        peer->lost || net->leaving)
+    if (!peer || !peer->place.any.sa_family || peer->bye_received ||
+        peer->broken || peer->lost || net->leaving)
         return;
     if (sentinel->gone_ns) {
         if (now - sentinel->gone_ns < GRACE_NS)
@@ -180,7 +180,7 @@ uli_ucx_sentinel_step(struct uli_net *net, int64_t now)
 {
     for (int i = 0; i < ULI_UCX_CALLERS; i++)
         if (net->callers[i].fd >= 0)
-            sentinel_hear(net, &net->callers[i], now);
+            caller_receive(net, &net->callers[i], now);
     sentinel_watch(net, &net->sentinel, now);
 }
 

@@ -34,10 +34,10 @@
 
 enum {
     TURNS = ULI_UCX_PROBE_ROUNDS * ULI_UCX_VERBS,
-    ENOUGH = 3,   /* links with equal results */
-    ATTEMPTS = 3, /* probes of a link */
-    TRIED = 2,    /* rounds in which every verb has its turn */
-    HOPELESS = 3, /* so many times as long as AM */
+    ENOUGH = 3,         /* links with equal results */
+    ATTEMPTS = 3,       /* probes of a link */
+    TRIED = 2,          /* rounds in which every verb has its turn */
+    EXCLUDED_ABOVE = 3, /* so many times as long as AM */
 };
 static const int64_t limit_ns = 500000000; /* the most time of a probe */
 static const int64_t rest_ns = 1000000000; /* after a probe without a result */
@@ -68,9 +68,9 @@ uli_ucx_verb_of(const struct uli_settings *settings)
 /* ---- agreement ----------------------------------------------------------- */
 
 static void
-say_later(struct uli_ucx_peer *peer, enum uli_ucx_kind kind)
+head_send_later(struct uli_ucx_peer *peer, enum uli_ucx_kind kind)
 {
-    peer->link.to_say |= 1u << kind;
+    peer->link.to_send |= 1u << kind;
     uli_ucx_due(peer->net, peer);
 }
 
@@ -79,7 +79,7 @@ peer_propose(struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
 {
     peer->link.state = ULI_UCX_PROPOSED;
     peer->link.preference = verb;
-    say_later(peer, ULI_UCX_VERB);
+    head_send_later(peer, ULI_UCX_VERB);
 }
 
 static void
@@ -103,13 +103,13 @@ verb_possible(const struct uli_net *net, enum uli_ucx_verb verb)
 /* The answer to a proposal; the same at both ends, also when two proposals
  * cross. */
 static enum uli_ucx_verb
-verb_agree(const struct uli_net *net, enum uli_ucx_verb theirs, bool insists)
+verb_agree(const struct uli_net *net, enum uli_ucx_verb theirs, bool forced)
 {
     if (verb_possible(net, theirs) != theirs)
         return ULI_UCX_BY_AM;
     if (net->verb == ULI_UCX_BY_PROBE || net->verb == theirs)
         return theirs;
-    return insists ? ULI_UCX_BY_AM : net->verb;
+    return forced ? ULI_UCX_BY_AM : net->verb;
 }
 
 /* ---- the probe ----------------------------------------------------------- */
@@ -152,7 +152,8 @@ has_no_turn(const struct uli_ucx_link *link, enum uli_ucx_verb verb)
 {
     return link->excluded[verb] ||
            (link->turn >= TRIED * ULI_UCX_VERBS &&
-               link->best_ns[verb] > HOPELESS * link->best_ns[ULI_UCX_BY_AM]);
+               link->best_ns[verb] >
+                   EXCLUDED_ABOVE * link->best_ns[ULI_UCX_BY_AM]);
 }
 
 /* Evaluates the times that were measured. */
@@ -225,13 +226,13 @@ go_on(struct uli_net *net, struct uli_ucx_peer *peer)
 }
 
 void
-uli_ucx_verb_insisted(struct uli_ucx_peer *peer, uint32_t verb)
+uli_ucx_verb_forced(struct uli_ucx_peer *peer, uint32_t verb)
 {
     if (peer->link.state != ULI_UCX_PROBING || verb >= ULI_UCX_VERBS)
         return;
-    peer->link.insists = verb == ULI_UCX_BY_PUT && !peer->net->may_put;
+    peer->link.forced = verb == ULI_UCX_BY_PUT && !peer->net->may_put;
     peer_propose(
-        peer, peer->link.insists ? ULI_UCX_BY_AM : (enum uli_ucx_verb)verb);
+        peer, peer->link.forced ? ULI_UCX_BY_AM : (enum uli_ucx_verb)verb);
 }
 
 /* ---- the first large put ------------------------------------------------- */
@@ -258,7 +259,7 @@ verb_begin(struct uli_net *net, struct uli_ucx_peer *peer)
     enum uli_ucx_verb sure = net->verb;
     if (sure == ULI_UCX_BY_PROBE && net->rank > peer->rank) {
         peer->link.state = ULI_UCX_PREFERRED;
-        say_later(peer, ULI_UCX_VERB_PREFERENCE);
+        head_send_later(peer, ULI_UCX_VERB_PREFERENCE);
         return;
     }
     if (sure == ULI_UCX_BY_PROBE)
@@ -284,41 +285,41 @@ void
 uli_ucx_do_verb(struct uli_net *net, struct uli_ucx_peer *peer)
 {
     struct uli_ucx_link *link = &peer->link;
-    bool insists = net->verb != ULI_UCX_BY_PROBE || link->insists;
-    uint64_t insisted = insists ? ULI_UCX_VERBS : 0;
-    uint32_t say = link->to_say;
+    bool forced = net->verb != ULI_UCX_BY_PROBE || link->forced;
+    uint64_t forced_bit = forced ? ULI_UCX_VERBS : 0;
+    uint32_t due = link->to_send;
     if (peer->bye)
         return;
-    link->to_say = 0;
-    if (say & 1u << ULI_UCX_VERB_PREFERENCE)
-        (void)uli_ucx_say(net, peer, ULI_UCX_VERB_PREFERENCE, 0, 0);
-    if (say & 1u << ULI_UCX_VERB)
-        (void)uli_ucx_say(
-            net, peer, ULI_UCX_VERB, 0, link->preference + insisted);
-    if (say & 1u << ULI_UCX_VERB_AGREED)
-        (void)uli_ucx_say(net, peer, ULI_UCX_VERB_AGREED, 0, link->verb);
+    link->to_send = 0;
+    if (due & 1u << ULI_UCX_VERB_PREFERENCE)
+        (void)uli_ucx_send_head(net, peer, ULI_UCX_VERB_PREFERENCE, 0, 0);
+    if (due & 1u << ULI_UCX_VERB)
+        (void)uli_ucx_send_head(
+            net, peer, ULI_UCX_VERB, 0, link->preference + forced_bit);
+    if (due & 1u << ULI_UCX_VERB_AGREED)
+        (void)uli_ucx_send_head(net, peer, ULI_UCX_VERB_AGREED, 0, link->verb);
     for (; link->to_acknowledge > 0; link->to_acknowledge--)
-        (void)uli_ucx_say(net, peer, ULI_UCX_PROBED, 0, 0);
+        (void)uli_ucx_send_head(net, peer, ULI_UCX_PROBED, 0, 0);
     if (link->state == ULI_UCX_PROBING)
         go_on(net, peer);
 }
 
 static void
-heard_proposal(struct uli_ucx_peer *peer, uint64_t value)
+proposal_receive(struct uli_ucx_peer *peer, uint64_t value)
 {
-    bool insists = value >= ULI_UCX_VERBS;
-    if (insists)
+    bool forced = value >= ULI_UCX_VERBS;
+    if (forced)
         value -= ULI_UCX_VERBS;
     if (value >= ULI_UCX_VERBS) {
         uli_ucx_refuse(peer->net, peer, "it proposed what is no verb");
         return;
     }
-    peer_settle(peer, verb_agree(peer->net, (enum uli_ucx_verb)value, insists));
-    say_later(peer, ULI_UCX_VERB_AGREED);
+    peer_settle(peer, verb_agree(peer->net, (enum uli_ucx_verb)value, forced));
+    head_send_later(peer, ULI_UCX_VERB_AGREED);
 }
 
 void
-uli_ucx_verb_heard(struct uli_ucx_peer *peer, const struct uli_ucx_head *head)
+uli_ucx_verb_receive(struct uli_ucx_peer *peer, const struct uli_ucx_head *head)
 {
     struct uli_ucx_link *link = &peer->link;
     switch (head->kind) {
@@ -331,7 +332,7 @@ uli_ucx_verb_heard(struct uli_ucx_peer *peer, const struct uli_ucx_head *head)
             verb_begin(peer->net, peer);
         break;
     case ULI_UCX_VERB:
-        heard_proposal(peer, head->signal);
+        proposal_receive(peer, head->signal);
         break;
     default:
         if (head->signal < ULI_UCX_VERBS)

@@ -63,9 +63,9 @@ differ_body(int rank, int nranks, void *context)
         ranks_expect(!ulyx_dist_attention_update(o.dist, &mine, NULL, NULL));
     good &= ranks_expect(
         ulyx_dist_attention_forward(o.dist, &o.f, NULL) == ULYX_ERR_MISMATCH &&
-        says("differ"));
+        error_has("differ"));
     if (rank != 1)
-        good &= ranks_expect(says("rank 1 and rank"));
+        good &= ranks_expect(error_has("rank 1 and rank"));
     good &=
         ranks_expect(!ulyx_dist_attention_update(o.dist, &same, NULL, NULL));
     good &= ranks_expect(!ulyx_dist_attention_forward(o.dist, &o.f, NULL));
@@ -167,7 +167,7 @@ interleave_body(int rank, int nranks, void *context)
     }
     good &= ranks_expect(ulyx_dist_attention_backward(o[0].dist, &o[0].b,
                              NULL) == ULYX_ERR_INVALID_ARGUMENT &&
-                         says("other documents"));
+                         error_has("other documents"));
     for (int i = 0; i < 2; i++) {
         o[i].b.docs_q = &docs[i];
         good &= ranks_expect(
@@ -204,10 +204,10 @@ refuse_docs(int rank, struct own *o, const ulyx_docs_t *bad_q,
         f.docs_q = bad_q, f.docs_k = bad_k;
     ulyx_status_t status = ulyx_dist_attention_forward(o->dist, &f, NULL);
     bool good = rank == 1 ? ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT &&
-                                         says(text) &&
+                                         error_has(text) &&
                                          !memcmp(out, poison, sizeof(poison)))
                           : ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
-                                         says("rank 1 refused"));
+                                         error_has("rank 1 refused"));
     return good & ranks_expect(!ulyx_dist_attention_forward(
                       o->dist, &o->f, NULL)); /* the old ones */
 }
@@ -385,26 +385,27 @@ rows_refusal_body(int rank, int nranks, void *context)
     o.f.rows = (int64_t[]){rank == 1 ? 12 : 16};
     bool good = ranks_expect(
         ulyx_dist_attention_forward(o.dist, &o.f, NULL) == ULYX_ERR_MISMATCH);
-    good &= ranks_expect(says(rank == 1 ? "differ" : "rank 1"));
+    good &= ranks_expect(error_has(rank == 1 ? "differ" : "rank 1"));
     good &= forward_rows(&o, 16);
     good &= ranks_expect(!ulyx_dist_attention_update_rows(
         o.dist, (int64_t[]){8}, NULL, NULL, NULL, NULL));
     good &= ranks_expect(ulyx_dist_attention_backward(o.dist, &o.b, NULL) ==
                              ULYX_ERR_INVALID_ARGUMENT &&
-                         says("other documents or rows"));
+                         error_has("other documents or rows"));
     o.b.rows = (int64_t[]){16};
     good &= ranks_expect(!ulyx_dist_attention_backward(o.dist, &o.b, NULL));
     ulyx_dist_attention_forward_t f = o.f;
     f.rows = rank == 2 ? (int64_t[]){21} : NULL;
     ulyx_status_t status = ulyx_dist_attention_forward(o.dist, &f, NULL);
-    good &= rank == 2 ? ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT &&
-                                     says("rows[0] is 21, must be 0 to 20"))
-                      : ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
-                                     says("rank 2 refused"));
+    good &= rank == 2
+                ? ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT &&
+                               error_has("rows[0] is 21, must be 0 to 20"))
+                : ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
+                               error_has("rank 2 refused"));
     f.rows = NULL, f.splits = &splits;
     good &= ranks_expect(ulyx_dist_attention_forward(o.dist, &f, NULL) ==
                              ULYX_ERR_INVALID_ARGUMENT &&
-                         says("splits without rows"));
+                         error_has("splits without rows"));
     f.splits = NULL, f.docs_q = &docs; /* of 20 rows an item, there are 16 */
     good &= ranks_expect(ulyx_dist_attention_forward(o.dist, &f, NULL) ==
                          ULYX_ERR_INVALID_ARGUMENT);

@@ -14,10 +14,11 @@ static bool
 refused_by_1(int rank, ulyx_status_t status, const char *text)
 {
     if (rank == 1)
-        return ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT && says(text));
+        return ranks_expect(
+            status == ULYX_ERR_INVALID_ARGUMENT && error_has(text));
     return ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
-                        says("rank 1 refused: invalid argument: ") &&
-                        says(text));
+                        error_has("rank 1 refused: invalid argument: ") &&
+                        error_has(text));
 }
 
 static bool
@@ -38,7 +39,7 @@ refuse_at_start(int rank, struct own *o)
     memset(o->saved, 0, (size_t)o->saved_bytes);
     good &= ranks_expect(ulyx_dist_attention_backward(o->dist, &b, NULL) ==
                              ULYX_ERR_INVALID_ARGUMENT &&
-                         says("saved is not"));
+                         error_has("saved is not"));
     return good;
 }
 
@@ -150,17 +151,18 @@ mismatch_body(int rank, int nranks, void *context)
     p.mask_kind = rank == 3 ? ULYX_MASK_NONE : ULYX_MASK_CAUSAL;
     bool good = ranks_expect(
         ulyx_dist_attention_create(comm, &p, &dist) == ULYX_ERR_MISMATCH &&
-        says("mask_kind is 1 on rank 0 and 0 on rank 3"));
+        error_has("mask_kind is 1 on rank 0 and 0 on rank 3"));
     small_params(&p, &part);
     p.kernel = rank == 2 ? "reference" : "portable";
     good &= ranks_expect(
         ulyx_dist_attention_create(comm, &p, &dist) == ULYX_ERR_MISMATCH &&
-        says("kernel is \"portable\" on rank 0 and \"reference\" on rank 2"));
+        error_has(
+            "kernel is \"portable\" on rank 0 and \"reference\" on rank 2"));
     small_params(&p, &part);
     p.scale = rank == 1 ? 0.5 : 0.25;
     good &= ranks_expect(
         ulyx_dist_attention_create(comm, &p, &dist) == ULYX_ERR_MISMATCH &&
-        says("scale is 0.25 on rank 0 and 0.5 on rank 1"));
+        error_has("scale is 0.25 on rank 0 and 0.5 on rank 1"));
     small_params(&p, &part);
     p.heads = rank == 2 ? 12 : HEADS;
     good &= ranks_expect(
@@ -170,13 +172,13 @@ mismatch_body(int rank, int nranks, void *context)
     ulyx_status_t status = ulyx_dist_attention_create(comm, &p, &dist);
     good &= ranks_expect(
         status == (rank == 1 ? ULYX_ERR_UNSUPPORTED : ULYX_ERR_PEER_REFUSED) &&
-        says("dim_qk 520"));
+        error_has("dim_qk 520"));
     small_params(&p, &part);
     p.kv_heads = 4;
-    good &=
-        ranks_expect(ulyx_dist_attention_create(comm, &p, &dist) ==
-                         ULYX_ERR_INVALID_ARGUMENT &&
-                     says("heads is 6, must be a multiple of kv_heads (4)"));
+    good &= ranks_expect(
+        ulyx_dist_attention_create(comm, &p, &dist) ==
+            ULYX_ERR_INVALID_ARGUMENT &&
+        error_has("heads is 6, must be a multiple of kv_heads (4)"));
     p.kv_heads = KV;
     p.flags = 64;
     good &= ranks_expect(
@@ -217,7 +219,7 @@ death_body(int rank, int nranks, void *context)
         raise(SIGKILL);
     good &= ranks_expect(ulyx_dist_attention_backward(o.dist, &o.b, NULL) ==
                              ULYX_ERR_RANK_LOST &&
-                         says("rank 2"));
+                         error_has("rank 2"));
     good &= own_close(&o);
     return !(good & ranks_expect(!ulyx_comm_destroy(comm)));
 }

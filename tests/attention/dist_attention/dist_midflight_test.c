@@ -27,7 +27,7 @@ struct scene {
     int signal;
     int32_t groups, split, save;
     int64_t delay_us;
-    _Atomic int victim_calls, told;
+    _Atomic int victim_calls, reported;
 };
 
 static void *
@@ -75,7 +75,7 @@ survivor_check(struct scene *s, struct own *o)
     /* The first error stays: another call returns at once. */
     good &= ranks_expect(
         ulyx_dist_attention_forward(o->dist, &o->f, NULL) != ULYX_SUCCESS);
-    if (atomic_fetch_add(&s->told, 1) == RANKS - 2 && !killed)
+    if (atomic_fetch_add(&s->reported, 1) == RANKS - 2 && !killed)
         kill(ranks_pid(s->pids, VICTIM), SIGKILL);
     return good;
 }

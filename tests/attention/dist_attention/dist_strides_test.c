@@ -158,10 +158,11 @@ refuse_strides(int rank, struct own *o, int64_t row, int64_t head, bool of_out,
     ulyx_status_t status = ulyx_dist_attention_forward(o->dist, &f, NULL);
     ulyx_status_t wanted =
         row == INT64_MAX / 4 ? ULYX_ERR_OVERFLOW : ULYX_ERR_INVALID_ARGUMENT;
-    bool good = rank == 1 ? ranks_expect(status == wanted && says(text) &&
+    bool good = rank == 1 ? ranks_expect(status == wanted && error_has(text) &&
                                          !memcmp(out, poison, sizeof(poison)))
                           : ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
-                                         says("rank 1 refused") && says(text));
+                                         error_has("rank 1 refused") &&
+                                         error_has(text));
     return good &
            ranks_expect(!ulyx_dist_attention_forward(o->dist, &o->f, NULL));
 }
@@ -214,18 +215,19 @@ creation_body(int rank, int nranks, void *context)
         p.dout_strides = bad;
     ulyx_status_t status =
         ulyx_dist_attention_create(s->comms[rank], &p, &dist);
-    bool good = rank == 1
-                    ? ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT)
-                    : ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
-                                   says("rank 1 refused: invalid argument: "));
-    good = good && ranks_expect(says("dout_strides[0] is {"));
+    bool good =
+        rank == 1
+            ? ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT)
+            : ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
+                           error_has("rank 1 refused: invalid argument: "));
+    good = good && ranks_expect(error_has("dout_strides[0] is {"));
     p.kernel = "reference"; /* a size depends on it */
     p.threads = 1;
     if (rank == 1)
         good &=
             ranks_expect(ulyx_dist_attention_measure(&p, RANKS, rank,
                              &workspace, &saved) == ULYX_ERR_INVALID_ARGUMENT &&
-                         says("dout_strides[0] is {"));
+                         error_has("dout_strides[0] is {"));
     return !good;
 }
 

@@ -68,8 +68,8 @@ ceiling_body(int rank, int nranks, void *context)
     ulyx_status_t status =
         ulyx_dist_attention_create(s->comms[rank], &p, &dist);
     if (status != ULYX_SUCCESS)
-        return !(status == ULYX_ERR_INVALID_ARGUMENT && says("are needed") &&
-                 s->ceiling[0] == 1000);
+        return !(status == ULYX_ERR_INVALID_ARGUMENT &&
+                 error_has("are needed") && s->ceiling[0] == 1000);
     bool good = ranks_expect(
         !ulyx_dist_attention_get_plan(dist, 0, &plan, &s->groups[rank]));
     good &= ranks_expect(
@@ -135,11 +135,11 @@ measure_takes_what_sizes_depend_on(void **state)
     int64_t saved = -1, count = -1;
     small_params(&p, &part);
     assert_status(dist_measure(&p, RANKS, 0), ULYX_ERR_INVALID_ARGUMENT);
-    assert_true(says("kernel is NULL"));
+    assert_true(error_has("kernel is NULL"));
     p.kernel = "portable";
     p.threads = 0;
     assert_status(dist_measure(&p, RANKS, 0), ULYX_ERR_INVALID_ARGUMENT);
-    assert_true(says("threads is 0: the workspace"));
+    assert_true(error_has("threads is 0: the workspace"));
     p.kernel = NULL; /* what is saved depends on neither */
     assert_status(
         ulyx_dist_attention_measure(&p, RANKS, 3, NULL, &saved), ULYX_SUCCESS);
@@ -147,21 +147,21 @@ measure_takes_what_sizes_depend_on(void **state)
     p.max_workspace_bytes = 1 << 20; /* but by way of the groups */
     assert_status(ulyx_dist_attention_measure(&p, RANKS, 3, NULL, &saved),
         ULYX_ERR_INVALID_ARGUMENT);
-    assert_true(says("max_workspace_bytes"));
+    assert_true(error_has("max_workspace_bytes"));
     p.max_workspace_bytes = 0;
     assert_status(dist_measure(&p, 0, 0), ULYX_ERR_INVALID_ARGUMENT);
-    assert_true(says("nranks is 0"));
+    assert_true(error_has("nranks is 0"));
     assert_status(dist_measure(&p, 2, 2), ULYX_ERR_INVALID_ARGUMENT);
-    assert_true(says("rank is 2, must be 0 to 1"));
+    assert_true(error_has("rank is 2, must be 0 to 1"));
     assert_status(ulyx_dist_attention_measure_saved(
                       &p, RANKS, 0, 2, sizeof(*tensors), tensors, &count),
         ULYX_ERR_INVALID_ARGUMENT);
     assert_int_equal(count, 4);
-    assert_true(says("needed are 4"));
+    assert_true(error_has("needed are 4"));
     p.heads = 5;
     assert_status(ulyx_dist_attention_measure(&p, RANKS, 0, NULL, &saved),
         ULYX_ERR_INVALID_ARGUMENT);
-    assert_true(says("heads is 5, must be a multiple of kv_heads (2)"));
+    assert_true(error_has("heads is 5, must be a multiple of kv_heads (2)"));
 }
 
 /* ---- documents that change ----------------------------------------------- */
@@ -207,7 +207,7 @@ update_body(int rank, int nranks, void *context)
     good &= update_to(&o, second, 2);
     good &= ranks_expect(ulyx_dist_attention_backward(o.dist, &o.b, NULL) ==
                              ULYX_ERR_INVALID_ARGUMENT &&
-                         says("other documents"));
+                         error_has("other documents"));
     good &= ranks_expect(!ulyx_dist_attention_forward(o.dist, &o.f, NULL));
     good &= ranks_expect(!ulyx_dist_attention_backward(o.dist, &o.b, NULL));
     good &=
@@ -223,7 +223,7 @@ update_body(int rank, int nranks, void *context)
     docs.begin = many;
     good &= ranks_expect(ulyx_dist_attention_update(o.dist, &docs, NULL,
                              NULL) == ULYX_ERR_INVALID_ARGUMENT &&
-                         says("max_docs is 3"));
+                         error_has("max_docs is 3"));
     good &= ranks_expect(!ulyx_dist_attention_backward(o.dist, &o.b, NULL));
     good &= own_close(&o);
     return !(own_close(&fresh) & good);
@@ -463,7 +463,7 @@ forward_only_body(int rank, int nranks, void *context)
     good &= ranks_expect(!ulyx_dist_attention_forward(o.dist, &o.f, NULL));
     good &= ranks_expect(ulyx_dist_attention_backward(o.dist, &o.b, NULL) ==
                              ULYX_ERR_INVALID_ARGUMENT &&
-                         says("FORWARD_ONLY"));
+                         error_has("FORWARD_ONLY"));
     return !(own_close(&o) & good);
 }
 

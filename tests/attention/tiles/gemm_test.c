@@ -52,8 +52,8 @@ small_stack_refuses(void)
     b.problem.dtype = ULYX_DTYPE_BF16;
     b.exec.kernel = "amx";
     if (sigaltstack(&stack, NULL) != 0 || forward(&b) != ULYX_ERR_UNSUPPORTED ||
-        !says("kernel amx: the system does not permit tiles of AMX") ||
-        !says("signal stack is too small"))
+        !error_has("kernel amx: the system does not permit tiles of AMX") ||
+        !error_has("signal stack is too small"))
         return false;
     b.exec.kernel = NULL;
     return !ulyx_attention_describe(

@@ -182,7 +182,7 @@ enum { VALUES = 64 };
 static int64_t
 list_of(const struct own *own, int64_t *values)
 {
-    struct uli_agreed list = {.values = values, .wanted = -1};
+    struct uli_agreed list = {.values = values, .name_index = -1};
     uli_agreed_fields(&list, &fields, own, RANKS);
     assert_true(list.count <= uli_agreed_most(&fields, RANKS));
     assert_true(list.count <= VALUES);
@@ -203,7 +203,7 @@ own_compare(const struct own *a, const struct own *b, const char *text)
         return;
     }
     struct uli_agreed list = {
-        .wanted = i, .name_p = name, .name_bytes = sizeof(name)};
+        .name_index = i, .name_p = name, .name_bytes = sizeof(name)};
     uli_agreed_fields(&list, &fields, a, RANKS);
     assert_status(uli_agreed_differ(&list, "make", &one[i], &two[i], 4),
         ULYX_ERR_MISMATCH);

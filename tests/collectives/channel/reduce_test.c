@@ -181,33 +181,37 @@ error_body(int rank, int nranks, void *context)
     ulyx_status_t status = ulyx_allreduce(
         comm, in, out, rank == 2 ? 63 : 64, ULYX_DTYPE_F32, NULL);
     good &= ranks_expect(status == ULYX_ERR_MISMATCH);
-    good &= ranks_expect(says("count is 64 on rank 0 and 63 on rank 2"));
+    good &= ranks_expect(error_has("count is 64 on rank 0 and 63 on rank 2"));
     status = ulyx_allreduce(
         comm, in, out, 64, rank == 1 ? ULYX_DTYPE_BF16 : ULYX_DTYPE_F32, NULL);
-    good &= ranks_expect(status == ULYX_ERR_MISMATCH && says("dtype is 2"));
+    good &=
+        ranks_expect(status == ULYX_ERR_MISMATCH && error_has("dtype is 2"));
     status = ulyx_allreduce(
         comm, rank == 2 ? NULL : in, out, 64, ULYX_DTYPE_F32, NULL);
-    good &= ranks_expect(status == (rank == 2 ? ULYX_ERR_INVALID_ARGUMENT
-                                              : ULYX_ERR_PEER_REFUSED) &&
-                         says(rank == 2 ? "src is NULL" : "rank 2 refused"));
+    good &=
+        ranks_expect(status == (rank == 2 ? ULYX_ERR_INVALID_ARGUMENT
+                                          : ULYX_ERR_PEER_REFUSED) &&
+                     error_has(rank == 2 ? "src is NULL" : "rank 2 refused"));
     status = rank == 0 ? ulyx_broadcast(comm, out, 8, 0, NULL)
                        : ulyx_allgather(comm, in, out, 8, NULL);
     good &= ranks_expect(status == ULYX_ERR_MISMATCH);
     status = ulyx_broadcast(comm, out, 8, 9, NULL);
-    good &=
-        ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT && says("root is 9"));
+    good &= ranks_expect(
+        status == ULYX_ERR_INVALID_ARGUMENT && error_has("root is 9"));
     status = ulyx_allreduce(comm, in, out, 64, ULYX_DTYPE_F8_E4M3, NULL);
     good &= ranks_expect(status == ULYX_ERR_UNSUPPORTED);
     status = ulyx_allreduce(comm, in, out, INT64_MAX / 2, ULYX_DTYPE_F32, NULL);
-    good &= ranks_expect(status == ULYX_ERR_OVERFLOW &&
-                         says("count is 4611686018427387903: elements of 4"));
+    good &=
+        ranks_expect(status == ULYX_ERR_OVERFLOW &&
+                     error_has("count is 4611686018427387903: elements of 4"));
     status = ulyx_allgather(comm, in, out, INT64_MAX, NULL);
     good &= ranks_expect(
         status == ULYX_ERR_OVERFLOW &&
-        says("message_bytes is 9223372036854775807: as much from each of"));
+        error_has(
+            "message_bytes is 9223372036854775807: as much from each of"));
     status = ulyx_broadcast(comm, NULL, 8, 0, NULL);
     good &= ranks_expect(
-        status == ULYX_ERR_INVALID_ARGUMENT && says("buffer is NULL"));
+        status == ULYX_ERR_INVALID_ARGUMENT && error_has("buffer is NULL"));
     unsigned char untouched[sizeof(out)];
     memset(untouched, 0x5a, sizeof(untouched));
     good &= ranks_expect(memcmp(out, untouched, sizeof(out)) == 0);

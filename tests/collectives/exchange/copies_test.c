@@ -144,7 +144,7 @@ struct shared {
     bool has[RANKS];
     uint32_t shown[RANKS];
     ulyx_status_t wanted;
-    char says[64];
+    char error_text[64];
 };
 
 static int
@@ -158,8 +158,8 @@ rank_body(int rank, int nranks, void *context)
         return 1;
     if (shared->wanted != ULYX_SUCCESS) {
         bool refused = ranks_expect(make_plan(comm, &plan) == shared->wanted);
-        refused = refused &&
-                  ranks_expect(strstr(ulyx_last_error(), shared->says) != NULL);
+        refused = refused && ranks_expect(strstr(ulyx_last_error(),
+                                              shared->error_text) != NULL);
         if (!refused)
             fprintf(stderr, "%s\n", ulyx_last_error());
         return !(
@@ -179,7 +179,7 @@ run_ranks(ulyx_status_t wanted, const char *text)
     struct shared *shared = ranks_shared(sizeof(*shared));
     shared->meet = meet_new(RANKS);
     shared->wanted = wanted;
-    snprintf(shared->says, sizeof(shared->says), "%s", text);
+    snprintf(shared->error_text, sizeof(shared->error_text), "%s", text);
     assert_int_equal(ranks_run_processes(RANKS, rank_body, shared, LIMIT_S), 0);
     meet_free(shared->meet);
     return shared;

@@ -314,7 +314,7 @@ handles_of_one_thread_are_found_out(void **state)
             assert_status(
                 rank_act(&openings[r].rank, pairs[i][r]), ULYX_SUCCESS);
         assert_status(ulyx_group_end(), ULYX_ERR_MISMATCH);
-        assert_true(says("ranks are in different calls: rank 0 in "));
+        assert_true(error_has("ranks are in different calls: rank 0 in "));
         for (int r = 0; r < 2; r++)
             assert_true(rank_close(&openings[r].rank));
     }

@@ -25,7 +25,7 @@ enum { MANY = 64, CULPRIT = 37, LIMIT_S = 100, TEXT = 1 << 16 };
 
 struct shared {
     struct meet *meet;
-    char folder[64], said[TEXT];
+    char folder[64], output[TEXT];
     double cpu_s; /* of the last report */
     _Atomic int32_t pids[MANY];
     _Atomic int32_t ended; /* ranks that have their error */
@@ -78,7 +78,7 @@ report_run(const char *options)
     char command[512];
     snprintf(command, sizeof(command), "exec '%s' report %s %s/*.json 2>&1",
         ULYX_INFO, options, shared->folder);
-    return command_run(command, shared->said, TEXT, &shared->cpu_s);
+    return command_run(command, shared->output, TEXT, &shared->cpu_s);
 }
 
 /* The position of the words in the report; prints the report when they are
@@ -86,9 +86,9 @@ report_run(const char *options)
 static const char *
 report_find(const char *words)
 {
-    const char *at = strstr(shared->said, words);
+    const char *at = strstr(shared->output, words);
     if (!at)
-        print_message("no \"%s\" in:\n%s\n", words, shared->said);
+        print_message("no \"%s\" in:\n%s\n", words, shared->output);
     return at;
 }
 
@@ -164,7 +164,7 @@ stopped_body(int rank, int nranks, void *context)
 static const char *
 second_line(void)
 {
-    const char *line = strchr(shared->said, '\n');
+    const char *line = strchr(shared->output, '\n');
     return line ? line + 1 : "";
 }
 
@@ -379,10 +379,10 @@ call_writes_and_refuses_by_name(void **state)
     assert_status(ulyx_comm_create_local(2, NULL, comms), ULYX_SUCCESS);
     assert_status(ulyx_comm_dump(NULL, "x"), ULYX_ERR_INVALID_ARGUMENT);
     assert_status(ulyx_comm_dump(comms[0], NULL), ULYX_ERR_INVALID_ARGUMENT);
-    assert_true(says("ULYX_DUMP_FILE is not set"));
+    assert_true(error_has("ULYX_DUMP_FILE is not set"));
     assert_status(ulyx_comm_dump(comms[0], ""), ULYX_ERR_INVALID_ARGUMENT);
     assert_status(ulyx_comm_dump(comms[0], "/dev/null"), ULYX_ERR_SYSTEM);
-    assert_true(says("dump to /dev/null: not a regular file"));
+    assert_true(error_has("dump to /dev/null: not a regular file"));
     assert_int_equal(stat("/dev/null", &info), 0);
     assert_true(S_ISCHR(info.st_mode));
     assert_status(ulyx_comm_dump(comms[0], shared->folder), ULYX_ERR_SYSTEM);

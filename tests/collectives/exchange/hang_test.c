@@ -28,7 +28,7 @@ enum {
 struct shared {
     struct meet *meet;
     char name[32], log[64];
-    char said[TEXT];
+    char output[TEXT];
     double cpu_s; /* of the last command */
     pid_t stopped;
 };
@@ -51,15 +51,15 @@ shared_free(struct shared *shared)
 
 /* Runs the command until its output has these words. */
 static bool
-info_says(struct shared *shared, const char *words)
+info_prints(struct shared *shared, const char *words)
 {
     char command[512];
     uli_deadline_t deadline = uli_deadline_in(PATIENCE_S);
     snprintf(command, sizeof(command), "exec '%s' ranks --name %s 2>&1",
         ULYX_INFO, shared->name);
     for (;;) {
-        int code = command_run(command, shared->said, TEXT, &shared->cpu_s);
-        if (strstr(shared->said, words))
+        int code = command_run(command, shared->output, TEXT, &shared->cpu_s);
+        if (strstr(shared->output, words))
             return code == 0;
         if (uli_deadline_over(deadline))
             return false;
@@ -89,7 +89,7 @@ stray_body(int rank, int nranks, void *context)
         !ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS))
         return 1;
     bool good = rank != CULPRIT ||
-                ranks_expect(info_says(shared, "63 of them wait for others"));
+                ranks_expect(info_prints(shared, "63 of them wait for others"));
     good &= ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS);
     good &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
     return !good;
@@ -112,20 +112,20 @@ rank_that_does_not_come_is_named_among_many(void **state)
     (void)state;
     int failed = ranks_run_processes(MANY, stray_body, shared, LIMIT_S);
     if (failed)
-        print_message("%s\n", shared->said);
+        print_message("%s\n", shared->output);
     assert_int_equal(failed, 0);
-    assert_non_null(strstr(shared->said, "64 of 64 ranks are here"));
+    assert_non_null(strstr(shared->output, "64 of 64 ranks are here"));
     assert_int_equal(
-        lines_count(shared->said, "in barrier, collective call 1, for"),
+        lines_count(shared->output, "in barrier, collective call 1, for"),
         MANY - 1);
     assert_int_equal(
-        lines_count(shared->said, "; waits for rank 37\n"), MANY - 1);
-    assert_int_equal(lines_count(shared->said, "held up by rank"), 1);
-    const char *cause = strstr(shared->said, "held up by rank 37 (");
+        lines_count(shared->output, "; waits for rank 37\n"), MANY - 1);
+    assert_int_equal(lines_count(shared->output, "held up by rank"), 1);
+    const char *cause = strstr(shared->output, "held up by rank 37 (");
     assert_non_null(cause);
     assert_non_null(strstr(cause, "in no call; its last"));
     assert_non_null(strstr(cause, "barrier, collective call 0 (ULYX_SUCCESS"));
-    assert_null(strstr(shared->said, "circle"));
+    assert_null(strstr(shared->output, "circle"));
     /* Processor time, which does not depend on the machine's load. */
     assert_true(shared->cpu_s < 1);
     shared_free(shared);
@@ -136,18 +136,18 @@ static void
 log_read(struct shared *shared)
 {
     FILE *file = fopen(shared->log, "r");
-    size_t bytes = file ? fread(shared->said, 1, TEXT - 1, file) : 0;
-    shared->said[bytes] = 0;
+    size_t bytes = file ? fread(shared->output, 1, TEXT - 1, file) : 0;
+    shared->output[bytes] = 0;
     if (file)
         fclose(file);
 }
 
 static bool
-log_says(struct shared *shared, int times)
+log_has(struct shared *shared, int times)
 {
     uli_deadline_t deadline = uli_deadline_in(PATIENCE_S);
-    while (
-        log_read(shared), lines_count(shared->said, "has waited for") < times) {
+    while (log_read(shared),
+        lines_count(shared->output, "has waited for") < times) {
         if (uli_deadline_over(deadline))
             return false;
         usleep(50000);
@@ -167,7 +167,7 @@ static void *
 circle_watch(void *context)
 {
     struct watch *watch = context;
-    watch->good = info_says(watch->shared, "a circle");
+    watch->good = info_prints(watch->shared, "a circle");
     ulyx_comm_abort(watch->comm);
     return NULL;
 }
@@ -208,9 +208,9 @@ circle_of_two_plans_is_shown(void **state)
     (void)state;
     int failed = ranks_run_processes(2, circle_body, shared, LIMIT_S);
     if (failed)
-        print_message("%s\n", shared->said);
+        print_message("%s\n", shared->output);
     assert_int_equal(failed, 0);
-    const char *circle = strstr(shared->said, "a circle, in which");
+    const char *circle = strstr(shared->output, "a circle, in which");
     assert_non_null(circle);
     assert_int_equal(
         lines_count(circle, "waits for rank 1: in reshuffle, call 1 of "
@@ -220,7 +220,7 @@ circle_of_two_plans_is_shown(void **state)
         lines_count(circle, "waits for rank 0: in reshuffle, call 1 of "
                             "plan 1, seq_to_head"),
         1);
-    assert_null(strstr(shared->said, "held up by"));
+    assert_null(strstr(shared->output, "held up by"));
     shared_free(shared);
 }
 
@@ -244,7 +244,7 @@ stall_body(int rank, int nranks, void *context)
     bool good = true;
     for (int i = 0; good && i < STALLS; i++) {
         if (rank == 1)
-            good = ranks_expect(log_says(shared, i + 1));
+            good = ranks_expect(log_has(shared, i + 1));
         good &= ranks_expect(
             (i == STALL_BARRIER
                     ? ulyx_comm_barrier(comm)
@@ -271,15 +271,17 @@ wait_that_stands_still_says_so_once(void **state)
     log_read(shared);
     unlink(shared->log);
     if (failed)
-        print_message("%s\n", shared->said);
+        print_message("%s\n", shared->output);
     assert_int_equal(failed, 0);
     assert_int_equal(
-        lines_count(shared->said, "has waited for 1 s, for rank 1 ("), STALLS);
-    assert_non_null(strstr(shared->said, ": barrier has waited"));
-    assert_non_null(strstr(shared->said, ": reshuffle, call 1, has waited"));
+        lines_count(shared->output, "has waited for 1 s, for rank 1 ("),
+        STALLS);
+    assert_non_null(strstr(shared->output, ": barrier has waited"));
+    assert_non_null(strstr(shared->output, ": reshuffle, call 1, has waited"));
     assert_int_equal(
-        lines_count(shared->said, "in no call; its last: "), STALLS);
-    assert_non_null(strstr(shared->said, "its last: barrier, collective call"));
+        lines_count(shared->output, "in no call; its last: "), STALLS);
+    assert_non_null(
+        strstr(shared->output, "its last: barrier, collective call"));
     shared_free(shared);
 }
 
@@ -289,7 +291,7 @@ static void *
 attach_watch(void *context)
 {
     struct watch *watch = context;
-    watch->good = info_says(watch->shared, "held up by rank 0");
+    watch->good = info_prints(watch->shared, "held up by rank 0");
     kill(watch->shared->stopped, SIGCONT);
     return NULL;
 }
@@ -335,10 +337,10 @@ attach_names_the_process_that_is_stopped(void **state)
     (void)state;
     int failed = ranks_run_processes(2, attach_body, shared, LIMIT_S);
     if (failed)
-        print_message("%s\n", shared->said);
+        print_message("%s\n", shared->output);
     assert_int_equal(failed, 0);
-    assert_int_equal(lines_count(shared->said, "; waits for rank 0\n"), 1);
-    assert_non_null(strstr(shared->said, ", stopped by a signal)"));
+    assert_int_equal(lines_count(shared->output, "; waits for rank 0\n"), 1);
+    assert_non_null(strstr(shared->output, ", stopped by a signal)"));
     shared_free(shared);
 }
 

@@ -136,7 +136,7 @@ call_wrongly(struct world *w, int32_t rank, int kind)
 static char refused_with[256];
 
 static bool
-peers_tell_why(struct world *w, int32_t rank, int who)
+peers_get_reason(struct world *w, int32_t rank, int who)
 {
     char mine[512], words[384];
     snprintf(mine, sizeof(mine), "%s", ulyx_last_error());
@@ -145,8 +145,8 @@ peers_tell_why(struct world *w, int32_t rank, int who)
     if (!ranks_expect(ulyx_comm_barrier(w->ranks->comms[rank]) == ULYX_SUCCESS))
         return false;
     snprintf(words, sizeof(words), "rank %d refused: ", who);
-    const char *told = strstr(mine, words);
-    bool good = rank == who || (told && strstr(told, refused_with));
+    const char *found = strstr(mine, words);
+    bool good = rank == who || (found && strstr(found, refused_with));
     if (!good)
         fprintf(stderr, "rank %d: \"%s\" does not say \"%s\"\n", rank, mine,
             refused_with);
@@ -173,7 +173,7 @@ refusal_body(int rank, int nranks, void *context)
                                          ? ULYX_ERR_UNSUPPORTED
                                          : ULYX_ERR_INVALID_ARGUMENT;
             good = ranks_expect(status == expected) &&
-                   peers_tell_why(w, rank, who);
+                   peers_get_reason(w, rank, who);
         }
         good &= ranks_expect(world_execute(w, rank, 0) == ULYX_SUCCESS) &&
                 ranks_expect(world_check_rank(w, 0, rank));
@@ -207,8 +207,8 @@ mismatch_body(int rank, int nranks, void *context)
         int odd = call % RANKS;
         good = ranks_expect(world_execute(w, rank, rank == odd ? 1 : 0) ==
                             ULYX_ERR_MISMATCH) &&
-               ranks_expect(says("head_to_seq")) &&
-               ranks_expect(says("seq_to_head"));
+               ranks_expect(error_has("head_to_seq")) &&
+               ranks_expect(error_has("seq_to_head"));
         good &= ranks_expect(world_execute(w, rank, 1) == ULYX_SUCCESS) &&
                 ranks_expect(world_check_rank(w, 1, rank));
     }
@@ -244,7 +244,7 @@ missing_body(int rank, int nranks, void *context)
         good &= ranks_expect(ulyx_reshuffle_start(w->plans[rank], 0, src, dst,
                                  0.2, &request) == ULYX_SUCCESS);
         good &= ranks_expect(ulyx_request_wait(request) == ULYX_ERR_TIMEOUT) &&
-                ranks_expect(says("2"));
+                ranks_expect(error_has("2"));
         good &= ranks_expect(world_execute(w, rank, 0) == ULYX_ERR_TIMEOUT);
     }
     return !good;
@@ -278,7 +278,7 @@ abort_body(int rank, int nranks, void *context)
     } else {
         good &=
             ranks_expect(world_execute(&f->w, rank, 0) == ULYX_ERR_ABORTED) &&
-            ranks_expect(says("rank 1"));
+            ranks_expect(error_has("rank 1"));
     }
     good &= ranks_expect(ulyx_plan_destroy(f->w.plans[rank]) == ULYX_SUCCESS);
     return !good;

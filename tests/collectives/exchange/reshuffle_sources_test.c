@@ -241,7 +241,7 @@ scene_run(enum reads reads, bool by_deadline)
     while ((status = ulyx_request_test(request)) == ULYX_IN_PROGRESS)
         ;
     assert_null(atomic_load(&armed)); /* the read has happened */
-    assert_true(says("rank 0"));
+    assert_true(error_has("rank 0"));
     assert_status(status, expected);
     pthread_join(failing, NULL);
     assert_status(s->status, expected);

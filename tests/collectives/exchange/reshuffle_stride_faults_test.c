@@ -54,8 +54,9 @@ call_wrongly(struct world *w, int32_t rank, int kind, bool source)
         ulyx_reshuffle_execute_strided(w->plans[rank], 0, src,
             source ? given : NULL, dst, source ? NULL : given, NULL) ==
         (kind == OVERFLOWS ? ULYX_ERR_OVERFLOW : ULYX_ERR_INVALID_ARGUMENT));
-    good &= ranks_expect(says(source ? "src_strides[0]" : "dst_strides[0]"));
-    good &= ranks_expect(says(refusal_texts[kind]));
+    good &=
+        ranks_expect(error_has(source ? "src_strides[0]" : "dst_strides[0]"));
+    good &= ranks_expect(error_has(refusal_texts[kind]));
     for (int32_t t = 0; t < 3; t++) {
         struct image *image = &w->dst[0][rank][t];
         good &=
@@ -80,8 +81,8 @@ refusal_body(int rank, int nranks, void *context)
             good = rank == who ? call_wrongly(w, rank, kind / 2, kind % 2)
                                : ranks_expect(world_execute(w, rank, 0) ==
                                               ULYX_ERR_PEER_REFUSED) &&
-                                     ranks_expect(says(name)) &&
-                                     ranks_expect(says("_strides[0]"));
+                                     ranks_expect(error_has(name)) &&
+                                     ranks_expect(error_has("_strides[0]"));
         good = good &&
                ranks_expect(world_execute(w, rank, 0) == ULYX_SUCCESS) &&
                ranks_expect(world_check_rank(w, 0, rank));
@@ -147,7 +148,7 @@ lying_body(int rank, int nranks, void *context)
         return 1;
     ulyx_status_t status = world_execute(w, rank, w->order[0]);
     if (status == ULYX_ERR_INTERNAL) /* no call continues after the error */
-        atomic_fetch_add(&found, ranks_expect(says(lie_found)));
+        atomic_fetch_add(&found, ranks_expect(error_has(lie_found)));
     return !ranks_expect(
         status == ULYX_ERR_INTERNAL || status == ULYX_ERR_ABORTED);
 }

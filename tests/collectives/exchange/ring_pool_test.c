@@ -157,7 +157,7 @@ sets_in_use_stay(void **state)
 struct scene {
     struct world_ranks ranks;
     struct world *worlds[PLANS];
-    int64_t asked[RANKS]; /* calls that have asked for a set */
+    int64_t leases_before[RANKS]; /* calls that have asked for a set */
     pthread_barrier_t barrier;
     _Atomic int ended; /* ranks that have ended all calls */
     uint64_t seed;
@@ -221,9 +221,9 @@ rank_is_idle(struct scene *s, int rank, int64_t calls)
 {
     struct uli_ring_pool_counts counts =
         uli_ring_pool_counts(s->ranks.comms[rank]);
-    calls += s->asked[rank];
-    s->asked[rank] = counts.leases + counts.misses;
-    if (counts.leased == 0 && s->asked[rank] == calls)
+    calls += s->leases_before[rank];
+    s->leases_before[rank] = counts.leases + counts.misses;
+    if (counts.leased == 0 && s->leases_before[rank] == calls)
         return true;
     fprintf(stderr, "rank %d: %d leased, %d leases, %d misses, not %d\n", rank,
         (int)counts.leased, (int)counts.leases, (int)counts.misses, (int)calls);
@@ -641,7 +641,7 @@ trim_body(int rank, int nranks, void *context)
             ranks_expect(ulyx_comm_trim(comm) == ULYX_SUCCESS);
     }
     struct uli_ring_pool_counts counts = uli_ring_pool_counts(comm);
-    s->asked[rank] = counts.leases + counts.misses;
+    s->leases_before[rank] = counts.leases + counts.misses;
     return !good;
 }
 

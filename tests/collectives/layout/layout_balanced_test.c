@@ -229,7 +229,7 @@ shape_blamed(struct uli_shape *shape, int64_t *needed_p)
  * table fits; one less must still be refused.
  * returns the number of refusals. */
 static int
-obey_refusals(struct oracle_case *c, struct uli_layout **layout_p)
+follow_refusals(struct oracle_case *c, struct uli_layout **layout_p)
 {
     int refusals = 0;
     while (case_create(c, layout_p) != ULYX_SUCCESS) {
@@ -265,7 +265,7 @@ maxima_are_respected_or_refused(void **state)
             c.shape.max_kv_rows = test_random_in(&random, 1, 100);
         if (test_random_in(&random, 0, 1))
             c.shape.max_segments = test_random_in(&random, 1, 6);
-        refusals += obey_refusals(&c, &layout);
+        refusals += follow_refusals(&c, &layout);
         check_maxima(&c.shape, layout);
         check_bounds(layout);
         uli_layout_destroy(layout);

@@ -180,7 +180,7 @@ second_abort_passes_on_what_was_told(void **state)
 static void
 record_that_makes_no_sense_is_not_believed(void **state)
 {
-    struct uli_late good = uli_late_one(ULI_LATE_MOVE, 1), told;
+    struct uli_late good = uli_late_one(ULI_LATE_MOVE, 1), received;
     ulyx_comm_t *comms[2];
     (void)state;
     good.origin = 1;
@@ -198,12 +198,12 @@ record_that_makes_no_sense_is_not_believed(void **state)
         else if (i == 4)
             bad.phase = ULI_LATE_PHASES;
         uli_abort_receive(comms[0], &bad, sizeof(bad) - (i == 5));
-        assert_false(uli_abort_told(comms[0], &told));
+        assert_false(uli_abort_read(comms[0], &received));
     }
     uli_abort_receive(comms[0], &good, sizeof(good));
-    assert_true(uli_abort_told(comms[0], &told));
-    assert_true(uli_abort_told(comms[1], &told));
-    assert_int_equal(told.runs[0].first, 1);
+    assert_true(uli_abort_read(comms[0], &received));
+    assert_true(uli_abort_read(comms[1], &received));
+    assert_int_equal(received.runs[0].first, 1);
     comms_close(2, comms);
 }
 

@@ -90,7 +90,7 @@ abort_once(void)
     ulyx_comm_t *comms[RANKS];
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     pthread_t other;
-    void *heard;
+    void *received;
     sigset_t alarm;
     params.timeout_s = 20;
     if (ulyx_comm_create_local(RANKS, &params, comms))
@@ -103,10 +103,10 @@ abort_once(void)
     pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
     setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 200}}, NULL);
     bool mine = wait_for_abort(comms[0]) != NULL;
-    pthread_join(other, &heard);
+    pthread_join(other, &received);
     for (int r = 0; r < RANKS; r++)
         mine = ulyx_comm_destroy(comms[r]) == ULYX_SUCCESS && mine;
-    return mine && heard;
+    return mine && received;
 }
 
 static int

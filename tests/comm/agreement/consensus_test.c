@@ -24,10 +24,10 @@ enum { RANKS = 4, INSTANCES = 2, BALLOTS = 2 };
 enum rule {
     ALL_HOLD,
     PROMISES_BIND,      /* a vote takes no ballot below the one it promised */
-    NODES_SPEAK,        /* the node of a dead rank answers for its vote */
+    NODES_ANSWER,       /* the node of a dead rank answers for its vote */
     FAREWELL,           /* a rank that leaves sends its last decision */
     SHOWN_IS_TAKEN,     /* a proposer takes over a decision that was shown */
-    ALL_ARE_ASKED,      /* also by a proposer to which a decision was shown */
+    ALL_ARE_QUERIED,    /* also by a proposer to which a decision was shown */
     EXCLUDED_IS_MARKED, /* a rank that is passed over is OUT */
 };
 
@@ -45,9 +45,10 @@ struct rank {
     uint8_t ballot, highest;
     uint8_t begun[INSTANCES][BALLOTS]; /* questions on their way */
     uint8_t noted, parted;             /* known deaths and leaves */
-    uint8_t heard, heard_ballot;
+    uint8_t received, received_ballot;
     uint8_t members[INSTANCES], by[INSTANCES]; /* decisions, and ballots */
-    uint8_t told[INSTANCES]; /* decided here by a proposal; may be received */
+    uint8_t settled[INSTANCES]; /* decided here by a proposal; may be
+                                 * received */
 };
 
 struct state {
@@ -171,14 +172,14 @@ struct view {
 };
 
 static bool
-knows_gone(const struct job *job, const struct rank *rank, int r, int p)
+is_known_gone(const struct job *job, const struct rank *rank, int r, int p)
 {
     if (job->node[r] == job->node[p])
         return false;
     for (int q = 0; q < job->nranks; q++)
         if (job->node[q] == job->node[p] &&
             !((rank->noted | rank->parted) >> q & 1) &&
-            (broken != NODES_SPEAK || q == p))
+            (broken != NODES_ANSWER || q == p))
             return false;
     return true;
 }
@@ -203,7 +204,7 @@ view_rank(
         seat->opinion = (struct uli_opinion){value_of(p), ULI_TOPIC_AND};
         seat->answer = rank->answers[p];
         seat->dead = rank->noted >> p & 1;
-        seat->gone = knows_gone(job, rank, r, p);
+        seat->gone = is_known_gone(job, rank, r, p);
         seat->never = k > 1 && !(rank->members[k - 2] >> p & 1);
     }
 }
@@ -219,12 +220,12 @@ keep_view(struct state *state, int r, const struct view *view)
 }
 
 static void
-rank_hear(struct rank *rank, uint8_t members, uint8_t ballot)
+rank_receive(struct rank *rank, uint8_t members, uint8_t ballot)
 {
-    if (rank->heard && rank->heard_ballot >= ballot)
+    if (rank->received && rank->received_ballot >= ballot)
         return;
-    rank->heard = members;
-    rank->heard_ballot = ballot;
+    rank->received = members;
+    rank->received_ballot = ballot;
 }
 
 /* Applies a decision to the rank's vote, if the vote allows it. A rank that is
@@ -244,21 +245,21 @@ ballot_accept(
     if (!(members >> r & 1))
         state->votes[r] = uli_vote_leave(state->votes[r]);
     memset(rank->answers, 0, sizeof(rank->answers));
-    rank->ballot = rank->highest = rank->heard = rank->heard_ballot = 0;
+    rank->ballot = rank->highest = rank->received = rank->received_ballot = 0;
     return true;
 }
 
 /* Delivers the question of a ballot that rank r has ever begun to rank p. The
  * answer counts if the ballot is still r's present one. */
 static void
-job_ask(const struct job *job, struct state *state, int r, uint32_t k,
+job_query(const struct job *job, struct state *state, int r, uint32_t k,
     uint32_t ballot, int p, bool exclude)
 {
     struct uli_opinion opinion = {value_of(p), ULI_TOPIC_AND};
     uint32_t promised = uli_vote_ballot(state->votes[p]);
     uint64_t before = state->votes[p];
     enum uli_answer answer =
-        uli_vote_ask(before, k, ballot, exclude, &state->votes[p]);
+        uli_vote_answer(before, k, ballot, exclude, &state->votes[p]);
     struct view view;
     if (broken == EXCLUDED_IS_MARKED && answer == ULI_ANSWER_OUT)
         state->votes[p] = before;
@@ -266,7 +267,7 @@ job_ask(const struct job *job, struct state *state, int r, uint32_t k,
         state->ranks[r].ballot != ballot)
         return;
     if (answer == ULI_ANSWER_DECIDED)
-        rank_hear(&state->ranks[r], state->ranks[p].members[k - 1],
+        rank_receive(&state->ranks[r], state->ranks[p].members[k - 1],
             state->ranks[p].by[k - 1]);
     view_rank(job, state, r, &view);
     uli_proposal_take(&view.proposal, ballot, p, answer, &opinion, promised);
@@ -284,7 +285,7 @@ node_lives(const struct job *job, const struct state *state, int p)
 }
 
 static void
-step_asks(struct search *s, const struct state *from, int r)
+step_queries(struct search *s, const struct state *from, int r)
 {
     const struct job *job = s->job;
     for (int p = 0; p < job->nranks; p++)
@@ -295,7 +296,7 @@ step_asks(struct search *s, const struct state *from, int r)
                 continue;
             for (int exclude = 0; exclude < 2; exclude++) {
                 struct state to = *from;
-                job_ask(job, &to, r, k, ballot, p, exclude);
+                job_query(job, &to, r, k, ballot, p, exclude);
                 search_push(s, &to);
             }
         }
@@ -324,7 +325,7 @@ step_propose(struct search *s, const struct state *from, int r)
     if (!from->ranks[r].ballot)
         return;
     enum uli_standing standing = uli_proposal_standing(&view.proposal);
-    if (broken == ALL_ARE_ASKED && from->ranks[r].heard)
+    if (broken == ALL_ARE_QUERIED && from->ranks[r].received)
         standing = ULI_STANDING_READY;
     if (standing == ULI_STANDING_PAST) {
         to.votes[r] = uli_vote_leave(to.votes[r]);
@@ -339,11 +340,11 @@ step_propose(struct search *s, const struct state *from, int r)
         if (members >> p & 1)
             decision.value |= UINT64_C(1) << p;
     assert_true(!members || decision.value == UINT64_MAX);
-    if (from->ranks[r].heard && broken != SHOWN_IS_TAKEN)
-        members = from->ranks[r].heard;
+    if (from->ranks[r].received && broken != SHOWN_IS_TAKEN)
+        members = from->ranks[r].received;
     by = from->ranks[r].ballot;
     if (ballot_accept(&to, r, members, by, by))
-        to.ranks[r].told[k - 1] = 1;
+        to.ranks[r].settled[k - 1] = 1;
     else
         to.ranks[r].answers[r] = ULI_ANSWER_NONE;
     search_push(s, &to);
@@ -364,15 +365,15 @@ step_learn(struct search *s, const struct state *from, int r)
                 &to, r, other->members[k - 1], other->by[k - 1], UINT32_MAX))
             search_push(s, &to);
         to = *from;
-        if (other->told[k - 1] && job->node[c] != job->node[r]) {
-            rank_hear(&to.ranks[r], other->members[k - 1], other->by[k - 1]);
+        if (other->settled[k - 1] && job->node[c] != job->node[r]) {
+            rank_receive(&to.ranks[r], other->members[k - 1], other->by[k - 1]);
             search_push(s, &to);
         }
     }
     struct state to = *from;
-    if (from->ranks[r].heard &&
-        ballot_accept(&to, r, from->ranks[r].heard, from->ranks[r].heard_ballot,
-            from->ranks[r].heard_ballot))
+    if (from->ranks[r].received &&
+        ballot_accept(&to, r, from->ranks[r].received,
+            from->ranks[r].received_ballot, from->ranks[r].received_ballot))
         search_push(s, &to);
 }
 
@@ -395,7 +396,7 @@ step_notes(struct search *s, const struct state *from, int r)
             if (broken != FAREWELL && is_open(from, r) &&
                 uli_vote_instance(from->votes[r]) == k &&
                 uli_vote_shows(from->votes[c], k))
-                rank_hear(&to.ranks[r], from->ranks[c].members[k - 1],
+                rank_receive(&to.ranks[r], from->ranks[c].members[k - 1],
                     from->ranks[c].by[k - 1]);
         search_push(s, &to);
     }
@@ -408,7 +409,7 @@ rank_forget(struct state *state, int r)
 {
     struct rank *rank = &state->ranks[r];
     memset(rank->answers, 0, sizeof(rank->answers));
-    rank->ballot = rank->highest = rank->heard = rank->heard_ballot = 0;
+    rank->ballot = rank->highest = rank->received = rank->received_ballot = 0;
     rank->noted = rank->parted = 0;
 }
 
@@ -460,7 +461,7 @@ search_run(struct search *s, const struct job *job)
         start.votes[r] = uli_vote(1, has ? ULI_VOTE_IDLE : ULI_VOTE_OPEN, 0);
         start.ranks[r].members[0] = has ? start.alive : 0;
         start.ranks[r].by[0] = has ? 1 : 0;
-        start.ranks[r].told[0] = r == 0;
+        start.ranks[r].settled[0] = r == 0;
     }
     search_push(s, &start);
     while (s->depth > 0 && !s->split) {
@@ -469,7 +470,7 @@ search_run(struct search *s, const struct job *job)
         for (int r = 0; r < job->nranks; r++) {
             if ((state.alive >> r & 1) && !(state.left >> r & 1))
                 step_rank(s, &state, r);
-            step_asks(s, &state, r);
+            step_queries(s, &state, r);
         }
     }
     free(s->seen);

@@ -29,7 +29,7 @@ open_comms(void)
 
 /* ---- the failing rank ---------------------------------------------------- */
 
-static int settled, told;
+static int settled, notified;
 
 void __real_uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison);
 void __wrap_uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison);
@@ -40,8 +40,8 @@ __wrap_uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison)
 {
     settled++;
     for (int32_t p = 0; p < RANKS; p++)
-        told += p != comm->rank &&
-                atomic_load(&comm->peers[p].control->poison) == poison;
+        notified += p != comm->rank &&
+                    atomic_load(&comm->peers[p].control->poison) == poison;
     __real_uli_gpu_set_poison(comm, poison);
 }
 
@@ -51,13 +51,13 @@ peers_are_told_before_a_failure_is_seen(void **state)
     (void)state;
     for (int aborts = 0; aborts < 2; aborts++) {
         open_comms();
-        settled = told = 0;
+        settled = notified = 0;
         if (aborts)
             uli_comm_abort(comms[0]);
         else
             uli_comm_rank_died(comms[0], DEAD, "has ended");
         assert_int_equal(settled, 1);
-        assert_int_equal(told, RANKS - 1);
+        assert_int_equal(notified, RANKS - 1);
         for (int r = 0; r < RANKS; r++)
             assert_status(ulyx_comm_destroy(comms[r]), ULYX_SUCCESS);
     }

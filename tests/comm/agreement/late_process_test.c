@@ -73,7 +73,7 @@ ulyx_status_t
 __wrap_uli_windows_deliver_control(ulyx_comm_t *comm, uli_deadline_t deadline)
 {
     if (stops_in_split) {
-        uli_comm_tell_meeting(comm, (comm->rank + 1) % comm->nranks);
+        uli_comm_notify_meeting(comm, (comm->rank + 1) % comm->nranks);
         if (posts_to)
             victim_post(posts_to, ULI_CALL_SPLIT);
         raise(SIGSTOP);

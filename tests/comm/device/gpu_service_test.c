@@ -57,7 +57,7 @@ lowest_free(void)
 }
 
 static struct uli_service_answer
-scene_ask(struct scene *s, struct uli_service_request request,
+scene_call(struct scene *s, struct uli_service_request request,
     const struct uli_service_cargo *cargo)
 {
     const struct uli_identity *me = &s->comms[0]->peers[0].identity;
@@ -96,7 +96,7 @@ a_right_window_is_taken_and_withdrawn(void **state)
     strcpy(s->memory.address, "of the peer");
     for (int i = 0; i < 2; i++) { /* repeated, as after a lost answer */
         assert_int_equal(
-            scene_ask(s, request, &cargo).outcome, ULI_SERVICE_DONE);
+            scene_call(s, request, &cargo).outcome, ULI_SERVICE_DONE);
         char *there = uli_window_address(s->comms[0], 1, WINDOW, 0, BYTES);
         assert_non_null(there);
         assert_string_equal(there, "of the peer");
@@ -105,7 +105,7 @@ a_right_window_is_taken_and_withdrawn(void **state)
     }
     request.kind = ULI_SERVICE_WITHDRAW;
     request.nshares = 0;
-    assert_int_equal(scene_ask(s, request, NULL).outcome, ULI_SERVICE_DONE);
+    assert_int_equal(scene_call(s, request, NULL).outcome, ULI_SERVICE_DONE);
     assert_null(gpu_entry(s->comms[0], 1, WINDOW));
     assert_int_equal(uli_import_count(), imports);
 }
@@ -142,7 +142,7 @@ wrong_windows_change_nothing(void **state)
             request.rank = 0, status = ULYX_ERR_INVALID_ARGUMENT;
         else
             request.window = 1u << 20, status = ULYX_ERR_NO_MEMORY;
-        struct uli_service_answer answer = scene_ask(s, request, &cargo);
+        struct uli_service_answer answer = scene_call(s, request, &cargo);
         assert_int_equal(answer.outcome, ULI_SERVICE_FAILED);
         if (answer.status != status)
             fail_msg("case %d: %s", bad, answer.text);

@@ -210,7 +210,7 @@ leaving_is_not_dying(void **state)
 /* ---- a stopped peer ------------------------------------------------------ */
 
 /* The longest time given to a rank to let go of a window. */
-static int64_t longest_asked_ns;
+static int64_t longest_query_ns;
 
 bool __real_uli_service_recall(const struct uli_identity *peer, int32_t rank,
     uint32_t window, bool retire, uli_deadline_t deadline);
@@ -221,9 +221,9 @@ bool
 __wrap_uli_service_recall(const struct uli_identity *peer, int32_t rank,
     uint32_t window, bool retire, uli_deadline_t deadline)
 {
-    int64_t asked_ns = deadline - uli_clock_ns();
-    if (asked_ns > longest_asked_ns)
-        longest_asked_ns = asked_ns;
+    int64_t query_ns = deadline - uli_clock_ns();
+    if (query_ns > longest_query_ns)
+        longest_query_ns = query_ns;
     return __real_uli_service_recall(peer, rank, window, retire, deadline);
 }
 
@@ -250,7 +250,7 @@ watch_late_detach(struct shared *shared, ulyx_comm_t *comm, ulyx_mem_t *mem)
     bool ok = ranks_expect(ulyx_mem_detach(comm, mem) == ULYX_ERR_BUSY);
     ok &= ranks_expect(strstr(ulyx_last_error(), "rank 1 of comm") != NULL);
     ok &= ranks_expect(uli_comm_check(comm) == ULYX_ERR_TIMEOUT);
-    ok &= ranks_expect(longest_asked_ns > 0 && longest_asked_ns < 100000000);
+    ok &= ranks_expect(longest_query_ns > 0 && longest_query_ns < 100000000);
     ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
     return quarantine_end(shared, mem, SIGCONT) && ok;
 }

@@ -26,7 +26,7 @@ enum { RANKS = 3, ASYNC_REMOTE = 6 };
 struct world {
     ulyx_comm_t *comms[RANKS];
     struct uli_batch_watch watches[RANKS];
-    struct uli_batch_place told[RANKS];
+    struct uli_batch_place progress[RANKS];
     bool shares[RANKS][RANKS];
     uint64_t begun[RANKS], ended[RANKS];
     const char *expected; /* part of the error of open; NULL = success */
@@ -143,13 +143,13 @@ watch_all(struct world *w)
             .ended = &w->ended[r],
             .timeout_s = LATE_S,
             .what = "reshuffle",
-            .told = w->told,
+            .progress = w->progress,
             .shares = w->shares[r]};
-        assert_status(
-            uli_arena_alloc(w->comms[r], ULI_BATCH_TOLD_BYTES, &watch->block),
+        assert_status(uli_arena_alloc(
+                          w->comms[r], ULI_BATCH_PROGRESS_BYTES, &watch->block),
             ULYX_SUCCESS);
-        w->told[r].window = watch->block.window;
-        w->told[r].offset = watch->block.offset;
+        w->progress[r].window = watch->block.window;
+        w->progress[r].offset = watch->block.offset;
         for (int p = 0; p < RANKS; p++)
             w->shares[r][p] = p != r;
     }
@@ -277,15 +277,15 @@ an_error_of_the_batch_transport_fails_the_communicator_at_once(void **state)
     for (int r = 0; r < RANKS; r++)
         await_failure(w, r, RANKS);
     __atomic_store_n(&fake->async, 0, __ATOMIC_RELAXED);
-    bool told = false;
+    bool found = false;
     for (int r = 0; r < RANKS; r++) { /* the first look poisons the others */
         ulyx_status_t status = uli_comm_check(w->comms[r]);
         assert_true(status == ULYX_ERR_SYSTEM || status == ULYX_ERR_ABORTED);
-        told = told ||
-               strstr(uli_error_text(), "device memory goes by nccl: nccl: "
-                                        "ncclCommGetAsyncError: ") != NULL;
+        found = found ||
+                strstr(uli_error_text(), "device memory goes by nccl: nccl: "
+                                         "ncclCommGetAsyncError: ") != NULL;
     }
-    assert_true(told);
+    assert_true(found);
     unwatch_all(w);
 }
 

@@ -24,12 +24,12 @@
 enum { NRANKS = 4, PER_NODE = 2 };
 
 /* A death is noticed well within this time, even on a loaded machine. */
-#define KNOWN_S 10
+#define NOTICE_S 10
 
 static bool
 is_known(ulyx_comm_t *comm, const char *who)
 {
-    uli_deadline_t deadline = uli_deadline_in(KNOWN_S);
+    uli_deadline_t deadline = uli_deadline_in(NOTICE_S);
     while (uli_comm_check(comm) == ULYX_SUCCESS && !uli_deadline_over(deadline))
         usleep(500);
     return ranks_expect(uli_comm_check(comm) == ULYX_ERR_RANK_LOST) &&

@@ -124,8 +124,8 @@ children_hold_nothing(void **state)
         close(gate[1]);
         bool refused = uli_service_forked() &&
                        uli_service_hold(process, name) == ULYX_ERR_FORKED;
-        bool told = write(ready[1], "", 1) == 1;
-        _exit(told && read(gate[0], &byte, 1) == 0 && refused ? 0 : 1);
+        bool sent = write(ready[1], "", 1) == 1;
+        _exit(sent && read(gate[0], &byte, 1) == 0 && refused ? 0 : 1);
     }
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_false(uli_service_forked());

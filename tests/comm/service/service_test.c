@@ -96,7 +96,7 @@ unknown_endpoints_are_nobody(void **state)
 }
 
 static struct uli_service_answer
-service_ask(ulyx_comm_t *comm, struct uli_service_request request, int fd)
+service_call(ulyx_comm_t *comm, struct uli_service_request request, int fd)
 {
     struct uli_service_answer answer;
     struct uli_service_cargo cargo = {.nfds = fd >= 0, .fds = {fd}};
@@ -144,14 +144,14 @@ bad_requests_change_nothing(void **state)
         request.protocol = bad[i].protocol;
         request.bytes = bad[i].bytes;
         struct uli_service_answer answer =
-            service_ask(comm, request, bad[i].fd);
+            service_call(comm, request, bad[i].fd);
         assert_int_equal(answer.outcome, ULI_SERVICE_FAILED);
         assert_int_equal(answer.status, bad[i].status);
         assert_true(strlen(answer.text) > 0);
         assert_null(uli_window_address(comm, 1, 5, 0, 1));
     }
     assert_int_equal(
-        service_ask(comm, good, segment.fd).outcome, ULI_SERVICE_DONE);
+        service_call(comm, good, segment.fd).outcome, ULI_SERVICE_DONE);
     assert_non_null(uli_window_address(comm, 1, 5, 0, 4096));
     uli_segment_destroy(&segment);
 }
@@ -339,7 +339,7 @@ deliveries_map_and_unmap(void **state)
     /* Twice, as where an answer was lost and the client repeats its request. */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(
-            service_ask(comm, request, segment.fd).outcome, ULI_SERVICE_DONE);
+            service_call(comm, request, segment.fd).outcome, ULI_SERVICE_DONE);
         char *there = uli_window_address(comm, 1, 7, 0, 8192);
         assert_non_null(there);
         assert_ptr_not_equal(there, segment.address);
@@ -348,15 +348,15 @@ deliveries_map_and_unmap(void **state)
     }
     request.kind = ULI_SERVICE_RETIRE;
     atomic_store(&comm->nops, 1);
-    struct uli_service_answer answer = service_ask(comm, request, -1);
+    struct uli_service_answer answer = service_call(comm, request, -1);
     assert_int_equal(answer.outcome, ULI_SERVICE_FAILED);
     assert_int_equal(answer.status, ULYX_ERR_BUSY);
     assert_non_null(uli_window_address(comm, 1, 7, 0, 8192));
     atomic_store(&comm->nops, 0);
-    assert_int_equal(service_ask(comm, request, -1).outcome, ULI_SERVICE_DONE);
+    assert_int_equal(service_call(comm, request, -1).outcome, ULI_SERVICE_DONE);
     assert_null(uli_window_address(comm, 1, 7, 0, 8192));
     request.kind = ULI_SERVICE_WITHDRAW; /* of no window: no error */
-    assert_int_equal(service_ask(comm, request, -1).outcome, ULI_SERVICE_DONE);
+    assert_int_equal(service_call(comm, request, -1).outcome, ULI_SERVICE_DONE);
     uli_segment_destroy(&segment);
 }
 
@@ -374,21 +374,21 @@ control_segment_is_never_replaced(void **state)
         uli_segment_create(bytes, true, false, &segment), ULYX_SUCCESS);
     assert_status(
         uli_segment_create(2 * bytes, true, false, &larger), ULYX_SUCCESS);
-    struct uli_service_answer answer = service_ask(comm, request, segment.fd);
+    struct uli_service_answer answer = service_call(comm, request, segment.fd);
     assert_int_equal(answer.status, ULYX_ERR_INVALID_ARGUMENT); /* too small */
     assert_null(comm->peers[1].control);
     request.bytes = segment.bytes;
     assert_int_equal(
-        service_ask(comm, request, segment.fd).outcome, ULI_SERVICE_DONE);
+        service_call(comm, request, segment.fd).outcome, ULI_SERVICE_DONE);
     struct uli_control *control = comm->peers[1].control;
     assert_non_null(control);
     assert_int_equal(
-        service_ask(comm, request, segment.fd).outcome, ULI_SERVICE_DONE);
+        service_call(comm, request, segment.fd).outcome, ULI_SERVICE_DONE);
     request.bytes = larger.bytes;
-    assert_int_equal(service_ask(comm, request, larger.fd).status,
+    assert_int_equal(service_call(comm, request, larger.fd).status,
         ULYX_ERR_INVALID_ARGUMENT);
     request.bytes = 4096;
-    assert_int_equal(service_ask(comm, request, segment.fd).status,
+    assert_int_equal(service_call(comm, request, segment.fd).status,
         ULYX_ERR_INVALID_ARGUMENT);
     assert_ptr_equal(comm->peers[1].control, control);
     atomic_store(&((struct uli_control *)segment.address)->poison, 7);

@@ -294,12 +294,12 @@ world_host_workspace(const ulyx_attention_t *problem,
 /* ---- comparison ---------------------------------------------------------- */
 
 void
-world_compare(struct world *w, int n, bool asked, world_near near_enough)
+world_compare(struct world *w, int n, bool checked, world_near near_enough)
 {
     struct tensor *t = &w->t[n];
     good(cudaMemcpy(
         t->image, t->memory, (size_t)t->bytes, cudaMemcpyDeviceToHost));
-    for (int64_t i = 0; asked && i < t->count; i++) {
+    for (int64_t i = 0; checked && i < t->count; i++) {
         unsigned char *at = t->image + GUARD + i * t->element;
         double is = uli_element_load(at, t->dtype, 0);
         if (in_gap(t, i))

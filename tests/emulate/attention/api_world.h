@@ -97,7 +97,8 @@ void *world_host_workspace(const ulyx_attention_t *problem,
  * asked false: all bytes. */
 typedef bool (*world_near)(
     const struct world *w, int n, double is, double wanted);
-void world_compare(struct world *w, int n, bool asked, world_near near_enough);
+void world_compare(
+    struct world *w, int n, bool checked, world_near near_enough);
 /* The cause's status, and a word of its text. */
 void world_expect_cause(
     struct world *w, ulyx_status_t status, const char *word);

@@ -71,7 +71,7 @@ bridge_row(const struct uli_attn_call *call, ulyx_attention_pass_t pass)
 }
 
 static void
-tell_sm90(void)
+print_sm90(void)
 {
     printf("sm90: its own kernels took %d of %d calls",
         hopper.calls - hopper.portable, hopper.calls);
@@ -84,7 +84,7 @@ count_sm90(const struct uli_attn_call *call)
     if (device_row(call) != &uli_attn_sm90_kernel)
         return;
     if (hopper.calls++ == 0)
-        atexit(tell_sm90);
+        atexit(print_sm90);
     if (call->why_portable) {
         hopper.portable++;
         hopper.why = call->why_portable;

@@ -9,7 +9,7 @@
 /* What a warp has done before it came. Its lanes have one state, so it is told
  * once, when the last live lane has come, or at the end. */
 static void
-barrier_tell(struct emu_barrier *b, struct emu_warp *warp)
+barrier_notify(struct emu_barrier *b, struct emu_warp *warp)
 {
     emu_publish(warp, b->clocks);
     b->pending[warp->index] = 0;
@@ -26,7 +26,7 @@ barrier_complete(struct emu_block *block, struct emu_barrier *b)
     b->votes = 0;
     for (uint32_t w = 0; w < block->warp_count; w++)
         if (b->pending[w])
-            barrier_tell(b, &block->warps[w]);
+            barrier_notify(b, &block->warps[w]);
     for (struct emu_thread *t = b->queue.first; t; t = t->next) {
         if (!(joined >> t->warp->index & 1))
             emu_clocks_join(t->warp->now, b->clocks);
@@ -76,7 +76,7 @@ barrier_arrive(uint32_t id, uint32_t threads, bool wait, int vote)
     b->votes += vote;
     b->pending[self->warp->index] |= 1u << self->lane;
     if (!wait || !(self->warp->live & ~b->pending[self->warp->index]))
-        barrier_tell(b, self->warp);
+        barrier_notify(b, self->warp);
     if (barrier_is_full(block, b) && wait)
         barrier_complete(block, b);
     else if (barrier_is_full(block, b)) {

@@ -348,7 +348,7 @@ a_capture_before_an_update_is_stale(void **state)
     replay_step(&c, exec);
     for (int r = 0; r < RANKS; r++) {
         assert_status(call_forward(&c, r), ULYX_ERR_MISMATCH);
-        assert_true(says("captured before the last update"));
+        assert_true(error_has("captured before the last update"));
     }
     plan_sync(&c.s);
     calls_step(&c);
@@ -373,7 +373,7 @@ an_update_in_a_capture_is_refused(void **state)
         c.s.streams[0], cudaStreamCaptureModeThreadLocal));
     c.own[0].f.docs_q = &second;
     assert_status(call_forward(&c, 0), ULYX_ERR_INVALID_ARGUMENT);
-    assert_true(says("the stream is being captured"));
+    assert_true(error_has("the stream is being captured"));
     good(cudaStreamEndCapture(c.s.streams[0], &graph));
     good(cudaGraphDestroy(graph));
     c.own[0].f.docs_q = NULL;
@@ -400,7 +400,7 @@ ranks_with_other_documents_are_told(void **state)
     c.own[1].f.docs_q = c.own[1].b.docs_q = &first;
     for (int r = 0; r < RANKS; r++) {
         assert_status(call_forward(&c, r), ULYX_ERR_MISMATCH);
-        assert_true(says("document tables of rank"));
+        assert_true(error_has("document tables of rank"));
     }
     plan_sync(&c.s);
     calls_step(&c);
@@ -423,7 +423,7 @@ saved_of_another_is_told(void **state)
         assert_status(call_backward(&c, r), ULYX_SUCCESS);
     plan_sync(&c.s);
     assert_status(call_forward(&c, 0), ULYX_ERR_INVALID_ARGUMENT);
-    assert_true(says("saved is not what a forward"));
+    assert_true(error_has("saved is not what a forward"));
     assert_status(call_forward(&c, 1), ULYX_SUCCESS);
     for (int r = 0; r < RANKS; r++) {
         c.own[r].f.docs_q = &first;
@@ -435,7 +435,7 @@ saved_of_another_is_told(void **state)
     plan_sync(&c.s);
     for (int r = 0; r < RANKS; r++) {
         assert_status(call_forward(&c, r), ULYX_ERR_INVALID_ARGUMENT);
-        assert_true(says("saved is of a forward with other documents"));
+        assert_true(error_has("saved is of a forward with other documents"));
         c.own[r].b.docs_q = &first;
     }
     calls_step(&c);
@@ -448,7 +448,7 @@ static void
 expect_no_creation(struct calls *c, ulyx_status_t status, const char *words)
 {
     assert_status(calls_create(c), status);
-    if (!says(words))
+    if (!error_has(words))
         fail_msg("expected: %s", words);
 }
 
@@ -501,7 +501,7 @@ expect_refused(struct calls *c, const char *words)
 {
     assert_status(call_forward(c, 1), ULYX_SUCCESS);
     assert_int_equal(call_forward(c, 0) == ULYX_SUCCESS, false);
-    if (!says(words))
+    if (!error_has(words))
         fail_msg("expected: %s", words);
     plan_sync(&c->s);
 }
@@ -511,7 +511,7 @@ expect_usable(struct calls *c)
 {
     assert_status(call_forward(c, 0), ULYX_SUCCESS);
     assert_status(call_forward(c, 1), ULYX_ERR_PEER_REFUSED);
-    assert_true(says("rank 0 refused"));
+    assert_true(error_has("rank 0 refused"));
     plan_sync(&c->s);
     calls_step(c);
 }
@@ -531,14 +531,14 @@ calls_refuse_by_name(void **state)
     const ulyx_dist_attention_forward_t whole = o->f;
     o->f.q = (const void *const *)host;
     expect_refused(&c, "q: ");
-    assert_true(says("is not device memory"));
+    assert_true(error_has("is not device memory"));
     o->f = whole;
     expect_usable(&c);
     good(cudaSetDevice(0));
     good(cudaMalloc(&apart, (size_t)whole.workspace_bytes + 64));
     o->f.workspace = apart;
     expect_refused(&c, "workspace (");
-    assert_true(says("is not inside a window"));
+    assert_true(error_has("is not inside a window"));
     o->f = whole;
     expect_usable(&c);
     o->f.q_strides = strides;
@@ -562,7 +562,7 @@ destroy_waits_for_a_call(void **state)
     calls_fill(&c, 1);
     assert_status(call_forward(&c, 0), ULYX_SUCCESS);
     assert_status(ulyx_dist_attention_destroy(c.own[0].dist), ULYX_ERR_BUSY);
-    assert_true(says("in flight"));
+    assert_true(error_has("in flight"));
     assert_status(call_forward(&c, 1), ULYX_SUCCESS);
     plan_sync(&c.s);
     calls_step(&c);
@@ -584,7 +584,7 @@ a_rank_that_stops_is_named(void **state)
     assert_status(
         ulyx_comm_get_async_error(c.s.ranks.comms[0], &status), ULYX_SUCCESS);
     assert_int_equal(status, ULYX_ERR_TIMEOUT);
-    assert_true(says("waiting for rank 1 ("));
+    assert_true(error_has("waiting for rank 1 ("));
     assert_status(call_backward(&c, 0), ULYX_ERR_TIMEOUT);
     assert_status(ulyx_comm_abort(c.s.ranks.comms[1]), ULYX_SUCCESS);
     plan_sync(&c.s);

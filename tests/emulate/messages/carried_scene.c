@@ -29,7 +29,7 @@ carried_has(const char *text, const char *part)
 }
 
 bool
-carried_says(const char *part)
+carried_error_has(const char *part)
 {
     return carried_has(ulyx_last_error(), part);
 }
@@ -298,7 +298,7 @@ carried_fails(struct job *job, int rank, ulyx_status_t wanted, const char *part)
            carried_sync(job, rank) &&
            ranks_expect(
                carried_execute(job, rank, ULYX_HEAD_TO_SEQ) == wanted) &&
-           ranks_expect(carried_says(part));
+           ranks_expect(carried_error_has(part));
 }
 
 int
@@ -329,7 +329,7 @@ strides_refused(struct job *job, int rank)
                                 ULYX_SEQ_TO_HEAD, none,
                                 (const int64_t(*)[3])strides, nowhere, NULL,
                                 job->streams[0]) == ULYX_ERR_UNSUPPORTED) &&
-               ranks_expect(carried_says("not those of creation"));
+               ranks_expect(carried_error_has("not those of creation"));
     else
         good = well(carried_execute(job, rank, ULYX_SEQ_TO_HEAD));
     good = good && carried_sync(job, rank);
@@ -361,7 +361,8 @@ carried_play_refusal(struct job *job, int rank)
     good =
         good &&
         ranks_expect(next == (rank ? ULYX_ERR_PEER_REFUSED : ULYX_SUCCESS)) &&
-        (rank == 0 || ranks_expect(carried_says("call 1: rank 0 refused")));
+        (rank == 0 ||
+            ranks_expect(carried_error_has("call 1: rank 0 refused")));
     return !(good && carried_check(job, rank, 1u << ULYX_HEAD_TO_SEQ) &&
              strides_refused(job, rank));
 }

@@ -33,7 +33,7 @@ struct job {
 #define well_cu(call) ranks_expect((call) == cudaSuccess)
 
 /* Does the last error, or a text, have the part? Says so if not. */
-bool carried_says(const char *part);
+bool carried_error_has(const char *part);
 bool carried_has(const char *text, const char *part);
 void carried_sleep(int ms);
 

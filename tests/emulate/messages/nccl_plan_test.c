@@ -81,7 +81,7 @@ static int
 play_without(struct job *job, int rank)
 {
     return !(ranks_expect(world_create(job->w, rank) == ULYX_ERR_UNSUPPORTED) &&
-             carried_says("rank 0: nccl: /nowhere/libnccl.so"));
+             carried_error_has("rank 0: nccl: /nowhere/libnccl.so"));
 }
 
 static void

@@ -111,7 +111,7 @@ capture_one(struct job *job, int rank, cudaGraphExec_t *exec_p)
         well(carried_execute(job, rank, updates.op)) &&
         ranks_expect(ulyx_plan_update(job->w->plans[rank], NULL, NULL,
                          job->streams[rank]) == ULYX_ERR_INVALID_ARGUMENT) &&
-        carried_says("captured") &&
+        carried_error_has("captured") &&
         well_cu(cudaStreamEndCapture(job->streams[rank], &graph)) &&
         well_cu(cudaGraphInstantiate(exec_p, graph, 0));
     return good && well_cu(cudaGraphDestroy(graph));
@@ -133,7 +133,7 @@ play_new_docs(struct job *job, int rank, cudaGraphExec_t exec)
     return good &&
            ranks_expect(carried_execute(job, rank, updates.op) ==
                         (older ? ULYX_ERR_MISMATCH : ULYX_SUCCESS)) &&
-           (!older || carried_says("captured before the last update")) &&
+           (!older || carried_error_has("captured before the last update")) &&
            carried_sync(job, rank);
 }
 
@@ -198,7 +198,7 @@ play_other(struct job *job, int rank)
         good ? carried_execute(job, rank, ULYX_HEAD_TO_SEQ) : ULYX_SUCCESS;
     good = good &&
            ranks_expect(now == (late ? ULYX_ERR_TIMEOUT : ULYX_ERR_MISMATCH)) &&
-           (rank || carried_says(
+           (rank || carried_error_has(
                         late ? "call 1: not ended after 6 s: rank 1 executes "
                                "head_to_seq, rank 0 seq_to_head"
                              : "call 1: rank 1 executes head_to_seq"));
@@ -236,7 +236,7 @@ play_busy(struct job *job, int rank)
     for (int i = 0; good && i < 2; i++)
         good = ranks_expect(carried_execute(job, rank, ULYX_SEQ_TO_HEAD) ==
                             ULYX_ERR_BUSY) &&
-               carried_says("another thread executes a plan of") &&
+               carried_error_has("another thread executes a plan of") &&
                well_cu(cudaStreamQuery(job->streams[rank]));
     if (good)
         uli_comm_batch_give(comm);
@@ -269,7 +269,7 @@ play_captured(struct job *job, int rank)
         well_cu(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking)) &&
         ranks_expect(
             carried_execute(job, rank, ULYX_SEQ_TO_HEAD) == ULYX_ERR_BUSY) &&
-        carried_says("another stream captures a call of the plan") &&
+        carried_error_has("another stream captures a call of the plan") &&
         well_cu(cudaStreamQuery(*stream)) &&
         well_cu(cudaStreamEndCapture(caught, &graph));
     good = good && carried_execute_all(job, rank);
@@ -312,7 +312,7 @@ play_destroy(struct job *job, int rank)
         if (rank == 0)
             good = good &&
                    ranks_expect(ulyx_plan_destroy(second) == ULYX_ERR_BUSY) &&
-                   carried_says("a call of the plan is in flight");
+                   carried_error_has("a call of the plan is in flight");
     }
     good = carried_sync(job, rank) && good;
     return !(well(ulyx_plan_destroy(first)) && good);

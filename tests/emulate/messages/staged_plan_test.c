@@ -257,9 +257,10 @@ a_refusal_is_told_and_the_next_call_is_well(void **state)
 static int
 play_without(struct job *job, int rank)
 {
-    return !(ranks_expect(world_create(job->w, rank) == ULYX_ERR_UNSUPPORTED) &&
-             carried_says("nccl: /nowhere/libnccl.so") &&
-             carried_says("staged: ULYX_TRANSPORTS=^staged leaves it out"));
+    return !(
+        ranks_expect(world_create(job->w, rank) == ULYX_ERR_UNSUPPORTED) &&
+        carried_error_has("nccl: /nowhere/libnccl.so") &&
+        carried_error_has("staged: ULYX_TRANSPORTS=^staged leaves it out"));
 }
 
 static void

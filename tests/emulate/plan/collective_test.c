@@ -117,7 +117,7 @@ expect_well(struct coll_scene *c, enum coll_kind kind, bool window)
 /* The next call of rank r says what was wrong with the last one, which is told
  * once. */
 static void
-expect_told(struct coll_scene *c, int32_t r, const struct coll_call *call,
+expect_reported(struct coll_scene *c, int32_t r, const struct coll_call *call,
     ulyx_status_t status, const char *text)
 {
     if (status == ULYX_SUCCESS) {
@@ -146,11 +146,11 @@ sizes_that_differ_are_named_by_both(void **state)
             assert_status(coll_run(&c, &call, r), ULYX_SUCCESS);
         coll_compare(&c, &call);
         call.bytes[0][1] = call.come[1][0] = 0;
-        expect_told(&c, 0, &call, ULYX_ERR_MISMATCH,
+        expect_reported(&c, 0, &call, ULYX_ERR_MISMATCH,
             "rank 1 sends 0 bytes to rank 0, which expects 0; it expects 90 of "
             "the 100 that rank 0 sends");
-        expect_told(&c, 1, &call, ULYX_ERR_MISMATCH, "call ");
-        expect_told(&c, 2, &call, ULYX_SUCCESS, NULL);
+        expect_reported(&c, 1, &call, ULYX_ERR_MISMATCH, "call ");
+        expect_reported(&c, 2, &call, ULYX_SUCCESS, NULL);
         plan_sync(&c.s);
         expect_well(&c, COLL_ALLTOALL, window);
     }
@@ -158,14 +158,14 @@ sizes_that_differ_are_named_by_both(void **state)
 }
 
 static void
-expect_all_told(
+expect_all_reported(
     struct coll_scene *c, const struct coll_call *calls, const char *text)
 {
     for (int32_t r = 0; r < c->s.nranks; r++)
         assert_status(coll_run(c, &calls[r], r), ULYX_SUCCESS);
     coll_compare(c, &calls[0]);
     for (int32_t r = 0; r < c->s.nranks; r++)
-        expect_told(c, r, &calls[0], ULYX_ERR_MISMATCH, text);
+        expect_reported(c, r, &calls[0], ULYX_ERR_MISMATCH, text);
     plan_sync(&c->s);
 }
 
@@ -190,7 +190,7 @@ reductions_that_differ_move_nothing(void **state)
             calls[1].dtype = what == 1 ? ULYX_DTYPE_BF16 : ULYX_DTYPE_F32;
             calls[1].root = what == 2 ? 2 : 0;
             coll_fill(&c, &calls[0], &random);
-            expect_all_told(&c, calls, names[what]);
+            expect_all_reported(&c, calls, names[what]);
         }
     expect_well(&c, COLL_ALLREDUCE, false);
     coll_close(&c);
@@ -210,9 +210,9 @@ different_calls_are_a_mismatch(void **state)
     for (int32_t r = 0; r < 2; r++)
         assert_status(coll_run(&c, &calls[r], r), ULYX_SUCCESS);
     plan_sync(&c.s);
-    expect_told(&c, 0, &calls[0], ULYX_ERR_MISMATCH,
+    expect_reported(&c, 0, &calls[0], ULYX_ERR_MISMATCH,
         "rank 1 calls alltoall, rank 0 allreduce");
-    expect_told(&c, 1, &calls[0], ULYX_ERR_MISMATCH,
+    expect_reported(&c, 1, &calls[0], ULYX_ERR_MISMATCH,
         "rank 0 calls allreduce, rank 1 alltoall");
     plan_sync(&c.s);
     expect_well(&c, COLL_BROADCAST, true);
@@ -239,8 +239,9 @@ memory_of_the_host_is_refused_everywhere(void **state)
         assert_status(coll_run(&c, &call, r), ULYX_SUCCESS);
     coll_compare(&c, &call);
     for (int32_t r = 1; r < 3; r++)
-        expect_told(&c, r, &call, ULYX_ERR_PEER_REFUSED, "rank 0 refused: ");
-    expect_told(&c, 0, &call, ULYX_SUCCESS, NULL);
+        expect_reported(
+            &c, r, &call, ULYX_ERR_PEER_REFUSED, "rank 0 refused: ");
+    expect_reported(&c, 0, &call, ULYX_SUCCESS, NULL);
     plan_sync(&c.s);
     expect_well(&c, COLL_ALLREDUCE, true);
     coll_close(&c);
@@ -267,8 +268,9 @@ what_is_wrong_with_a_call_is_named(void **state)
             assert_status(coll_run(&c, &call, r), ULYX_SUCCESS);
         coll_compare(&c, &call);
         for (int32_t r = 1; r < 3; r++)
-            expect_told(&c, r, &call, ULYX_ERR_PEER_REFUSED, "rank 0 refused");
-        expect_told(&c, 0, &call, ULYX_SUCCESS, NULL);
+            expect_reported(
+                &c, r, &call, ULYX_ERR_PEER_REFUSED, "rank 0 refused");
+        expect_reported(&c, 0, &call, ULYX_SUCCESS, NULL);
         plan_sync(&c.s);
     }
     expect_well(&c, COLL_ALLREDUCE, true);
@@ -304,7 +306,7 @@ wrong_arguments_are_refused_everywhere(void **state)
             strstr(ulyx_last_error(), i ? "NULL stream" : "root is 7"));
         assert_status(coll_run(&c, &call, 1), ULYX_SUCCESS);
         plan_sync(&c.s);
-        expect_told(&c, 1, &call, ULYX_ERR_PEER_REFUSED, "rank 0 refused");
+        expect_reported(&c, 1, &call, ULYX_ERR_PEER_REFUSED, "rank 0 refused");
         assert_status(coll_run(&c, &call, 0), ULYX_SUCCESS);
         plan_sync(&c.s);
         expect_well(&c, COLL_ALLREDUCE, i);
@@ -525,7 +527,7 @@ a_rank_that_has_left_is_named_by_the_next_call(void **state)
     assert_status(ulyx_comm_destroy(c.s.ranks.comms[1]), ULYX_SUCCESS);
     assert_status(coll_run(&c, &call, 0), ULYX_SUCCESS);
     coll_compare(&c, &call);
-    expect_told(&c, 0, &call, ULYX_ERR_PEER_REFUSED,
+    expect_reported(&c, 0, &call, ULYX_ERR_PEER_REFUSED,
         "rank 1 has destroyed its communicator");
     plan_sync(&c.s);
     assert_status(

@@ -20,7 +20,7 @@ every_table_has_every_entry(void **state)
         const struct uli_mover_ops *m = uli_movers[i];
         assert_non_null(m->name);
         assert_true(m->serves && m->check && m->prepare && m->complete);
-        assert_true(m->wants_windows && m->start && m->refuse && m->update);
+        assert_true(m->needs_windows && m->start && m->refuse && m->update);
         assert_true(m->leave && m->left && m->destroy);
         assert_true(m->describe && m->describe_direction && m->describe_rest);
         assert_non_null(m->bytes);

@@ -16,15 +16,15 @@ PACKED, CALL = "collectives/device/messages/messages.cu", "collectives/device/me
 # name, file, statement or expression, what takes its place
 FAULTS = [
     ("CHUNK_NOT_AWAITED", STAGED,
-     "warp_hears(&queue->heard->filled[slot])",
+     "warp_load_flag(&queue->polled->filled[slot])",
      "ULI_STAGED_FILLED(n, p.size)"),
     ("WORDS_WITHOUT_ACQUIRE", STAGED,
      "ptx_ld_acquire_sys_u64(word)", "ptx_ld_relaxed_sys_u64(word)"),
     ("FILLED_WITHOUT_RELEASE", STAGED,
      "ptx_st_release_sys_u64(\n"
-     "            &queue->told->filled[slot], ULI_STAGED_FILLED(n, p.size));",
+     "            &queue->posted->filled[slot], ULI_STAGED_FILLED(n, p.size));",
      "ptx_st_relaxed_sys_u64("
-     "&queue->told->filled[slot], ULI_STAGED_FILLED(n, p.size));"),
+     "&queue->posted->filled[slot], ULI_STAGED_FILLED(n, p.size));"),
     ("PART_NOT_BEGUN_ANEW", STAGED,
      "ends ? 0 : at + bytes;\n    }\n    __syncwarp();\n"
      "    return ends ? TURN_ENDS : TURN_MOVES;\n}\n\n"

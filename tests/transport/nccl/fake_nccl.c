@@ -31,7 +31,7 @@ enum { SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4 };
 
 struct world {
     _Atomic int joined, left;
-    _Atomic int wants[MAX_RANKS][MAX_RANKS]; /* requested connections */
+    _Atomic int wanted[MAX_RANKS][MAX_RANKS]; /* requested connections */
     struct fake_nccl_words words[MAX_RANKS];
     struct fake_nccl_channel channels[]; /* [from * nranks + to] */
 };
@@ -261,7 +261,7 @@ is_connected(const struct fake_comm *comm, const struct group *group)
 {
     for (int i = 0; i < group->count; i++)
         if (!atomic_load(
-                &comm->world->wants[group->pieces[i].peer][comm->rank]))
+                &comm->world->wanted[group->pieces[i].peer][comm->rank]))
             return false;
     return true;
 }
@@ -317,7 +317,8 @@ group_submit(struct group *group)
         return 0;
     }
     for (int i = 0; i < group->count; i++)
-        atomic_store(&comm->world->wants[comm->rank][group->pieces[i].peer], 1);
+        atomic_store(
+            &comm->world->wanted[comm->rank][group->pieces[i].peer], 1);
     pthread_mutex_lock(&comm->lock);
     for (end = &comm->waiting; *end; end = &(*end)->next)
         ;

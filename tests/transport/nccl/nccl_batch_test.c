@@ -220,17 +220,17 @@ says_why_a_library_is_not_used(void **state)
     char why[256];
     name_library("/nowhere/libnccl.so");
     assert_status(OPS->make_id(&settings, id), ULYX_ERR_UNSUPPORTED);
-    assert_true(says("/nowhere/libnccl.so") && says("ULYX_NCCL_LIB"));
+    assert_true(error_has("/nowhere/libnccl.so") && error_has("ULYX_NCCL_LIB"));
     name_library(FAKE_NCCL_OLD);
     assert_status(OPS->make_id(&settings, id), ULYX_ERR_UNSUPPORTED);
-    assert_true(says("is NCCL 2.14: 2.18 or later is needed"));
+    assert_true(error_has("is NCCL 2.14: 2.18 or later is needed"));
     name_library(FAKE_NCCL_LACKS);
     assert_false(uli_tr_nccl_ops.usable(&settings, why, sizeof(why)));
     assert_non_null(strstr(why, "has no ncclGetLastError"));
     name_library(FAKE_NCCL_OK);
     fake->version = 2804;
     assert_status(OPS->make_id(&settings, id), ULYX_ERR_UNSUPPORTED);
-    assert_true(says("is NCCL 2.8"));
+    assert_true(error_has("is NCCL 2.8"));
     fake->version = ULI_NCCL_OLDEST;
     assert_true(uli_tr_nccl_ops.usable(&settings, why, sizeof(why)));
 }
@@ -255,7 +255,7 @@ every_failing_call_is_named(void **state)
             "nccl%s: unhandled system error (2): "
             "words of the library",
             i == 1 ? calls[i] : "");
-        assert_true(says(i == 1 ? name : "unhandled system error"));
+        assert_true(error_has(i == 1 ? name : "unhandled system error"));
         assert_null(batch);
         assert_int_equal(fake->alive, 0);
     }
@@ -278,7 +278,7 @@ a_failing_run_ends_the_batch(void **state)
         fake->result = 2;
         assert_status(OPS->run(batch, pieces, 2, NULL, uli_deadline_in(5)),
             ULYX_ERR_SYSTEM);
-        assert_true(says(calls[i]));
+        assert_true(error_has(calls[i]));
         fake->failing = NULL;
         assert_int_equal(fake->alive, 0);
         assert_status(OPS->run(batch, pieces, 2, NULL, uli_deadline_in(5)),
@@ -299,7 +299,7 @@ trouble_elsewhere_is_found_by_check(void **state)
     assert_status(OPS->check(batch), ULYX_SUCCESS);
     fake->async = ULI_NCCL_REMOTE;
     assert_status(OPS->check(batch), ULYX_ERR_SYSTEM);
-    assert_true(says("ncclCommGetAsyncError"));
+    assert_true(error_has("ncclCommGetAsyncError"));
     OPS->close(batch, uli_deadline_in(5));
 }
 

@@ -301,8 +301,8 @@ send_tags(struct client *client)
 }
 
 void
-stranger_speak_ucx(const struct stranger_aim *aim,
-    struct stranger_report *report, int told, int socket)
+stranger_send_ucx(const struct stranger_aim *aim,
+    struct stranger_report *report, int report_fd, int socket)
 {
     struct client client = {0};
     struct pollfd end = {.fd = socket, .events = POLLIN};
@@ -318,7 +318,8 @@ stranger_speak_ucx(const struct stranger_aim *aim,
         send_tags(&client);
     }
     report->reached = client.sent && !client.failed;
-    assert_int_equal(write(told, report, sizeof(*report)), sizeof(*report));
+    assert_int_equal(
+        write(report_fd, report, sizeof(*report)), sizeof(*report));
     while (poll(&end, 1, 0) == 0)
         client.ucx->worker_progress(client.worker);
 }

@@ -46,7 +46,7 @@ void stranger_pester(const struct stranger_aim *aim);
 
 /* As a client of UCX: get, put, active messages and tags, until `socket` is
  * readable. */
-void stranger_speak_ucx(const struct stranger_aim *aim,
-    struct stranger_report *report, int told, int socket);
+void stranger_send_ucx(const struct stranger_aim *aim,
+    struct stranger_report *report, int report_fd, int socket);
 
 #endif

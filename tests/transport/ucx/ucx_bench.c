@@ -24,11 +24,11 @@ requests_serve(struct end *end)
     uint64_t answered = 0;
     for (;;) {
         end->ops->progress(end->net);
-        uint64_t asked = atomic_load(&end->words[0]);
-        if (atomic_load(&end->lost[0]) || asked == UINT64_MAX)
+        uint64_t request = atomic_load(&end->words[0]);
+        if (atomic_load(&end->lost[0]) || request == UINT64_MAX)
             return;
-        if (asked > answered) {
-            answered = asked;
+        if (request > answered) {
+            answered = request;
             assert_status(
                 end_put(end, 0, NULL, 0, 0, 1, answered), ULYX_SUCCESS);
         }
@@ -36,7 +36,7 @@ requests_serve(struct end *end)
 }
 
 static void
-end_ask(struct end *end, uint64_t value)
+end_request(struct end *end, uint64_t value)
 {
     assert_status(end_put(end, 1, NULL, 0, 0, 0, value), ULYX_SUCCESS);
     assert_true(ends_wait(end, NULL, &end->words[1], value, 60));
@@ -58,7 +58,7 @@ end_bandwidth(struct end *end, const unsigned char *source, int64_t bytes,
             end->ops->progress(end->net);
     }
     assert_true(ends_wait_count(end, NULL, &end->pending, 0, 60));
-    end_ask(end, ++*value);
+    end_request(end, ++*value);
     return (double)(count * bytes) / (double)(uli_clock_ns() - start);
 }
 
@@ -69,10 +69,10 @@ end_drive(struct end *end, int sizes, char **size)
     uint64_t value = 0;
     memset(source, 1, WINDOW);
     for (int i = 0; i < 100; i++)
-        end_ask(end, ++value);
+        end_request(end, ++value);
     int64_t start = uli_clock_ns();
     for (int i = 0; i < ROUNDS; i++)
-        end_ask(end, ++value);
+        end_request(end, ++value);
     printf(
         "latency %.2f\n", (double)(uli_clock_ns() - start) / ROUNDS / 2 / 1000);
     for (int i = 0; i < sizes; i++) {

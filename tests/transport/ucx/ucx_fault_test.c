@@ -207,7 +207,7 @@ idle_peers_are_not_looked_at(void **state)
     while (!uli_list_empty(&a->net->watched) && !uli_deadline_over(deadline))
         a->ops->progress(a->net);
     assert_true(uli_list_empty(&a->net->watched));
-    assert_true(uli_list_empty(&a->net->asked));
+    assert_true(uli_list_empty(&a->net->probed));
     end_close(a, 0.1);
     end_close(b, 0.1);
 }

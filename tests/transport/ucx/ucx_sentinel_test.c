@@ -63,7 +63,7 @@ watcher_call(int listener, const struct sockaddr_in *at, int *accepted_p)
 
 /* The watched rank reads both connections; the given-up one is in `slot`. */
 static void
-calls_hear(int slot)
+calls_receive(int slot)
 {
     struct sockaddr_in at;
     struct uli_net *net = net_new();
@@ -92,7 +92,7 @@ call_that_was_given_up_replaces_no_other(void **state)
 {
     (void)state;
     for (int slot = 0; slot < 2; slot++)
-        calls_hear(slot);
+        calls_receive(slot);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -69,7 +69,7 @@ count_wrong(const struct end *a, int byte)
 }
 
 static void
-ends_hear(
+ends_receive(
     struct end *a, struct end *b, int socket, struct stranger_report *report)
 {
     size_t got = 0;
@@ -121,7 +121,7 @@ be_rank(int which, int socket, bool here)
     b->ops->watch(b->net, 0);
     ends_exchange(a, b, 1, 0x11);
     assert_int_equal(write(socket, &aim, sizeof(aim)), sizeof(aim));
-    ends_hear(a, b, socket, &report);
+    ends_receive(a, b, socket, &report);
     ends_exchange(a, b, 2, 0x22);
     int64_t wrong = count_wrong(a, 0x22);
     int bad = report_judge(which, &report, true, wrong);
@@ -143,7 +143,7 @@ be_stranger(int socket)
     if (!aim.open)
         stranger_write_raw(&aim, &report);
     stranger_pester(&aim);
-    stranger_speak_ucx(&aim, &report, socket, socket);
+    stranger_send_ucx(&aim, &report, socket, socket);
     _exit(0); /* exits without closing */
 }
 

@@ -66,11 +66,11 @@ both_settle(struct end *a, struct end *b)
 static int
 verb_agreed(int first, int second)
 {
-    int insisted = first == AUTO ? second : first;
+    int forced = first == AUTO ? second : first;
     if (first == second)
         return first;
-    return (first == AUTO || second == AUTO) && insisted != ULI_UCX_BY_PUT
-               ? insisted
+    return (first == AUTO || second == AUTO) && forced != ULI_UCX_BY_PUT
+               ? forced
                : ULI_UCX_BY_AM;
 }
 

@@ -271,7 +271,7 @@ free_channel(struct uli_channel_gpu *channel)
 
 /* A kernel that waits for nobody. */
 static void
-tell_peers(struct uli_channel_gpu *channel)
+notify_peers(struct uli_channel_gpu *channel)
 {
     struct uli_collective_args args = channel->args;
     uli_deadline_t deadline = uli_deadline_in(channel->comm->timeout_s);
@@ -300,7 +300,7 @@ channel_gpu_destroy(ulyx_comm_t *comm)
     (void)uli_channel_gpu_outcome(channel, /* logged at least */
         uli_gpu_noted(&channel->report->base.outcome));
     if (uli_comm_check(comm) == ULYX_SUCCESS)
-        tell_peers(channel);
+        notify_peers(channel);
     pthread_mutex_lock(&comm->gpu->plans_lock);
     comm->gpu->channel = NULL;
     pthread_mutex_unlock(&comm->gpu->plans_lock);

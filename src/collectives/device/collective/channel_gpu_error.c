@@ -83,15 +83,15 @@ channel_gpu_disagrees(const struct uli_channel_gpu *channel,
 {
     const struct uli_collective_report *report = channel->report;
     int32_t me = channel->comm->rank;
-    bool told = (uint32_t)uli_gpu_noted(&report->told) == cause->call;
+    bool reported = (uint32_t)uli_gpu_noted(&report->reported) == cause->call;
     if (cause->status & ULI_GPU_OTHER_OPERATION)
         return uli_error(ULYX_ERR_MISMATCH,
             "collectives, call %u: rank %d calls %s, rank %d %s", cause->call,
             cause->peer,
             call_name((uint64_t)(cause->status & ~ULI_GPU_OTHER_OPERATION)), me,
-            told ? call_name(report->ours[ULI_COLLECTIVE_CALL] >> 32)
+            reported ? call_name(report->ours[ULI_COLLECTIVE_CALL] >> 32)
                  : "another");
-    if (told)
+    if (reported)
         return channel_gpu_differs(channel, cause);
     return uli_error(ULYX_ERR_MISMATCH,
         "collectives, call %u: rank %d and rank %d give other sizes",

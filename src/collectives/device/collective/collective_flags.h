@@ -12,7 +12,7 @@
 
 /* A word of the record that rank p is to read. */
 static __device__ uint64_t
-told_word(const uli_collective_args &a, int i, int32_t p)
+record_word(const uli_collective_args &a, int i, int32_t p)
 {
     uint64_t word = a.base.record[i];
     switch (i) {
@@ -31,7 +31,7 @@ told_word(const uli_collective_args &a, int i, int32_t p)
 
 /* One block: its records to all peers, READY(n) after each. */
 static __device__ void
-block_tells(const struct call &c, const uli_collective_args &a)
+block_posts_record(const struct call &c, const uli_collective_args &a)
 {
     int32_t warps = (int32_t)(blockDim.x / WARP);
     int lane = (int)threadIdx.x % WARP;
@@ -40,7 +40,7 @@ block_tells(const struct call &c, const uli_collective_args &a)
         int32_t p = (a.base.rank + 1 + q) % a.base.nranks;
         uli_gpu_flags *yours = a.base.peers[p].yours;
         if (lane < ULI_COLLECTIVE_WORDS)
-            yours->records[c.n & 1][lane] = told_word(a, lane, p);
+            yours->records[c.n & 1][lane] = record_word(a, lane, p);
         __syncwarp();
         if (lane == 0)
             ptx_st_release_sys_u64(&yours->ready, c.n);
@@ -112,14 +112,14 @@ place_of(const struct call &c, int32_t p, int what)
 
 /* Only of the first outcome of a call; published with it by advance. */
 static __device__ void
-tell_host(const struct call &c, const uli_collective_args &a, int32_t p)
+report_pair(const struct call &c, const uli_collective_args &a, int32_t p)
 {
     struct uli_collective_report *report = a.report;
     for (int i = 0; i < ULI_COLLECTIVE_WORDS; i++) {
-        ptx_st_relaxed_sys_u64(&report->ours[i], told_word(a, i, p));
+        ptx_st_relaxed_sys_u64(&report->ours[i], record_word(a, i, p));
         ptx_st_relaxed_sys_u64(&report->theirs[i], record_of(c, p)[i]);
     }
-    ptx_st_relaxed_sys_u64(&report->told, c.n);
+    ptx_st_relaxed_sys_u64(&report->reported, c.n);
 }
 
 /* Notes why nothing moved with a peer; its record is here. */
@@ -127,7 +127,7 @@ static __device__ void
 judge_pair(const struct call &c, const uli_collective_args &a, int32_t p)
 {
     if (note_outcome(c, cause_of_pair(c, p, pair_agrees(c, a, p))))
-        tell_host(c, a, p);
+        report_pair(c, a, p);
 }
 
 /* ---- begin and end ------------------------------------------------------- */
@@ -148,7 +148,7 @@ collective_begins(const struct call &c, const uli_collective_args &a)
                 &a.report->operation, a.base.record[ULI_COLLECTIVE_CALL] >> 32);
             ptx_st_relaxed_sys_u64(&a.base.report->begun, c.n);
         }
-        block_tells(c, a);
+        block_posts_record(c, a);
     }
     if (a.base.steps == ULI_GPU_OPEN)
         (void)block_awaits(c, ULI_GPU_AWAITS_READY);

@@ -87,7 +87,7 @@ struct uli_collective_report {
     struct uli_gpu_report base;
     uint64_t operation; /* of the last call that has begun */
     /* Both records of the pair whose outcome is that of call `told`. */
-    uint64_t told, ours[ULI_COLLECTIVE_WORDS], theirs[ULI_COLLECTIVE_WORDS];
+    uint64_t reported, ours[ULI_COLLECTIVE_WORDS], theirs[ULI_COLLECTIVE_WORDS];
 };
 
 struct uli_collective_args {

@@ -19,7 +19,7 @@
 #include "device/cuda_driver.h"
 
 bool
-uli_plan_engine_wanted(const ulyx_plan_t *plan)
+uli_plan_engine_selected(const ulyx_plan_t *plan)
 {
     return plan->flags & ULYX_PLAN_COPY_ENGINE ||
            strcmp(plan->comm->settings.gpu_mode, "engine") == 0;
@@ -37,7 +37,7 @@ static bool
 engine_serves(const ulyx_plan_t *plan, const char *algo)
 {
     (void)algo;
-    return plan->comm->gpu && uli_plan_engine_wanted(plan) &&
+    return plan->comm->gpu && uli_plan_engine_selected(plan) &&
            !uli_plan_engine_refused(plan);
 }
 
@@ -490,7 +490,7 @@ const struct uli_mover_ops uli_mover_engine = {.name = "engine",
     .check = uli_plan_gpu_check,
     .prepare = engine_prepare,
     .complete = engine_complete,
-    .wants_windows = uli_plan_gpu_wants_windows,
+    .needs_windows = uli_plan_gpu_needs_windows,
     .start = engine_start,
     .refuse = uli_plan_gpu_refuse,
     .update = uli_plan_gpu_update,

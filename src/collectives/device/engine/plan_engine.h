@@ -42,7 +42,7 @@ uli_plan_engine_of(const ulyx_plan_t *plan)
 
 /* Is the mover asked for, by flag or setting? The same at all ranks, or their
  * agreement says so. */
-bool uli_plan_engine_wanted(const ulyx_plan_t *plan);
+bool uli_plan_engine_selected(const ulyx_plan_t *plan);
 /* Why it does not serve a plan that asks for it; NULL: it does. */
 const char *uli_plan_engine_refused(const ulyx_plan_t *plan);
 

@@ -259,7 +259,7 @@ await_end(const ulyx_plan_t *plan)
 }
 
 static ulyx_status_t
-tell_peers(ulyx_plan_t *plan)
+notify_peers(ulyx_plan_t *plan)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     struct uli_gpu_args args = gpu->op[0].args;
@@ -287,7 +287,7 @@ uli_plan_gpu_leave(ulyx_plan_t *plan)
     (void)uli_plan_gpu_outcome(plan, uli_plan_gpu_noted(gpu));
     /* On a failed communicator nobody starts a call any more. */
     if (uli_comm_check(comm) == ULYX_SUCCESS)
-        ULI_TRY(tell_peers(plan));
+        ULI_TRY(notify_peers(plan));
     plan_gpu_delist(comm, gpu);
     /* A peer that shares nothing waits for no mark: its block of marks may be
      * another plan's by now. */

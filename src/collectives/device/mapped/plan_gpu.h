@@ -128,8 +128,8 @@ ulyx_status_t uli_plan_gpu_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
 
 /* ---- calls (plan_gpu_call.c) --------------------------------------------- */
 
-/* wants_windows of the table: peers reach nothing else of a device. */
-const char *uli_plan_gpu_wants_windows(
+/* needs_windows of the table: peers reach nothing else of a device. */
+const char *uli_plan_gpu_needs_windows(
     const ulyx_plan_t *plan, enum uli_side side);
 /* Enqueues a call that is too large for slots and whose args lack nothing.
  * *begun_p: peers know of it, so an error ends the communicator. */

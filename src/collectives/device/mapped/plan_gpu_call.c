@@ -35,7 +35,7 @@ uli_plan_gpu_launch(struct uli_plan_gpu *gpu, struct uli_gpu_args *args,
 /* ---- arguments ----------------------------------------------------------- */
 
 const char *
-uli_plan_gpu_wants_windows(const ulyx_plan_t *plan, enum uli_side side)
+uli_plan_gpu_needs_windows(const ulyx_plan_t *plan, enum uli_side side)
 {
     (void)side;
     return plan->comm->nranks > 1 ? "tensors on a device must be" : NULL;

@@ -47,10 +47,10 @@ blocks_of(const ulyx_plan_t *plan, ulyx_direction_t direction)
 {
     const struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     int64_t ntiles = gpu->op[direction].table.ntiles;
-    int64_t wanted = (ntiles + ULI_GPU_WARPS - 1) / ULI_GPU_WARPS;
+    int64_t needed = (ntiles + ULI_GPU_WARPS - 1) / ULI_GPU_WARPS;
     if (uli_layout_has_tables(plan->layout))
         return gpu->blocks;
-    return (int32_t)uli_max(uli_min(gpu->blocks, wanted), 1);
+    return (int32_t)uli_max(uli_min(gpu->blocks, needed), 1);
 }
 
 static ulyx_status_t
@@ -97,7 +97,7 @@ mapped_describe(const ulyx_plan_t *plan, struct uli_text *text)
         gpu->room.claimed
             ? "one launch a call (all that wait for each other fit on the card)"
             : "three launches a call (other plans have claimed the card)");
-    if (uli_plan_engine_wanted(plan))
+    if (uli_plan_engine_selected(plan))
         uli_text_add(
             text, "; no copy engines: %s", uli_plan_engine_refused(plan));
     uli_text_add(text, ")");
@@ -154,7 +154,7 @@ const struct uli_mover_ops uli_mover_mapped = {.name = "mapped",
     .check = uli_plan_gpu_check,
     .prepare = mapped_prepare,
     .complete = mapped_complete,
-    .wants_windows = uli_plan_gpu_wants_windows,
+    .needs_windows = uli_plan_gpu_needs_windows,
     .start = mapped_start,
     .refuse = uli_plan_gpu_refuse,
     .update = uli_plan_gpu_update,

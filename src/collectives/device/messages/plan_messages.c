@@ -41,7 +41,7 @@ struct uli_plan_messages {
     struct uli_messages *messages;
     int32_t transport; /* that is asked for, of comm/messages/batch.h; 0 = any */
     struct uli_batch_watch watch;
-    struct uli_batch_place *told; /* [nranks] */
+    struct uli_batch_place *progress; /* [nranks] */
     int32_t *nodes;               /* [nranks] */
     uli_strides_t **strides;      /* [nranks] */
     int32_t blocks, multiprocessors;
@@ -76,10 +76,10 @@ static bool
 messages_allocate(struct uli_plan_messages *own, int32_t nranks)
 {
     size_t n = (size_t)nranks;
-    own->told = calloc(n, sizeof(*own->told));
+    own->progress = calloc(n, sizeof(*own->progress));
     own->nodes = calloc(n, sizeof(*own->nodes));
     own->strides = calloc(n, sizeof(*own->strides));
-    return own->told && own->nodes && own->strides;
+    return own->progress && own->nodes && own->strides;
 }
 
 static ulyx_status_t
@@ -116,7 +116,7 @@ messages_check(const ulyx_plan_t *plan, const struct uli_plan_params *params)
 static ulyx_status_t
 messages_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
 {
-    const char *algo = uli_plan_asked_algo(plan->comm, params->algo);
+    const char *algo = uli_plan_requested_algo(plan->comm, params->algo);
     struct uli_plan_messages *own = calloc(1, sizeof(*own));
     if (!own)
         return uli_error(ULYX_ERR_NO_MEMORY, "a plan by messages: no memory");
@@ -165,7 +165,7 @@ messages_make_part(struct uli_plan_messages *own)
     ulyx_status_t status = uli_messages_create(&params, &own->messages);
     uli_bind_end(&scope);
     ULI_TRY(status);
-    return uli_arena_alloc(comm, ULI_BATCH_TOLD_BYTES, &own->watch.block);
+    return uli_arena_alloc(comm, ULI_BATCH_PROGRESS_BYTES, &own->watch.block);
 }
 
 struct messages_part {
@@ -196,7 +196,7 @@ messages_agree(
                                         .all_p = all,
                                         .deadline = deadline});
     for (int32_t p = 0; status == ULYX_SUCCESS && p < comm->nranks; p++) {
-        own->told[p] = all[p].place;
+        own->progress[p] = all[p].place;
         if (all[p].status != ULYX_SUCCESS)
             status = uli_error((ulyx_status_t)all[p].status,
                 "a plan by messages: rank %d: %.*s", p, (int)sizeof(all[p].text),
@@ -242,7 +242,7 @@ messages_watch(struct uli_plan_messages *own)
     own->watch.name_of = call_name;
     own->watch.timeout_s = own->state.plan->timeout_s;
     own->watch.what = "reshuffle";
-    own->watch.told = own->told;
+    own->watch.progress = own->progress;
     own->watch.shares = uli_messages_shares(own->messages);
     uli_batch_watch_add(own->state.plan->comm, &own->watch);
     own->watched = true;
@@ -354,7 +354,7 @@ messages_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
 }
 
 static const char *
-messages_want_windows(const ulyx_plan_t *plan, enum uli_side side)
+messages_need_windows(const ulyx_plan_t *plan, enum uli_side side)
 {
     (void)plan, (void)side;
     return NULL;
@@ -437,7 +437,7 @@ messages_destroy(
     if (own->ended)
         (void)comm->gpu->ops->event_destroy(comm->gpu->device, own->ended);
     uli_messages_destroy(own->messages);
-    free(own->told);
+    free(own->progress);
     free(own->nodes);
     free(own->strides);
     free(own);
@@ -479,7 +479,7 @@ const struct uli_mover_ops uli_mover_messages = {.name = "messages",
     .check = messages_check,
     .prepare = messages_prepare,
     .complete = messages_complete,
-    .wants_windows = messages_want_windows,
+    .needs_windows = messages_need_windows,
     .start = messages_start,
     .refuse = messages_refuse,
     .update = messages_update,

@@ -111,7 +111,7 @@ part_of(const struct run &r, int32_t u)
 /* The value of a word as the warp's first thread loads it, for all threads of
  * the warp. */
 static __device__ uint64_t
-warp_hears(const uint64_t *word)
+warp_load_flag(const uint64_t *word)
 {
     uint64_t value = 0;
     if (threadIdx.x % WARP == 0)
@@ -128,15 +128,15 @@ warp_sends(const struct run &r, const struct part &p)
     int64_t at = queue->out_at, bytes = p.bytes - at;
     if (bytes > r.args->chunk_bytes)
         bytes = r.args->chunk_bytes;
-    if (warp_hears(&queue->heard->consumed) + ULI_STAGED_SLOTS < n)
+    if (warp_load_flag(&queue->polled->consumed) + ULI_STAGED_SLOTS < n)
         return TURN_WAITS;
     staged_copy(queue->out + (int64_t)slot * r.args->chunk_bytes, p.data + at, bytes);
     bool ends = at + bytes == p.bytes;
     __syncwarp();
     if (threadIdx.x % WARP == 0) {
-        ptx_st_relaxed_sys_u64(&queue->told->bytes[slot], (uint64_t)bytes);
+        ptx_st_relaxed_sys_u64(&queue->posted->bytes[slot], (uint64_t)bytes);
         ptx_st_release_sys_u64(
-            &queue->told->filled[slot], ULI_STAGED_FILLED(n, p.size));
+            &queue->posted->filled[slot], ULI_STAGED_FILLED(n, p.size));
         queue->sent = n;
         queue->out_at = ends ? 0 : at + bytes;
     }
@@ -153,7 +153,7 @@ warp_takes(const struct run &r, const struct part &p)
     int64_t at = queue->in_at, bytes = p.bytes - at;
     if (bytes > r.args->chunk_bytes)
         bytes = r.args->chunk_bytes;
-    uint64_t filled = warp_hears(&queue->heard->filled[slot]);
+    uint64_t filled = warp_load_flag(&queue->polled->filled[slot]);
     if (filled >> ULI_STAGED_SIZE_BITS < n)
         return TURN_WAITS;
     if (filled != ULI_STAGED_FILLED(n, p.size)) {
@@ -165,7 +165,7 @@ warp_takes(const struct run &r, const struct part &p)
     bool ends = at + bytes == p.bytes;
     __syncwarp();
     if (threadIdx.x % WARP == 0) {
-        ptx_st_release_sys_u64(&queue->told->consumed, n);
+        ptx_st_release_sys_u64(&queue->posted->consumed, n);
         queue->taken = n;
         queue->in_at = ends ? 0 : at + bytes;
     }

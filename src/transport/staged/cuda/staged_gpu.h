@@ -66,8 +66,8 @@ struct uli_staged_flags {
 struct uli_staged_queue {
     unsigned char *out;      /* [SLOTS][chunk], read by the peer */
     const unsigned char *in; /* [SLOTS][chunk], written by the peer */
-    struct uli_staged_flags *told;
-    const struct uli_staged_flags *heard;
+    struct uli_staged_flags *posted;
+    const struct uli_staged_flags *polled;
     uint64_t sent, taken;  /* n of the last chunk each way */
     int64_t out_at, in_at; /* bytes of the run's part that are done */
 };
