@@ -128,10 +128,10 @@ static const struct option table[] = {
     {"-S", "--report_timestamps", ELSEWHERE, 0, 0, 0,
         "-J writes the times of start and end"},
     {"-K", "--skip", ELSEWHERE, 0, 0, 0, "see -w"},
-    {"-x", "--cta_policy", ELSEWHERE, 0, 0, 0, "it needs GPU memory"},
+    {"-x", "--cta_policy", ELSEWHERE, 0, 0, 0, "it is for GPU memory"},
     {"-D", "--device_implementation", ELSEWHERE, 0, 0, 0,
-        "it needs GPU memory"},
-    {"-V", "--device_cta_count", ELSEWHERE, 0, 0, 0, "it needs GPU memory"},
+        "it is for GPU memory"},
+    {"-V", "--device_cta_count", ELSEWHERE, 0, 0, 0, "it is for GPU memory"},
     {"-M", "--memory_report", ELSEWHERE, 0, 0, 0, "see ulyx_info plan"},
 };
 enum { OPTIONS = sizeof(table) / sizeof(table[0]) };
@@ -368,7 +368,7 @@ store_elsewhere(const struct option *option, const char *value)
     if (strcmp(value, "0") == 0)
         return PERF_OK;
     perf_reject(
-        "%s of nccl-tests is not here: %s", option->brief, option->help);
+        "%s of nccl-tests is not supported: %s", option->brief, option->help);
     return PERF_NOT_IMPLEMENTED;
 }
 

@@ -166,7 +166,7 @@ check_algos(struct perf_options *o)
             return value_refuse(
                 "--algo", word, ULI_SCHEDULE_WORDS "nccl, staged, auto");
         if (transport && !o->cuda)
-            return perf_reject("--algo %s wants --memory cuda", word);
+            return perf_reject("--algo %s needs --memory cuda", word);
         if (o->nalgos == PERF_ALGOS)
             return perf_reject("--algo: more than %d schedules", PERF_ALGOS);
         if (strcmp(word, "auto") == 0)
@@ -174,7 +174,7 @@ check_algos(struct perf_options *o)
         for (int i = 0; i < o->nalgos; i++)
             if (strcmp(o->algos[i], word) == 0)
                 return perf_reject(
-                    "--algo %s: a schedule is there twice", o->algo);
+                    "--algo %s: a schedule is named twice", o->algo);
         memcpy(o->algos[o->nalgos++], word, sizeof(word));
     }
     return true;
@@ -239,14 +239,14 @@ check_memory(struct perf_options *o)
     if (!o->cuda && strcmp(o->memory, "host") != 0)
         return value_refuse("--memory", o->memory, "host cuda");
     if (o->replays > 0 && (!o->cuda || o->blocking == 1))
-        return perf_reject("--cudagraph wants --memory cuda and no "
-                           "--blocking 1");
+        return perf_reject(
+            "--cudagraph needs --memory cuda and no --blocking 1");
     for (int v = 0; v < PERF_VERSUS; v++)
         if (o->vs[v] && o->cuda != (v >= PERF_VS_COPY))
-            return perf_reject("--vs %s wants --memory %s", versus_names[v],
+            return perf_reject("--vs %s needs --memory %s", versus_names[v],
                 o->cuda ? "host" : "cuda");
     if (o->copy_engine && !o->cuda)
-        return perf_reject("--copy-engine wants --memory cuda");
+        return perf_reject("--copy-engine needs --memory cuda");
     return true;
 }
 
@@ -261,7 +261,7 @@ check_words(struct perf_options *o)
     if (strcmp(o->work, "heads") && strcmp(o->work, "balanced"))
         return value_refuse("--work", o->work, "heads balanced");
     if (o->vs[PERF_VS_MPI] && o->threads * o->ranks_per_thread > 1)
-        return perf_reject("--vs mpi wants one rank a process");
+        return perf_reject("--vs mpi needs one rank per process");
     return true;
 }
 
@@ -281,7 +281,7 @@ check_pairs(const struct perf_options *o)
         if (perf_option_given(o, pairs[i][0]) &&
             perf_option_given(o, pairs[i][1]))
             return perf_reject(
-                "%s and %s do not go together", pairs[i][0], pairs[i][1]);
+                "%s and %s exclude each other", pairs[i][0], pairs[i][1]);
     return true;
 }
 
@@ -300,9 +300,9 @@ check_tune(const struct perf_options *o)
         return true;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (perf_option_given(o, names[i]))
-            return perf_reject("--tune and %s do not go together", names[i]);
+            return perf_reject("--tune and %s exclude each other", names[i]);
     if (o->cuda || o->ranks_per_thread > 1)
-        return perf_reject("--tune wants host memory and a rank a thread");
+        return perf_reject("--tune needs host memory and one rank per thread");
     return true;
 }
 

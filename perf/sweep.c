@@ -46,7 +46,7 @@ add_model(struct perf_run *run, const char *name)
 
     for (int c = 0; c < run->ncases; c++)
         if (strcmp(run->cases[c].name, name) == 0)
-            return perf_reject("--model: %s is there twice", name);
+            return perf_reject("--model: %s is named twice", name);
     if (!model) {
         model = perf_models(&count);
         for (int i = 0; i < count; i++) {

@@ -430,7 +430,7 @@ perf_tune(const struct perf_options *options, struct perf_rank *rank)
     int code;
 
     if (comm->nranks < 2) {
-        fprintf(stderr, "ulyx_perf: --tune wants two ranks or more\n");
+        fprintf(stderr, "ulyx_perf: --tune needs two ranks or more\n");
         return PERF_USAGE;
     }
     t.options.check = 0;

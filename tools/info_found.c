@@ -353,7 +353,7 @@ found_print_circle(const struct info_found *found, int start)
 
     if (!info_found_begins_circle(found, start))
         return;
-    printf("  a circle, in which nobody can go on:\n");
+    printf("  a circle of ranks that wait for each other:\n");
     do {
         const struct info_rank *rank = &found->ranks[at];
         char does[256], name[160];
@@ -404,7 +404,7 @@ found_print_missing(const struct info_found *found, int32_t nranks)
     uli_rank_list_text_of(nranks - found->count, nranks, rank_is_missing, found,
         missing, sizeof(missing));
     if (found->dumps)
-        printf("  no dump, and nobody waits for it: %s\n", missing);
+        printf("  no dump, and no rank waits for it: %s\n", missing);
     else
         printf("  not found on this host: %s (on other hosts, of another user, "
                "or dead)\n",

@@ -108,11 +108,13 @@ options_settle(struct options *o)
     if (o->export && strcmp(o->export, "goal") != 0)
         return info_reject(name, "--export %s: expected goal", o->export);
     if (o->output && !o->export)
-        return info_reject(name, "--output wants --export goal");
+        return info_reject(name, "--output needs --export goal");
     if (o->csv + o->json + !!o->export > 1)
-        return info_reject(name, "--csv, --json and --export exclude another");
+        return info_reject(
+            name, "--csv, --json and --export exclude each other");
     if (o->export && o->nnodes * o->nseqs > 1)
-        return info_reject(name, "--export wants one number of nodes and S");
+        return info_reject(
+            name, "--export needs one number of nodes and one S");
     return -1;
 }
 

@@ -68,8 +68,8 @@ flags_find(struct perf_rank *rank)
         found = rank->flag_of[p];
     }
     if (!found)
-        fprintf(stderr, "ulyx_perf: --vs flag wants ranks that reach each "
-                        "other's memory\n");
+        fprintf(stderr,
+            "ulyx_perf: --vs flag needs ranks that map each other's memory\n");
     return found;
 }
 

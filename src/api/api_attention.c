@@ -61,7 +61,8 @@ call_finish(struct uli_attn_call *call, ulyx_attention_pass_t pass,
 {
     if (stream && call->problem.memory == ULYX_MEMORY_HOST)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "attention: a stream, and memory kind HOST");
+            "attention: stream is given, and memory kind is HOST: streams are "
+            "for CUDA memory");
     call->stream = stream;
     call->workspace = workspace;
     call->workspace_bytes = workspace_bytes;

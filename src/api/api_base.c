@@ -46,7 +46,7 @@ ulyx_log_set(ulyx_log_fn log, void *context, ulyx_log_level_t level)
     if (uli_log_redirect(log, context, (enum uli_log_level)level))
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_TIMEOUT,
-        "a thread has not returned from the log function of before");
+        "a thread has not yet returned from the previous log function");
 }
 
 const char *

@@ -76,8 +76,8 @@ exit_register(void)
 {
     if (atexit(process_exit) != 0)
         ULI_WARN(ULI_LOG_INIT, -1,
-            "no room for an exit handler: an exit without destroy will be a "
-            "lost rank to its peers");
+            "no exit handler can be registered: an exit without destroy will "
+            "appear to the peers as a lost rank");
 }
 
 void

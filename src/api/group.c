@@ -226,7 +226,8 @@ start_workers(struct uli_list *workers, struct uli_list *first)
 
             call->status = ULYX_ERR_SYSTEM;
             snprintf(call->text, sizeof(call->text),
-                "no thread for a queued call: too many ranks in one group?");
+                "cannot start a thread for a queued call: put fewer ranks into "
+                "one group");
         }
     }
     pthread_attr_destroy(&attributes);
@@ -349,8 +350,8 @@ uli_group_end(void)
     ulyx_status_t status;
 
     if (depth == 0)
-        return uli_error(
-            ULYX_ERR_INVALID_ARGUMENT, "group end without a group start");
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "group end without a group start in this thread");
     if (--depth > 0)
         return ULYX_SUCCESS;
     status = run_all(text);

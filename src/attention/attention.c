@@ -73,7 +73,7 @@ uli_attn_run_pass(struct uli_attn_call *call, ulyx_attention_pass_t pass)
         return failed; /* reported where it happened */
     if (failed)
         return uli_error(ULYX_ERR_TIMEOUT,
-            "attention: an input piece's flag did not come within %g s",
+            "attention: the flag of an input piece was not set within %g s",
             call->timeout_s);
     uli_attn_signal_outputs(call);
     return ULYX_SUCCESS;

@@ -16,10 +16,11 @@ ulyx_status_t
 uli_attn_device_usable(ulyx_memory_kind_t memory)
 {
     if (memory != ULYX_MEMORY_CUDA)
-        return INVALID("attention: memory kind %d", memory);
+        return INVALID(
+            "attention: memory kind is %d, must be HOST or CUDA", memory);
     if (!uli_device_kernels_built())
-        return UNSUPPORTED(
-            "attention: memory kind CUDA: this build was made without CUDA");
+        return UNSUPPORTED("attention: memory kind is CUDA, and this build was "
+                           "made without CUDA");
     return uli_device_cuda.open();
 }
 

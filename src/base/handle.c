@@ -117,10 +117,10 @@ handle_refuse(enum uli_handle_kind kind, const void *object, const char *name)
     if (atomic_load(&handle_of(object)->state) == ENDED &&
         handle_of(object)->kind == kind)
         return uli_error(ULYX_ERR_ABORTED,
-            "the process ends: its %s has taken leave of its peers",
+            "the process is exiting: its %s has already left its peers",
             kinds[kind]);
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-        "%s is no %s that lives: it was destroyed, or never made", name,
+        "%s is not a live %s: it was destroyed or never created", name,
         kinds[kind]);
 }
 

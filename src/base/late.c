@@ -133,15 +133,15 @@ static const char *const phase_words[ULI_LATE_PHASES] = {
     [ULI_LATE_MOVE] = "",
     [ULI_LATE_REACH] = " to reach it",
     [ULI_LATE_MAP] = " to map it",
-    [ULI_LATE_NOTE] = " to take note of it",
+    [ULI_LATE_NOTE] = " to acknowledge it",
     [ULI_LATE_LET_GO] = " to let go of it",
     [ULI_LATE_RELAY] = " to pass on what other ranks have posted",
     [ULI_LATE_JOIN] = " to join",
     [ULI_LATE_ANSWER] = " to answer",
     [ULI_LATE_VOTE] = " to answer, and none is known to be dead",
-    [ULI_LATE_DECIDE] = " to come to a decision",
+    [ULI_LATE_DECIDE] = " to decide",
     [ULI_LATE_SEND] = " to send a message",
-    [ULI_LATE_TAKE] = " to take what was sent",
+    [ULI_LATE_TAKE] = " to receive what was sent",
     [ULI_LATE_END] = " to end it, which all have reached",
     [ULI_LATE_UNSEEN] = " on another node, where it cannot be seen how far a "
                         "rank is",
@@ -173,8 +173,8 @@ uli_late_text(const struct uli_late *late, const char *what, const char *who,
             late->origin);
     if (late->count == 0 && !who[0]) {
         snprintf(text_p, bytes,
-            "%s: timed out with nobody to wait for%s: this rank did not run in "
-            "time",
+            "%s: timed out, and no rank was awaited%s: this rank did not run "
+            "in time",
             what, origin);
         return;
     }

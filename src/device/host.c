@@ -68,8 +68,8 @@ host_alloc(int32_t device, int64_t bytes, void **address_p)
     void *address;
     (void)device;
     if (posix_memalign(&address, ALIGN, (size_t)bytes))
-        return uli_error(
-            ULYX_ERR_NO_MEMORY, "host memory: no %lld bytes", (long long)bytes);
+        return uli_error(ULYX_ERR_NO_MEMORY,
+            "host memory: %lld bytes cannot be allocated", (long long)bytes);
     *address_p = address;
     return ULYX_SUCCESS;
 }

@@ -86,7 +86,8 @@ uli_pinned_hold(int32_t device, void *address, int64_t bytes, void **there_p)
         status = pinned_add(device, address, bytes, there_p);
     } else if (p->address != address || p->bytes != bytes) {
         status = uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%" PRId64 " bytes to be pinned meet %" PRId64 " that are, in part",
+            "%" PRId64 " bytes to be pinned overlap a pinned range of %" PRId64
+            " in part",
             bytes, p->bytes);
     } else {
         p->holders++;

@@ -318,7 +318,7 @@ check_next(const struct uli_share *shares, int32_t i, uint64_t at)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_UNSUPPORTED,
         "device memory at 0x%" PRIx64
-        ": the range leaves its allocation of %" PRId64 " bytes",
+        ": the range extends beyond its allocation of %" PRId64 " bytes",
         shares[0].base, shares[0].bytes);
 }
 

@@ -50,7 +50,7 @@ namespace_inode(const char *path, uint64_t *inode_p)
     if (stat(path, &status) == 0)
         *inode_p = (uint64_t)status.st_ino;
     else if (!proc_is_hidden(errno))
-        return uli_error_errno("%s, which tells hosts apart", path);
+        return uli_error_errno("%s, by which hosts are distinguished", path);
     return ULYX_SUCCESS;
 }
 
@@ -62,7 +62,7 @@ hash_machine(uint64_t hash_p[2])
     char text[128] = {0};
     FILE *file = fopen(path, "re");
     if (!file && !proc_is_hidden(errno))
-        return uli_error_errno("%s, which tells hosts apart", path);
+        return uli_error_errno("%s, by which hosts are distinguished", path);
     if (!file || !fgets(text, sizeof(text), file))
         gethostname(text, sizeof(text) - 1);
     if (file)

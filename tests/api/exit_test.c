@@ -214,7 +214,7 @@ clean_up(void)
     char src[NRANKS] = {0}, dst[NRANKS];
     bool good =
         ranks_expect(ulyx_comm_barrier(me.comm) == ULYX_ERR_ABORTED) &&
-        ranks_expect(strstr(ulyx_last_error(), "the process ends")) &&
+        ranks_expect(strstr(ulyx_last_error(), "the process is exiting")) &&
         ranks_expect(
             ulyx_alltoall(me.comm, src, dst, 1, NULL) == ULYX_ERR_ABORTED) &&
         ranks_expect(call_reshuffle(&me) == ULYX_ERR_ABORTED) &&

@@ -74,7 +74,7 @@ static void
 assert_gone(ulyx_status_t status, const char *kind)
 {
     char text[64];
-    snprintf(text, sizeof(text), "is no %s that lives", kind);
+    snprintf(text, sizeof(text), "is not a live %s", kind);
     assert_status(status, ULYX_ERR_INVALID_ARGUMENT);
     if (!strstr(ulyx_last_error(), text))
         fail_msg("\"%s\" does not say \"%s\"", ulyx_last_error(), text);
@@ -170,7 +170,7 @@ requests_of_destroyed_plans_are_refused(void **state)
     assert_status(ulyx_request_wait(request), ULYX_ERR_INVALID_ARGUMENT);
     objects_destroy(&o);
     assert_status(ulyx_request_wait(request), ULYX_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(ulyx_last_error(), "no plan that lives"));
+    assert_non_null(strstr(ulyx_last_error(), "belongs to no plan"));
     assert_status(ulyx_request_test(request), ULYX_ERR_INVALID_ARGUMENT);
 }
 

@@ -52,7 +52,7 @@ segments_at_the_end_of_64_bits(void **state)
     ulyx_segment_t k[1] = {{0, 0, 0, 16, 0}};
     b.problem.q_segments = q, b.problem.k_segments = k;
     b.problem.q_segment_count = 3, b.problem.k_segment_count = 1;
-    refused(&b, INVALID, "query rows in segments");
+    refused(&b, INVALID, "query rows, the tensor has");
     assert_status(
         ulyx_attention_workspace(&b.problem, FORWARD, &b.exec, &bytes),
         INVALID);
@@ -148,7 +148,7 @@ arrays_of_numbers_are_checked(void **state)
     refused(&b, INVALID, "docs_q: array is not aligned");
     b.problem.docs_q = NULL;
     b.forward.max_logit = (char *)room + 2;
-    refused(&b, INVALID, "max_logit: not a multiple of 4");
+    refused(&b, INVALID, "max_logit: address is not a multiple of 4");
     b.forward.max_logit = b.data[Q] + 15 * 8 + 7;
     refused(&b, INVALID, "max_logit overlaps q");
     b.forward.max_logit = NULL;

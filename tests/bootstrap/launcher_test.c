@@ -102,7 +102,7 @@ static const struct {
         {NULL, 0, 0, false, "", false, -1, "no launcher recognised"}},
     {"a rank of an unknown number", {{"RANK=1", NULL}},
         {NULL, 0, 0, false, "", false, -1,
-            "RANK=1 (torchrun) says that there are other ranks, and "
+            "RANK=1 (torchrun) there are other ranks, and "
             "WORLD_SIZE is not set"}},
     {"PALS without sizes", {{"PALS_RANKID=2", NULL}},
         {NULL, 0, 0, false, "", false, -1, "and PMI_SIZE is not set"}},
@@ -292,12 +292,12 @@ one_rank_within_several_is_refused(void **state)
         const char *text; /* NULL: taken */
     } nested[] = {
         {{{SRUN, "RANK=0", "WORLD_SIZE=1", NULL}},
-            "torchrun says that this is the only rank (RANK=0, WORLD_SIZE=1), "
-            "and Slurm that it is rank 6 of several (SLURM_PROCID=6): unset"},
+            "by torchrun this is the only rank (RANK=0, WORLD_SIZE=1), and by "
+            "Slurm it is rank 6 of several (SLURM_PROCID=6): unset"},
         {{{FLUX, "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", NULL}},
-            "Open MPI says that this is the only rank"},
+            "by Open MPI this is the only rank"},
         {{{"PMIX_RANK=2", "PMIX_NAMESPACE=a", "RANK=0", "WORLD_SIZE=1", NULL}},
-            "PMIx that it is rank 2 of several"},
+            "by PMIx it is rank 2 of several"},
         {{{"SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_PROCID=0",
              "SLURM_STEP_NUM_TASKS=1", "RANK=0", "WORLD_SIZE=1", NULL}},
             NULL},

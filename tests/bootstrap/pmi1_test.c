@@ -274,7 +274,7 @@ faults_are_named(void **state)
         {FAULT_VERSION, 2, ULYX_ERR_UNSUPPORTED, "PMI version \"2\""},
         {FAULT_PUT, 0, ULYX_ERR_SYSTEM, "put_result rc=-1 msg=full"},
         {FAULT_NO_VALUE, 3, ULYX_ERR_SYSTEM, "rc=-1 msg=key_not_found"},
-        {FAULT_ENDLESS, 0, ULYX_ERR_SYSTEM, "that never ends"},
+        {FAULT_ENDLESS, 0, ULYX_ERR_SYSTEM, "has no end of line"},
         {FAULT_TINY_VALUES, 1, ULYX_ERR_UNSUPPORTED, "values of 8 bytes"},
         {FAULT_OTHER_ANSWER, 2, ULYX_ERR_SYSTEM, "\"cmd=who_are_you rc=0\""},
     };

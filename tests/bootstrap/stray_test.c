@@ -402,7 +402,7 @@ rank_names_a_root_of_another_version(void **state)
     (void)state;
     unsigned char answer[ULI_HELLO_BYTES] = "ulyxmeet\1";
     dial_impostor(answer, sizeof(answer), ULYX_ERR_VERSION,
-        "speaks protocol version 1, here it is 2");
+        "has protocol version 1, this rank has 2");
 }
 
 /* Its hello was as long, and so is what it reads before it looks. */
@@ -521,7 +521,7 @@ rank_refuses_a_root_without_the_secret(void **state)
         ULYX_SUCCESS);
     answer[ULI_CHALLENGE_BYTES] = 1;
     dial_impostor(answer, sizeof(answer), ULYX_ERR_AUTH,
-        "does not know the meeting's secret");
+        "does not have the meeting's secret");
 }
 
 static void

@@ -181,7 +181,7 @@ class Refused(ToolCase):
                 "--dtype int9": ["-d", "int9"],
                 "--op total": ["-o", "total"],
                 "--algo spiral": ["--algo", "direct,spiral"],
-                "is there twice": ["--algo", "direct,hier,direct"],
+                "is named twice": ["--algo", "direct,hier,direct"],
                 "--algo nccl wants": ["--algo", "nccl"],
                 "--percentiles 50,101": ["--percentiles", "50,101"],
                 "--minbytes or --maxbytes": ["--m", "3"],
@@ -192,15 +192,15 @@ class Refused(ToolCase):
                 "--vs nccl": ["--vs", "nccl"],
                 "--model gpt-5": ["--model", "gpt-5"],
                 "--model ''": ["--model", ""],
-                "there twice": ["--model", "gpt-oss,gpt-oss"],
+                "named twice": ["--model", "gpt-oss,gpt-oss"],
                 "--model and --heads": ["--model", "gpt-oss", "--heads", "4"],
                 "--seq and --minbytes": ["--seq", "4", "-b", "1M"],
                 "not a multiple": ["--heads", "6", "--kv-heads", "4"],
                 "more than 4096": ["--procs", "4096", "-t", "2"],
                 "takes no value": ["--csv=1"],
-                "wants --memory cuda and": ["-G", "10"],
+                "needs --memory cuda and": ["-G", "10"],
                 "-N 0": ["-N", "0", "-J", "/tmp/never.json"],
-                "one rank a process": ["--vs", "mpi", "-t", "2"]}.items():
+                "one rank per process": ["--vs", "mpi", "-t", "2"]}.items():
             self.says(6, needle, *words)
             # The reason comes last, and nothing hides it.
             said = run(PERF, *words).stderr.splitlines()

@@ -59,7 +59,7 @@ class Nccl(ToolCase):
     def test_options_without_effect_are_refused(self):
         for words in (["--csv"], ["--wide"], ["--vs", "memcpy"],
                       ["--percentiles", "50"]):
-            self.says(6, "do not go together", "--nccl-format", *words)
+            self.says(6, "exclude each other", "--nccl-format", *words)
 
 
 if __name__ == "__main__":

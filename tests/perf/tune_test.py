@@ -55,7 +55,7 @@ class Tune(ToolCase):
     def test_refusals(self):
         self.says(6, "two ranks or more", "--tune", self.file)
         self.says(6, "--tune and --csv", "--tune", self.file, "--csv")
-        self.says(6, "a rank a thread", "--tune", self.file, "-g", "2")
+        self.says(6, "one rank per thread", "--tune", self.file, "-g", "2")
         for words in (["-t", "2"], ["--procs", "2"]):
             self.says(6, "No such file", *words, "--tune", "/nonexistent/file")
 

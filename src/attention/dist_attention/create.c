@@ -66,7 +66,8 @@ settle_heads(struct uli_dist_params *params)
         p->dim_v = p->dim_qk;
     if (params->shape.head_splits && p->head_groups > 1)
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "head_splits with head_groups %d: splits are those of one group",
+            "head_splits is given and head_groups is %d: head_splits needs one "
+            "group",
             p->head_groups);
     return ULYX_SUCCESS;
 }

@@ -19,10 +19,10 @@ struct uli_saved_header {
     uint64_t magic, shape, tables;
 };
 #define ULI_SAVED_IS_OTHER                                                     \
-    "saved is not what a forward of this distributed attention left"
+    "saved was not written by a forward of this distributed attention"
 #define ULI_SAVED_HAS_OTHER_TABLES                                             \
-    "saved is of a forward with other documents or rows: give backward those " \
-    "of its forward"
+    "saved was written by a forward with other documents or rows: backward "   \
+    "must have those of its forward"
 
 /* One part of the sequence side for delta; strides are {batch, row, head} in
  * bytes. */

@@ -308,11 +308,11 @@ check_given(
     }
     for (int t = 0; t < ULI_DIST_TENSORS; t++)
         if ((t == ULI_DIST_LSE || t == ULI_DIST_DLSE) && call->given[t] && !lse)
-            return INVALID("%s is given, distributed attention was made "
+            return INVALID("%s is given, and distributed attention was created "
                            "without ULYX_DIST_ATTENTION_LSE",
                 names[t]);
     if (call->d_sink && !call->sinks)
-        return INVALID("d_sink without sinks");
+        return INVALID("d_sink is given without sinks");
     return ULYX_SUCCESS;
 }
 
@@ -409,7 +409,8 @@ uli_dist_run(ulyx_dist_attention_t *dist, struct uli_dist_call *call,
 {
     bool idle = false;
     if (call->backward && !dist->has_backward)
-        return INVALID("backward of a distributed attention made FORWARD_ONLY");
+        return INVALID(
+            "backward: distributed attention was created with FORWARD_ONLY");
     if (!atomic_compare_exchange_strong(&dist->busy, &idle, true))
         return uli_error(
             ULYX_ERR_BUSY, "a call of distributed attention is in flight");

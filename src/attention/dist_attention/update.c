@@ -55,7 +55,8 @@ copy_tables(struct ulyx_dist_attention *dist, const ulyx_docs_t *docs_q,
     dist->docs[bank][0].given = docs_q != NULL;
     dist->docs[bank][1].given = docs_k != NULL;
     if (docs_k && !docs_q)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT, "docs_k without docs_q");
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "docs_k is given without docs_q");
     if (docs_q)
         ULI_TRY(copy_table(dist, "docs_q", docs_q, &dist->docs[bank][0]));
     if (docs_k)
@@ -341,7 +342,8 @@ copy_change(
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "max_docs is 0, docs_q needs %lld", (long long)q->count);
     if (change->splits && !change->rows)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT, "splits without rows");
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "splits is given without rows");
     if (change->rows)
         ULI_TRY(
             uli_layout_check_rows(plan->layout, change->rows, change->splits));

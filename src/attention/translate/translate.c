@@ -33,14 +33,17 @@ static ulyx_status_t
 check_dtypes(const ulyx_attention_t *given)
 {
     if (given->dtype < ULYX_DTYPE_F64 || given->dtype > ULYX_DTYPE_F16)
-        return UNSUPPORTED("attention: dtype %d", given->dtype);
+        return UNSUPPORTED(
+            "attention: dtype is %d: attention has F64, F32, BF16 and F16",
+            given->dtype);
     ulyx_dtype_t param = param_dtype_of(given);
     if (param != ULYX_DTYPE_F32 && param != ULYX_DTYPE_F64)
-        return UNSUPPORTED("attention: param_dtype %d", param);
+        return UNSUPPORTED(
+            "attention: param_dtype is %d, must be F32 or F64", param);
     if (given->mask == ULYX_MASK_WINDOW &&
         (given->window_left < 0 || given->window_right < 0))
-        return INVALID("attention: window (%" PRId64 ", %" PRId64
-                       ") has a negative side",
+        return INVALID("attention: window is (%" PRId64 ", %" PRId64
+                       "), neither side may be negative",
             given->window_left, given->window_right);
     return ULYX_SUCCESS;
 }
@@ -66,11 +69,11 @@ check_dims(const ulyx_attention_t *given, ulyx_memory_kind_t memory)
     for (int i = 0; i < 2; i++) {
         const char *name = i ? "dim_v" : "dim_qk";
         if (dims[i] < 1 || dims[i] > 512)
-            return UNSUPPORTED(
-                "attention: %s %" PRId64 ", 1 to 512 are there", name, dims[i]);
+            return UNSUPPORTED("attention: %s is %" PRId64 ", must be 1 to 512",
+                name, dims[i]);
         if (memory != ULYX_MEMORY_HOST && dims[i] % 8)
-            return UNSUPPORTED("attention: %s %" PRId64
-                               " is not a multiple of 8, on device memory",
+            return UNSUPPORTED("attention: %s is %" PRId64
+                               ", must be a multiple of 8 in device memory",
                 name, dims[i]);
     }
     return ULYX_SUCCESS;
@@ -80,12 +83,13 @@ static ulyx_status_t
 check_sizes(const ulyx_attention_t *given, ulyx_memory_kind_t memory)
 {
     if (given->heads_q && !given->heads_kv)
-        return INVALID("attention: heads_q %" PRId64 ", heads_kv %" PRId64,
+        return INVALID("attention: heads_q is %" PRId64 " and heads_kv %" PRId64
+                       ": queries need KV heads",
             given->heads_q, given->heads_kv);
     if (!given->kv_map && given->heads_q && given->heads_q % given->heads_kv)
-        return INVALID("attention: heads_q %" PRId64
-                       " is not a multiple of heads_kv %" PRId64
-                       " and there is no kv_map",
+        return INVALID("attention: heads_q is %" PRId64
+                       ", must be a multiple of heads_kv (%" PRId64
+                       ") without a kv_map",
             given->heads_q, given->heads_kv);
     ULI_TRY(check_dims(given, memory));
     if (!sizes_fit(given))
@@ -186,15 +190,16 @@ take_docs(const ulyx_attention_t *given, struct uli_attn_problem *problem)
     if (!q && !k)
         return ULYX_SUCCESS;
     if (!q)
-        return INVALID("attention: docs_k without docs_q");
+        return INVALID("attention: docs_k is given without docs_q");
     problem->docs_on_device = given->docs_memory != ULYX_MEMORY_HOST;
     if (problem->docs_on_device && given->docs_memory != problem->memory)
         return UNSUPPORTED(
-            "attention: documents in memory kind %d, tensors in %d",
+            "attention: documents are in memory kind %d, tensors in %d: "
+            "documents must be there too, or in HOST",
             given->docs_memory, problem->memory);
     if (problem->docs_on_device && given->q_segments)
-        return UNSUPPORTED(
-            "attention: segments with documents in device memory");
+        return UNSUPPORTED("attention: segments are not supported with "
+                           "documents in device memory");
     if (!given->docs_k && given->len_q != given->len_k)
         return INVALID("attention: docs_k is NULL, len_q %" PRId64
                        " is not len_k %" PRId64,
@@ -223,7 +228,7 @@ check_max_docs(const ulyx_attention_t *given, int64_t max_docs)
     int64_t product;
     if (!uli_size_mul(max_docs, 8 * 512 * heads, &product))
         return uli_error(ULYX_ERR_OVERFLOW,
-            "attention: max_docs %" PRId64 " * heads does not fit 64 bits",
+            "attention: max_docs (%" PRId64 ") * heads does not fit 64 bits",
             max_docs);
     return ULYX_SUCCESS;
 }
@@ -244,7 +249,8 @@ take_runs(const ulyx_attention_t *given, const char *name,
         .rows = keys ? given->len_k : given->len_q,
         .offset_unit = 1};
     if (!given->q_segments != !given->k_segments)
-        return INVALID("attention: segments for one side only");
+        return INVALID("attention: segments are given for one side only: give "
+                       "q_segments and k_segments, or neither");
     if (!segments)
         return ULYX_SUCCESS;
     ULI_TRY(uli_struct_array(&uli_structs[ULI_STRUCT_SEGMENT], segments,
@@ -271,8 +277,9 @@ count_rows(const ulyx_attention_t *given, struct uli_attn_problem *problem)
             given->max_rows, rows);
     int64_t all = given->batch * given->heads_q * given->len_q;
     if (rows < 0 || rows > all)
-        return INVALID("attention: %" PRId64 " query rows in segments, %" PRId64
-                       " in all, max_rows %" PRId64,
+        return INVALID("attention: q_segments have %" PRId64
+                       " query rows, the tensor has %" PRId64
+                       " (max_rows is %" PRId64 ")",
             rows, all, given->max_rows);
     bool bound = given->max_rows && runs->segments;
     problem->q_rows = bound ? uli_min(given->max_rows, all) : rows;
@@ -316,12 +323,15 @@ take_exec(const ulyx_attention_exec_t *given, ulyx_attention_pass_t pass,
     if (given)
         exec = *given;
     if (call->problem.memory != ULYX_MEMORY_HOST && exec.scores_p)
-        return UNSUPPORTED("attention: scores_p on device memory");
+        return UNSUPPORTED(
+            "attention: scores_p is not supported on device memory");
     if (call->problem.memory == ULYX_MEMORY_HOST && exec.cause)
-        return INVALID("attention: cause, and memory kind HOST");
+        return INVALID("attention: cause is given, and memory kind is HOST: "
+                       "cause is for CUDA memory");
     ULI_TRY(uli_fields_check(&uli_attention_exec_fields, &exec));
     if (!(exec.timeout_s >= 0))
-        return INVALID("attention: timeout_s %g", exec.timeout_s);
+        return INVALID(
+            "attention: timeout_s is %g, must not be negative", exec.timeout_s);
     call->timeout_s = uli_timeout_or(exec.timeout_s, 0);
     call->max_sms = exec.max_sms;
     call->cause = exec.cause;
@@ -343,7 +353,8 @@ uli_attn_translate(const ulyx_attention_t *given, ulyx_attention_pass_t pass,
     ULI_TRY(check_dtypes(given));
     ULI_TRY(check_sizes(given, exec ? exec->memory : ULYX_MEMORY_HOST));
     if (given->dropout != 0)
-        return UNSUPPORTED("attention: dropout %g", given->dropout);
+        return UNSUPPORTED(
+            "attention: dropout is %g, must be 0", given->dropout);
     ULI_TRY(check_arrays(given));
     ULI_TRY(check_heads(given));
     fill_problem(given, &call_p->problem);

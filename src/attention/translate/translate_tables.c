@@ -121,7 +121,7 @@ check_run_keys(const struct uli_attn_problem *problem,
         return ULYX_SUCCESS;
     return INVALID("k_segments: head %" PRId64 ", batch %" PRId64
                    " lacks some of the keys [%" PRId64 ", %" PRId64
-                   ") that query head %" PRId64 " sees",
+                   ") that query head %" PRId64 " needs",
         kv, doc->k_batch, doc->k_begin + k0, doc->k_begin + k1, run->head);
 }
 

@@ -19,8 +19,8 @@ set_offset_unit(const char *name, struct uli_attn_runs *runs,
         return ULYX_SUCCESS;
     if (tensor->row_stride <= 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s: row_stride %" PRId64 " with segments", name,
-            tensor->row_stride);
+            "%s: row_stride is %" PRId64 ", must be at least 1 with segments",
+            name, tensor->row_stride);
     runs->offset_unit = tensor->row_stride;
     return ULYX_SUCCESS;
 }
@@ -119,7 +119,7 @@ take_gradients(
     if (call->accumulate && (call->views[ULI_ATTN_DK].dtype != wide ||
                                 call->views[ULI_ATTN_DV].dtype != wide))
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "backward: ACCUMULATE into dk or dv of 16 bits");
+            "backward: ACCUMULATE is not supported for dk or dv of 16 bits");
     return ULYX_SUCCESS;
 }
 
@@ -148,8 +148,8 @@ uli_attn_translate_backward(
     ULI_TRY(take_gradients(given, call));
     call->d_sink = given->d_sink;
     if (call->d_sink && !problem->sinks)
-        return uli_error(
-            ULYX_ERR_INVALID_ARGUMENT, "backward: d_sink without sinks");
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "backward: d_sink is given without sinks");
     ULI_TRY(uli_attn_overlap_check(call));
     return uli_attn_array_check(call, "d_sink", call->d_sink,
         problem->heads_global, uli_dtype_size(problem->param_dtype));

@@ -116,8 +116,8 @@ check_pieces(const struct uli_attn_view *view)
                 view->name, i, piece->row_begin, piece->rows, next, view->rows);
         if (piece->flag && (uintptr_t)piece->flag % 8)
             return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                "%s: flag of piece %" PRId64 " is not aligned to 8", view->name,
-                i);
+                "%s: flag of piece %" PRId64 " is not aligned to 8 bytes",
+                view->name, i);
         next += piece->rows;
         ULI_TRY(check_block(view, i));
     }
@@ -184,13 +184,14 @@ uli_attn_view_init(const struct uli_attn_problem *problem,
     fill_view(problem, rule, given, view_p);
     if (view_p->dtype != rule->dtype && view_p->dtype != rule->also_dtype)
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "%s: dtype %d with a problem of dtype %d", rule->name,
-            view_p->dtype, problem->dtype);
+            "%s: dtype is %d, which does not go with the problem's dtype %d",
+            rule->name, view_p->dtype, problem->dtype);
     if (!given->pieces)
         return check_block(view_p, 0);
     if (view_p->packed_rows >= 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s: pieces and segments together", rule->name);
+            "%s: pieces and segments are both given: give one of them",
+            rule->name);
     if (given->piece_count < 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s: piece_count is %" PRId64 ", must be at least 0", rule->name,
@@ -341,7 +342,8 @@ uli_attn_array_check(const struct uli_attn_call *call, const char *name,
         return ULYX_SUCCESS;
     if (x.base % element_bytes)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s: not a multiple of %" PRId64 " bytes", name, element_bytes);
+            "%s: address is not a multiple of %" PRId64 " bytes", name,
+            element_bytes);
     if (!uli_size_mul(count, element_bytes, &x.row_bytes) || !block_ends(&x))
         return uli_error(ULYX_ERR_OVERFLOW,
             "%s: %" PRId64 " elements end beyond 64-bit addresses", name,

@@ -87,7 +87,7 @@ uli_struct_take(const struct uli_struct *kind, const void *given, void *own_p,
     if (set < size)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "%s has a non-zero field at byte %zu that this version of the "
-            "library (%zu bytes) does not know",
+            "library (%zu bytes) does not have",
             name, set, kind->bytes);
     copy_to_own(kind, given, size, own_p);
     memcpy(own_p, &kind->bytes, sizeof(size));
@@ -117,7 +117,7 @@ uli_struct_array(const struct uli_struct *kind, const void *array,
         if (set < element_bytes)
             return uli_error(ULYX_ERR_UNSUPPORTED,
                 "%s[%lld] has a non-zero byte at %zu that this version of the "
-                "library (%zu bytes) does not know",
+                "library (%zu bytes) does not have",
                 name, (long long)i, set, kind->bytes);
         element += element_bytes;
     }

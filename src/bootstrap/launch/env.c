@@ -62,8 +62,8 @@ meeting_share(const struct uli_env_meeting *env, char *text, size_t bytes)
     if (!env->launch.pmix && env->launch.pmi_chosen &&
         uli_pmi1_mpi_initialized())
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "rank %d of %d (%s): MPI was initialised first and may speak PMI-2 "
-            "to Slurm, which is not spoken here: create the communicator "
+            "rank %d of %d (%s): MPI was initialised first and may use PMI-2 "
+            "with Slurm, which ulyx does not support: create the communicator "
             "before MPI_Init, set ULYX_COMM_ID or use srun --mpi=pmix",
             env->launch.rank, env->launch.nranks, env->launch.launcher);
     if (!env->launch.pmix)

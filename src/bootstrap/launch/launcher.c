@@ -279,9 +279,9 @@ check_alone(const struct row *row, const struct uli_env *env,
     if (outer.nranks <= 1 && outer.rank == 0)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-        "%s says that this is the only rank (%s=%s, %s=%s), and %s that it is "
-        "rank %d of several (%s=%s): unset the former to be one of them, or "
-        "set ULYX_RANK=0 and ULYX_NRANKS=1 to be alone",
+        "by %s this is the only rank (%s=%s, %s=%s), and by %s it is rank %d "
+        "of several (%s=%s): unset the former to be one of them, or set "
+        "ULYX_RANK=0 and ULYX_NRANKS=1 to be alone",
         row->name, row->rank, uli_env_get(env, row->rank), size_name(row, env),
         uli_env_get(env, size_name(row, env)), around->name, outer.rank,
         around->rank, uli_env_get(env, around->rank));
@@ -344,8 +344,8 @@ check_halves(const struct uli_env *env)
         if (!text || !parse_number(text, 1, ULI_NRANKS_MAX, &rank))
             continue;
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s=%s (%s) says that there are other ranks, and %s is not set: "
-            "set it, or ULYX_RANK and ULYX_NRANKS",
+            "by %s=%s (%s) there are other ranks, and %s is not set: set it, "
+            "or ULYX_RANK and ULYX_NRANKS",
             row->rank, text, row->name, sized ? row->needs : row->sizes[0]);
     }
     return ULYX_SUCCESS;

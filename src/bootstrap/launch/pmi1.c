@@ -99,8 +99,8 @@ read_line(struct pmi *pmi, const char *what)
         }
         used++;
     }
-    return uli_error(
-        ULYX_ERR_SYSTEM, "PMI-1: an answer to %s that never ends", what);
+    return uli_error(ULYX_ERR_SYSTEM,
+        "PMI-1: the launcher's answer to %s has no end of line", what);
 }
 
 /* The value of key in the last answer, up to the next space. */
@@ -184,7 +184,7 @@ pmi_init(struct pmi *pmi)
     if (!answer_value(pmi, "pmi_version", value, sizeof(value)) ||
         strcmp(value, "1") != 0)
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "PMI-1: the launcher speaks PMI version \"%s\"", value);
+            "PMI-1: the launcher has PMI version \"%s\", 1 is needed", value);
     return ULYX_SUCCESS;
 }
 

@@ -405,7 +405,7 @@ conn_take(struct uli_conn *conn, const unsigned char *data, size_t bytes)
 static void
 conn_ended(struct uli_conn *conn)
 {
-    static const char *const why[] = {"closed before it said anything",
+    static const char *const why[] = {"closed before its first message",
         "closed before it proved the secret", "closed before it joined",
         "closed"};
     _Static_assert(

@@ -56,7 +56,8 @@ dial_greet(int fd, const struct uli_socket_address *address,
     unsigned version = 0;
     char text[80];
     if (uli_random_bytes(auth->nonces[ULI_AUTH_RANK], ULI_NONCE_BYTES)) {
-        dial_report(report_p, ULYX_ERR_SYSTEM, address, "no random bytes here");
+        dial_report(
+            report_p, ULYX_ERR_SYSTEM, address, "no random bytes on this host");
         return -1;
     }
     uli_hello_encode(auth->nonces[ULI_AUTH_RANK], hello);
@@ -71,7 +72,7 @@ dial_greet(int fd, const struct uli_socket_address *address,
         return -1;
     case ULI_HELLO_VERSION:
         snprintf(text, sizeof(text),
-            "speaks protocol version %u, here it is %d", version,
+            "has protocol version %u, this rank has %d", version,
             ULI_PROTOCOL_VERSION);
         dial_report(report_p, ULYX_ERR_VERSION, address, text);
         return -1;
@@ -100,7 +101,8 @@ dial_prove(int fd, const struct uli_endpoint *place,
     if (dial_greet(fd, address, deadline, &auth, share, report_p))
         return -1;
     if (uli_auth_share(&auth, ULI_AUTH_RANK, answer)) {
-        dial_report(report_p, ULYX_ERR_SYSTEM, address, "no random bytes here");
+        dial_report(
+            report_p, ULYX_ERR_SYSTEM, address, "no random bytes on this host");
         return -1;
     }
     if (!uli_auth_agree(&auth, ULI_AUTH_RANK, share)) {
@@ -118,7 +120,7 @@ dial_prove(int fd, const struct uli_endpoint *place,
     if (outcome[0] == 1 && uli_auth_check(&auth, ULI_AUTH_ROOT, outcome + 1))
         return 0;
     dial_report(report_p, ULYX_ERR_AUTH, address,
-        outcome[0] ? "does not know the meeting's secret"
+        outcome[0] ? "does not have the meeting's secret"
                    : "refused this rank: wrong secret");
     return -1;
 }

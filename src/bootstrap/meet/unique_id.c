@@ -233,7 +233,7 @@ uli_unique_id_from_string(const char *text, ulyx_unique_id_t *id_p)
     if (!get_hex(text + strlen(TEXT_PREFIX), ULI_SECRET_BYTES, place.secret) ||
         text[secret_end] != '/' ||
         !parse_addresses(text + secret_end + 1, last, &place))
-        return refuse_text("its secret or an address is none");
+        return refuse_text("its secret or an address is not valid");
     uli_unique_id_encode(&place, id_p);
     return ULYX_SUCCESS;
 }

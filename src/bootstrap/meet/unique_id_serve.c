@@ -239,8 +239,8 @@ uli_unique_id_destroy(const ulyx_unique_id_t *id)
     if (!here)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s",
             made ? "this unique id was destroyed before"
-                 : "this process did not make this unique id, or knows it no "
-                   "more");
+                 : "this process did not make this unique id, or its meeting "
+                   "is long over");
     uli_root_cancel(root, DESTROY_S);
     return ULYX_SUCCESS;
 }
@@ -257,8 +257,8 @@ check_made(const struct uli_endpoint *place)
     if (made && made->destroyed)
         why = "was destroyed";
     else if (made && made->state != ULI_ROOT_OPEN)
-        why = "has served: it makes one communicator, another one needs "
-              "another id";
+        why = "has been used: it serves one communicator, make another id for "
+              "another one";
     else if (made && !made->root)
         why = "has ended: its meeting failed, or its deadline is over";
     pthread_mutex_unlock(&made_here.lock);

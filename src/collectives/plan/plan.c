@@ -54,7 +54,7 @@ choose_directions(ulyx_plan_t *plan, uint64_t requested)
     plan->directions = requested;
     if (requested >> ULYX_DIRECTIONS)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "directions is 0x%llx: bits above %d mean nothing",
+            "directions is 0x%llx: bits above %d are not defined",
             (unsigned long long)requested, ULYX_DIRECTIONS - 1);
     for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
         if (requested >> direction & 1)

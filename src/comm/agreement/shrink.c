@@ -132,8 +132,9 @@ take_post(const struct members *m, int32_t rank, size_t bytes, char *to)
             uli_status_text((ulyx_status_t)post->status));
     if (post->bytes != bytes)
         return uli_error(ULYX_ERR_MISMATCH,
-            "shrink: rank %d gathers %u bytes, rank %d %zu", rank, post->bytes,
-            comm->rank, bytes);
+            "shrink: rank %d gathers %u bytes and rank %d %zu: their versions "
+            "of ulyx differ",
+            rank, post->bytes, comm->rank, bytes);
     memcpy(to, post->payload, bytes);
     return ULYX_SUCCESS;
 }

@@ -168,7 +168,8 @@ uli_gpu_admit(const ulyx_comm_t *comm)
     const struct uli_gpu *gpu = comm->gpu;
     if (!gpu)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "rank %d has host memory, a window of device memory came for it",
+            "rank %d has host memory, and a window of device memory was sent "
+            "to it",
             comm->rank);
     if (atomic_load(&gpu->refused))
         return uli_error(ULYX_ERR_UNSUPPORTED, "%s", gpu->refusal);

@@ -86,7 +86,8 @@ uli_mem_device_find(
             *lies_on_p = range.device;
         else if (range.device != *lies_on_p || range.legacy_ipc)
             return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                "register: %" PRId64 " bytes at %p leave their allocation",
+                "register: %" PRId64
+                " bytes at %p extend beyond their allocation",
                 bytes, address);
         if (end <= at)
             return uli_error(ULYX_ERR_SYSTEM,

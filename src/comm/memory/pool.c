@@ -105,7 +105,7 @@ uli_pool_free(void *address, void *stream)
     pthread_mutex_unlock(&lock);
     if (!segment)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "pool: %p is no allocation of it", address);
+            "pool: %p was not allocated from the pool", address);
     /* Work that the caller has enqueued may still use the memory. No other
      * thread frees it meanwhile. */
     ULI_TRY(uli_device_cuda.stream_wait(segment->device, stream));
@@ -127,7 +127,7 @@ attach_to_all(struct segment *segment)
         if (is_of(comm, segment) &&
             uli_mem_attach(comm, segment->mem) != ULYX_SUCCESS)
             ULI_WARN(ULI_LOG_MEM, comm->rank,
-                "pool: %s does not know the allocation at %p: %s", comm->name,
+                "pool: %s cannot attach the allocation at %p: %s", comm->name,
                 segment->address, uli_error_text());
     }
 }
@@ -292,7 +292,7 @@ uli_pool_free_host(void *address)
     if (given)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-        "pool: %p is no allocation of host memory", address);
+        "pool: %p is not host memory of the pool", address);
 }
 
 /* ---- members ------------------------------------------------------------- */
@@ -330,7 +330,7 @@ pool_enter(ulyx_comm_t *comm)
 {
     if (find_member(comm))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "pool: %.63s is there already", comm->name);
+            "pool: %.63s has joined it already", comm->name);
     struct member *member = calloc(1, sizeof(*member));
     if (!member)
         return uli_error(ULYX_ERR_NO_MEMORY, "pool: no memory");
@@ -368,9 +368,10 @@ uli_pool_detach(ulyx_comm_t *comm)
 {
     pthread_mutex_lock(&lock);
     struct member *member = find_member(comm);
-    ulyx_status_t status = member ? detach_all(comm)
-                                  : uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                                        "pool: %.63s is not there", comm->name);
+    ulyx_status_t status =
+        member ? detach_all(comm)
+               : uli_error(ULYX_ERR_INVALID_ARGUMENT,
+                     "pool: %.63s has not joined it", comm->name);
     if (status == ULYX_SUCCESS)
         remove_member(member);
     pool_sweep();

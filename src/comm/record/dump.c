@@ -134,7 +134,8 @@ dump_serve_name(const char *pattern, enum uli_dump_cause cause)
         ULI_INFO(ULI_LOG_FAULT, -1, "flight recorder written to %s", name);
     else if (!atomic_exchange(&logged, true))
         ULI_WARN(ULI_LOG_FAULT, -1,
-            "ULYX_DUMP_FILE: %s cannot be written: %s (said once)", name, why);
+            "ULYX_DUMP_FILE: %s cannot be written: %s (logged once)", name,
+            why);
 }
 
 static void
@@ -242,7 +243,8 @@ signal_take(const ulyx_comm_t *comm)
         return ULYX_SUCCESS;
     if (dump.taken != 0) {
         ULI_WARN(ULI_LOG_ENV, comm->rank,
-            "ULYX_DUMP_SIGNAL: %s is not taken: this process has signal %d",
+            "ULYX_DUMP_SIGNAL: %s is ignored: this process uses signal %d "
+            "already",
             comm->settings.dump_signal, dump.taken);
         return ULYX_SUCCESS;
     }

@@ -60,7 +60,7 @@ void
 uli_comm_warn_stall(
     ulyx_comm_t *comm, const char *what, const struct uli_late *late)
 {
-    char text[768] = "nobody that is late", does[192];
+    char text[768] = "no rank that is late", does[192];
     size_t at = 0;
     int described = 0;
 

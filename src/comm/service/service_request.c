@@ -266,9 +266,9 @@ answer_request(int socket_fd, struct parcel *parcel)
 {
     const struct uli_service_request *request = &parcel->request;
     if (request->protocol != ULI_PROTOCOL) {
-        ulyx_status_t status =
-            uli_error(ULYX_ERR_VERSION, "service: protocol %u came, this is %d",
-                request->protocol, ULI_PROTOCOL);
+        ulyx_status_t status = uli_error(ULYX_ERR_VERSION,
+            "service: the request has protocol %u, this process has %d",
+            request->protocol, ULI_PROTOCOL);
         service_request_answer(socket_fd, ULI_SERVICE_FAILED, status);
         return;
     }

@@ -308,8 +308,8 @@ ucx_gate_attach(const struct uli_ucx_gate *gate, int fd, int family)
     if (error == 0)
         return ULYX_SUCCESS;
     errno = error;
-    return uli_error_errno("ucx: a filter of %zu addresses before its port "
-                           "(ULYX_INSECURE=1 does without)",
+    return uli_error_errno("ucx: a filter of %zu addresses for its port "
+                           "(ULYX_INSECURE=1 goes without a filter)",
         gate->count);
 }
 
@@ -323,7 +323,7 @@ for_each_descriptor(
     DIR *folder = opendir("/proc/self/fd");
     if (!folder)
         return uli_error_errno("ucx: /proc/self/fd, by which its sockets are "
-                               "found (ULYX_INSECURE=1 does without)");
+                               "found (ULYX_INSECURE=1 goes without a filter)");
     for (struct dirent *entry; (entry = readdir(folder));)
         if (entry->d_name[0] != '.' && atoi(entry->d_name) != dirfd(folder))
             visit(net, atoi(entry->d_name));
@@ -401,8 +401,8 @@ uli_ucx_gate_after(struct uli_net *net)
     ULI_TRY(for_each_descriptor(note_listener, net));
     if (net->listener >= 0 && gate->nlisteners == 0)
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "ucx: the port that it listens on over %s is not found, and so "
-            "cannot be closed to others; ULYX_INSECURE=1 does without",
+            "ucx: its listening port over %s is not found, so no filter can "
+            "close it to other hosts; ULYX_INSECURE=1 goes without a filter",
             net->devices);
     if (net->listener >= 0 && gate->nlisteners < ULI_UCX_LISTENERS)
         gate->listeners[gate->nlisteners++] = (struct uli_ucx_listener){
@@ -410,8 +410,9 @@ uli_ucx_gate_after(struct uli_net *net)
     for (int i = 0; i < gate->nlisteners; i++)
         if (setsockopt(gate->listeners[i].fd, SOL_SOCKET, SO_ATTACH_FILTER,
                 &filter, sizeof(filter)))
-            return uli_error_errno("ucx: its port cannot be closed to others "
-                                   "(ULYX_INSECURE=1 does without)");
+            return uli_error_errno(
+                "ucx: its port cannot be closed to other hosts "
+                "(ULYX_INSECURE=1 goes without a filter)");
     return ULYX_SUCCESS;
 }
 
@@ -456,7 +457,7 @@ shut_out(struct uli_net *net, int fd)
     if (!ours || in6_addr_holds(gate->admitted, gate->count, &from))
         return;
     ULI_INFO(ULI_LOG_TRANS, net->rank,
-        "ucx: a connection of none of the peers' hosts is ended");
+        "ucx: a connection from a host of no peer was closed");
     shutdown(fd, SHUT_RDWR);
 }
 

@@ -130,7 +130,8 @@ uli_ucx_keepalive_open(struct uli_net *net, struct uli_port_range ports)
         return;
     }
     ULI_INFO(ULI_LOG_TRANS, net->rank,
-        "ucx: no socket to be asked on, a vanished host is noticed late: %s",
+        "ucx: no socket for keepalive probes, so a vanished host is noticed "
+        "late: %s",
         strerror(errno));
     memset(place, 0, sizeof(*place));
     uli_ucx_hang_up(&fd);

@@ -77,7 +77,7 @@ uli_ucx_connect(
     struct header header;
     if (!read_header(&header, address, bytes))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "ucx: what it gave as its address (%zu bytes) is none", bytes);
+            "ucx: its address of %zu bytes is not valid", bytes);
     size_t own = header_bytes(&header);
     void *copy = malloc(bytes - own);
     if (!copy)

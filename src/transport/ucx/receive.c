@@ -38,7 +38,8 @@ peer_keep(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
     struct uli_ucx_early **at = &peer->early;
     struct uli_ucx_early *early = malloc(sizeof(*early) + bytes);
     if (!early) {
-        uli_ucx_refuse(peer->net, peer, "no memory to receive its message");
+        uli_ucx_refuse(
+            peer->net, peer, "this rank has no memory to receive its message");
         return;
     }
     early->head = *head;
@@ -140,10 +141,12 @@ receive_other(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
         uli_ucx_verb_receive(peer, head);
         break;
     case ULI_UCX_REFUSAL:
-        uli_ucx_lose(peer->net, peer, "it has refused what this rank sent");
+        uli_ucx_lose(
+            peer->net, peer, "it refused a message of this rank as invalid");
         break;
     default:
-        uli_ucx_refuse(peer->net, peer, "it sent what is no message of ours");
+        uli_ucx_refuse(
+            peer->net, peer, "it sent a message that is not of this protocol");
     }
 }
 
@@ -172,7 +175,8 @@ message_arrived(void *argument, const void *header, size_t header_bytes,
     }
     bool rendezvous = about->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
     if (rendezvous && head.kind != ULI_UCX_PUT)
-        uli_ucx_refuse(net, peer, "it sent what is no message of ours");
+        uli_ucx_refuse(
+            net, peer, "it sent a message that is not of this protocol");
     else if (rendezvous)
         status = uli_ucx_receive_rendezvous(peer, &head, data, bytes);
     else if (head.kind == ULI_UCX_PUT)

@@ -31,7 +31,7 @@ peer_take(struct uli_ucx_peer *peer)
     else
         incoming = malloc(sizeof(*incoming));
     if (!incoming) {
-        uli_ucx_refuse(net, peer, "no memory to receive its put");
+        uli_ucx_refuse(net, peer, "this rank has no memory to receive its put");
         return NULL;
     }
     memset(incoming, 0, sizeof(*incoming));

@@ -311,7 +311,7 @@ proposal_receive(struct uli_ucx_peer *peer, uint64_t value)
     if (forced)
         value -= ULI_UCX_VERBS;
     if (value >= ULI_UCX_VERBS) {
-        uli_ucx_refuse(peer->net, peer, "it proposed what is no verb");
+        uli_ucx_refuse(peer->net, peer, "it proposed an unknown verb");
         return;
     }
     peer_settle(peer, verb_agree(peer->net, (enum uli_ucx_verb)value, forced));

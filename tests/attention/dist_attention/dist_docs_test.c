@@ -236,7 +236,8 @@ refusal_body(int rank, int nranks, void *context)
     good &= refuse_docs(rank, &o, &bad, NULL, "docs_q");
     bad = docs_of(back, 3);
     good &= refuse_docs(rank, &o, &bad, NULL, "docs_q");
-    good &= refuse_docs(rank, &o, NULL, &docs, "docs_k without docs_q");
+    good &=
+        refuse_docs(rank, &o, NULL, &docs, "docs_k is given without docs_q");
     bad = docs;
     bad.size = 3;
     good &= refuse_docs(rank, &o, &bad, NULL, "docs_q.size is 3");
@@ -405,7 +406,7 @@ rows_refusal_body(int rank, int nranks, void *context)
     f.rows = NULL, f.splits = &splits;
     good &= ranks_expect(ulyx_dist_attention_forward(o.dist, &f, NULL) ==
                              ULYX_ERR_INVALID_ARGUMENT &&
-                         error_has("splits without rows"));
+                         error_has("splits is given without rows"));
     f.splits = NULL, f.docs_q = &docs; /* of 20 rows an item, there are 16 */
     good &= ranks_expect(ulyx_dist_attention_forward(o.dist, &f, NULL) ==
                          ULYX_ERR_INVALID_ARGUMENT);

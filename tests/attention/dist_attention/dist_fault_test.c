@@ -39,7 +39,7 @@ refuse_at_start(int rank, struct own *o)
     memset(o->saved, 0, (size_t)o->saved_bytes);
     good &= ranks_expect(ulyx_dist_attention_backward(o->dist, &b, NULL) ==
                              ULYX_ERR_INVALID_ARGUMENT &&
-                         error_has("saved is not"));
+                         error_has("saved was not written by"));
     return good;
 }
 

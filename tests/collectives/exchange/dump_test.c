@@ -286,7 +286,8 @@ signal_dumps_calls_that_differ(void **state)
     assert_non_null(
         report_find("    ranks 0-1: in reshuffle, call 1 of plan "));
     assert_non_null(report_find("seq_to_head (fingerprint "));
-    assert_non_null(report_find("a circle, in which nobody can go on:\n"));
+    assert_non_null(
+        report_find("a circle of ranks that wait for each other:\n"));
     assert_int_equal(report_run("--json"), 0);
     assert_non_null(report_find("\"call\":\"barrier\""));
     assert_non_null(report_find("\"circles\":[["));

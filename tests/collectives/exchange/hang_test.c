@@ -210,7 +210,7 @@ circle_of_two_plans_is_shown(void **state)
     if (failed)
         print_message("%s\n", shared->output);
     assert_int_equal(failed, 0);
-    const char *circle = strstr(shared->output, "a circle, in which");
+    const char *circle = strstr(shared->output, "a circle of ranks");
     assert_non_null(circle);
     assert_int_equal(
         lines_count(circle, "waits for rank 1: in reshuffle, call 1 of "

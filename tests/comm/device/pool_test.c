@@ -100,12 +100,12 @@ nonsense_is_refused(void **state)
     expect_text("cuDeviceGet");
     assert_null(ulyx_pool_malloc(SIZE_MAX, 0, NULL));
     ulyx_pool_free(&local, 1, 0, NULL);
-    expect_text("is no allocation of it");
+    expect_text("was not allocated from the pool");
     assert_status(ulyx_pool_attach(NULL), ULYX_ERR_INVALID_ARGUMENT);
     assert_status(uli_comm_create_local(1, &host, threads), ULYX_SUCCESS);
     assert_status(ulyx_pool_attach(threads[0]), ULYX_SUCCESS);
     assert_status(ulyx_pool_attach(threads[0]), ULYX_ERR_INVALID_ARGUMENT);
-    expect_text("is there already");
+    expect_text("has joined it already");
     assert_status(uli_comm_destroy(threads[0]), ULYX_SUCCESS);
 }
 

@@ -274,7 +274,7 @@ attach_past_a_still_peer_times_out_and_names_it(void **state)
     assert_non_null(strstr(ulyx_last_error(), "attach of window "));
     assert_non_null(
         strstr(ulyx_last_error(), ": timed out waiting for rank 3 ("));
-    assert_non_null(strstr(ulyx_last_error(), ") to take note of it"));
+    assert_non_null(strstr(ulyx_last_error(), ") to acknowledge it"));
     thread_net_freeze(comms[3]->net, false);
     assert_status(uli_mem_free(mem), ULYX_SUCCESS);
     scene_close(RANKS, comms);

@@ -423,7 +423,7 @@ saved_of_another_is_told(void **state)
         assert_status(call_backward(&c, r), ULYX_SUCCESS);
     plan_sync(&c.s);
     assert_status(call_forward(&c, 0), ULYX_ERR_INVALID_ARGUMENT);
-    assert_true(error_has("saved is not what a forward"));
+    assert_true(error_has("saved was not written by a forward"));
     assert_status(call_forward(&c, 1), ULYX_SUCCESS);
     for (int r = 0; r < RANKS; r++) {
         c.own[r].f.docs_q = &first;
@@ -435,7 +435,8 @@ saved_of_another_is_told(void **state)
     plan_sync(&c.s);
     for (int r = 0; r < RANKS; r++) {
         assert_status(call_forward(&c, r), ULYX_ERR_INVALID_ARGUMENT);
-        assert_true(error_has("saved is of a forward with other documents"));
+        assert_true(
+            error_has("saved was written by a forward with other documents"));
         c.own[r].b.docs_q = &first;
     }
     calls_step(&c);

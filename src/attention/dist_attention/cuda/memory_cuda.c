@@ -41,7 +41,7 @@ static ulyx_status_t
 check_problem(const ulyx_dist_attention_params_t *p)
 {
     if (p->dtype == ULYX_DTYPE_F64)
-        return UNSUPPORTED("dist attention on device memory: dtype F64");
+        return UNSUPPORTED("dist attention on device memory: dtype F64 is not supported");
     if (p->dim_qk % 8 || p->dim_v % 8)
         return UNSUPPORTED("dist attention on device memory: %s is %lld, must "
                            "be a multiple of 8",

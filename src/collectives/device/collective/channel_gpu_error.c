@@ -94,7 +94,7 @@ channel_gpu_disagrees(const struct uli_channel_gpu *channel,
     if (reported)
         return channel_gpu_differs(channel, cause);
     return uli_error(ULYX_ERR_MISMATCH,
-        "collectives, call %u: rank %d and rank %d give other sizes",
+        "collectives, call %u: rank %d and rank %d give different sizes",
         cause->call, cause->peer, me);
 }
 

@@ -255,7 +255,7 @@ static ulyx_status_t
 await_end(const ulyx_plan_t *plan)
 {
     return uli_plan_device_await(plan, uli_plan_gpu_of(plan)->ended,
-        "destroy: the device has not told the peers in time");
+        "destroy: the device did not notify the peers in time");
 }
 
 static ulyx_status_t

@@ -144,8 +144,7 @@ uli_gpu_outcome_error(uint64_t word, int32_t rank)
     if (cause.phase == ULI_GPU_STALE)
         return uli_error(ULYX_ERR_MISMATCH,
             "reshuffle, call %u: captured before the last update of the "
-            "document tables: messages have the sizes of then, capture it "
-            "again",
+            "document tables, with the old sizes of messages: capture it again",
             cause.call);
     return uli_error(ULYX_ERR_PEER_REFUSED,
         "reshuffle, call %u: a tensor of rank %d lies in a window that is not "
