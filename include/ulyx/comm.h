@@ -192,7 +192,9 @@ ULYX_API ulyx_status_t ulyx_comm_create_local(
  * by (key, old rank); color < 0 gives *new_p = NULL. comm stays as it is.
  * params may be NULL: timeout, memory kind and device are then inherited.
  * returns: as create, and comm's own failure; ERR_PEER_REFUSED naming a rank
- * whose arguments are wrong. Errors name ranks by their numbers in comm. */
+ * whose arguments are wrong. ERR_TIMEOUT and ERR_RANK_LOST also come from the
+ * creation of the new communicator, here or at the rank that is named; comm
+ * then stays as it is. Errors name ranks by their numbers in comm. */
 ULYX_API ulyx_status_t ulyx_comm_split(ulyx_comm_t *comm, int32_t color,
     int32_t key, const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
 

@@ -327,9 +327,9 @@ check_request(const ulyx_request_t *request)
     ULI_CHECK_POINTER(request);
     if (uli_handle_lives(ULI_HANDLE_PLAN, request))
         return ULYX_SUCCESS;
-    return uli_error(
-        ULYX_ERR_INVALID_ARGUMENT, "request belongs to no plan: its plan was "
-                                   "destroyed, or start did not return it");
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "request belongs to no plan: its plan was "
+        "destroyed, or start did not return it");
 }
 
 ulyx_status_t

@@ -109,6 +109,19 @@ uli_status_text(ulyx_status_t status)
     }
 }
 
+ulyx_status_t
+uli_status_of_peer(ulyx_status_t status)
+{
+    switch (status) {
+    case ULYX_ERR_NO_MEMORY:
+    case ULYX_ERR_TIMEOUT:
+    case ULYX_ERR_RANK_LOST:
+        return status;
+    default:
+        return ULYX_ERR_PEER_REFUSED;
+    }
+}
+
 const char *
 uli_status_reason(ulyx_status_t status, const void *reason, size_t bytes,
     char text_p[ULI_REFUSAL_TEXT_BYTES])

@@ -32,6 +32,11 @@ const char *uli_error_text(void);
 const char *uli_status_name(ulyx_status_t status);
 const char *uli_status_text(ulyx_status_t status);
 
+/* The status here of a call that a peer could not carry out. What the peer's
+ * status says of a third rank (TIMEOUT, RANK_LOST), or of a shortage
+ * (NO_MEMORY), is true here as well; any other refusal is PEER_REFUSED. */
+ulyx_status_t uli_status_of_peer(ulyx_status_t status);
+
 /* Why a rank refused, as it tells its peers: its text, of at most so many bytes
  * (cut, without a 0 at the end where it fills them). */
 enum { ULI_REFUSAL_BYTES = 160, ULI_REFUSAL_TEXT_BYTES = 256 };

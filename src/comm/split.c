@@ -49,10 +49,8 @@ check_outcome(const struct group *group, int32_t p)
     char reason[ULI_REFUSAL_TEXT_BYTES];
     if (outcome == ULYX_SUCCESS)
         return ULYX_SUCCESS;
-    return uli_error(
-        outcome == ULYX_ERR_NO_MEMORY ? outcome : ULYX_ERR_PEER_REFUSED,
-        "split: rank %d refused: %s", p,
-        uli_agree_reason(group->parent, p, reason));
+    return uli_error(uli_status_of_peer(outcome), "split: rank %d refused: %s",
+        p, uli_agree_reason(group->parent, p, reason));
 }
 
 /* The parent's recorder has an entry for each gather. After a gather, a wait

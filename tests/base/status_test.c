@@ -178,6 +178,22 @@ dtype_sizes_are_known(void **fixture)
     assert_int_equal(ulyx_dtype_size(-1), 0);
 }
 
+/* What is about a third rank, or about memory, is true at every rank. */
+static void
+status_of_a_peer_is_kept_where_it_is_true_here(void **state)
+{
+    (void)state;
+    assert_int_equal(uli_status_of_peer(ULYX_ERR_TIMEOUT), ULYX_ERR_TIMEOUT);
+    assert_int_equal(
+        uli_status_of_peer(ULYX_ERR_RANK_LOST), ULYX_ERR_RANK_LOST);
+    assert_int_equal(
+        uli_status_of_peer(ULYX_ERR_NO_MEMORY), ULYX_ERR_NO_MEMORY);
+    assert_int_equal(
+        uli_status_of_peer(ULYX_ERR_INVALID_ARGUMENT), ULYX_ERR_PEER_REFUSED);
+    assert_int_equal(
+        uli_status_of_peer(ULYX_ERR_SYSTEM), ULYX_ERR_PEER_REFUSED);
+}
+
 /* What a peer has sent is as long as that is, and printable. */
 static void
 reasons_of_peers_are_bounded(void **state)
@@ -216,6 +232,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(try_returns_on_failure_only),
     cmocka_unit_test(version_is_the_headers),
     cmocka_unit_test(dtype_sizes_are_known),
+    cmocka_unit_test(status_of_a_peer_is_kept_where_it_is_true_here),
     cmocka_unit_test(reasons_of_peers_are_bounded),
 };
 

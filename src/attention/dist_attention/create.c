@@ -175,7 +175,7 @@ check_peers(const struct ulyx_dist_attention *dist, const struct agreed *all,
     char reason[ULI_REFUSAL_TEXT_BYTES];
     for (int32_t p = 0; p < comm->nranks; p++)
         if (statuses[p] != ULYX_SUCCESS || bytes[p] != sizeof(*all))
-            return uli_error(ULYX_ERR_PEER_REFUSED,
+            return uli_error(uli_status_of_peer(statuses[p]),
                 "dist attention create: rank %d refused: %s", p,
                 uli_agree_reason(comm, p, reason));
     for (int32_t i = 0; i < all[0].count; i++)

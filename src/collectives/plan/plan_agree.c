@@ -124,8 +124,7 @@ check_outcomes(ulyx_comm_t *comm, const ulyx_status_t *statuses)
         ulyx_status_t status = statuses[p];
         if (status == ULYX_SUCCESS)
             continue;
-        return uli_error(
-            status == ULYX_ERR_NO_MEMORY ? status : ULYX_ERR_PEER_REFUSED,
+        return uli_error(uli_status_of_peer(status),
             "plan create: rank %d refused: %s", p,
             uli_agree_reason(comm, p, reason));
     }

@@ -313,8 +313,7 @@ static ulyx_status_t
 refused_by(ulyx_comm_t *comm, int32_t p, ulyx_status_t status)
 {
     char reason[ULI_REFUSAL_TEXT_BYTES];
-    return uli_error(
-        status == ULYX_ERR_NO_MEMORY ? status : ULYX_ERR_PEER_REFUSED,
+    return uli_error(uli_status_of_peer(status),
         "collectives: rank %d refused: %s", p,
         uli_agree_reason(comm, p, reason));
 }
