@@ -24,7 +24,7 @@ def test_mirror_is_what_the_headers_give():
     assert done.returncode == 0, done.stderr
 
 
-def test_generator_refuses_what_it_does_not_understand(tmp_path):
+def test_generator_refuses_unknown_declarations(tmp_path):
     copy = tmp_path / "scripts"
     copy.mkdir()
     shutil.copy(GENERATOR, copy)

@@ -123,7 +123,7 @@ def test_ranks_of_an_mpi_communicator_meet():
     assert totals == [3.0, 3.0]
 
 
-def test_rank_0_without_a_meeting_point_is_told_to_all(monkeypatch):
+def test_rank_0_without_a_meeting_point_is_an_error_on_all_ranks(monkeypatch):
     monkeypatch.setenv("ULYX_SOCKET_IFNAME", "=nosuchif")
     gather = Gatherer(2)
     _, failures = by_threads(2, lambda rank: ulyx.Communicator.from_mpi(
@@ -143,7 +143,7 @@ say(comm.rank, comm.allreduce(np.float64([1]))[0])
                                                         (0, "1 2.0")]
 
 
-def test_no_launcher_is_told(monkeypatch):
+def test_missing_launcher_is_reported(monkeypatch):
     done = subprocess.run(
         [sys.executable, "-c", "import ulyx; print(ulyx.launch().nranks)\n"
          "ulyx.Communicator.from_env()"], capture_output=True, text=True)
@@ -178,7 +178,7 @@ def test_nothing_holds_what_is_not_used():
     assert gone() is None and not handle.value
 
 
-def test_an_abort_is_told_to_all():
+def test_an_abort_reaches_all_ranks():
     def body(comm):
         if comm.rank == 1:
             comm.abort()

@@ -199,7 +199,7 @@ def test_arrays_that_do_not_fit_are_refused(call, text):
     assert text in str(caught.value)
 
 
-def test_ranks_that_disagree_are_told():
+def test_ranks_that_disagree_get_an_error():
     failures = errors_of(2, lambda c: ulyx.DistAttention(
         c, [8], heads=2, dim_qk=8, mask=[None, "causal"][c.rank]))
     assert all(type(f) is ulyx.MismatchError for f in failures), failures

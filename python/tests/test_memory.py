@@ -75,7 +75,7 @@ def test_pools_grow_on_one_rank_alone():
     assert threads(2, body) == [0, 3]
 
 
-def test_what_lies_idle_goes_before_more_is_taken():
+def test_idle_objects_are_freed_before_new_ones_are_made():
     comm, = ulyx.Communicator.local(1)
     pool = comm.pool
     kept = comm.empty(100, "uint8")

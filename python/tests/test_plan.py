@@ -163,7 +163,7 @@ def test_packed_rows_follow_documents():
     threads(3, body)
 
 
-def test_a_plan_tells_of_itself():
+def test_a_plan_describes_itself():
     def body(comm):
         plan = ulyx.Plan(comm, [ulyx.Tensor(4, 8, "float32")], [10],
                          algo="pairwise")
@@ -225,7 +225,7 @@ def test_arrays_that_do_not_fit_are_refused(call, text):
     assert text in str(caught.value)
 
 
-def test_ranks_that_disagree_are_told_the_same():
+def test_ranks_that_disagree_get_the_same_error():
     failures = errors_of(3, lambda c: ulyx.Plan(
         c, [ulyx.Tensor(4, 8 + (c.rank == 2))], [8]))
     assert all(type(f) is ulyx.MismatchError for f in failures), failures

@@ -34,7 +34,7 @@ comm.barrier()
     ("threading.Thread(target=lambda: comm.barrier(), daemon=True)",
      "RankLostError"),
 ])
-def test_peers_hear_of_an_end_at_once(how, wanted):
+def test_peers_are_notified_of_an_exit_at_once(how, wanted):
     with Processes(2, WAITING + "time.sleep(0.2)\n" + how) as job:
         assert job.line(1) == "ready"
         assert job.end(1) == (0, wanted)
@@ -185,7 +185,7 @@ say("met", len(seen))
         assert job.end(1)[0] == 0
 
 
-def test_who_listens_to_signals_hears_them_during_calls():
+def test_signal_handlers_run_during_calls():
     script = """
 read, write = os.pipe()
 os.set_blocking(write, False)
@@ -206,7 +206,7 @@ say(signal.SIGUSR1 in os.read(read, 64), signal.set_wakeup_fd(-1) == write)
         assert job.end(0) == (0, "True True")
 
 
-def test_a_forked_child_is_told_and_harms_nobody():
+def test_a_forked_child_gets_an_error_and_harms_no_rank():
     script = """
 plan = ulyx.Plan(comm, [ulyx.Tensor(4, 8, "float32")], [8])
 child = os.fork()

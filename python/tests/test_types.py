@@ -28,7 +28,7 @@ def mypy(folder, *arguments):
     return done.returncode, done.stdout
 
 
-def test_the_package_is_typed_as_it_says(tmp_path):
+def test_the_package_is_typed(tmp_path):
     status, said = mypy(tmp_path, "--config-file",
                         os.path.join(TREE, "pyproject.toml"), "-p", "ulyx")
     assert status == 0, said

@@ -417,7 +417,7 @@ fork_body(int rank, int nranks, void *context)
 }
 
 static void
-children_that_exit_say_nothing(void **state)
+children_that_exit_log_nothing(void **state)
 {
     static const struct end none = {0};
     (void)state;
@@ -443,7 +443,7 @@ clean_body(int rank, int nranks, void *context)
 }
 
 static void
-calls_after_the_farewell_are_refused_but_destroy(void **state)
+calls_after_leaving_are_refused_except_destroy(void **state)
 {
     static const struct end how = {.call = call_barrier};
     (void)state;
@@ -456,7 +456,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_exit_is_no_loss_to_other_nodes),
 #endif
     cmocka_unit_test(an_end_amid_a_call_is_a_loss),
-    cmocka_unit_test(children_that_exit_say_nothing),
-    cmocka_unit_test(calls_after_the_farewell_are_refused_but_destroy),
+    cmocka_unit_test(children_that_exit_log_nothing),
+    cmocka_unit_test(calls_after_leaving_are_refused_except_destroy),
 };
 ULI_TEST_MAIN("Exit", tests)

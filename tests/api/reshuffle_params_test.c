@@ -432,7 +432,7 @@ queued_params_are_the_callers_again(void **state)
 /* No peer makes the call, so it ends by the deadline: the error text ends with
  * this rank's own cause. */
 static void
-own_cause_is_told_where_peers_stay_away(void **state)
+own_cause_is_reported_where_peers_do_not_come(void **state)
 {
     (void)state;
     ulyx_comm_t *pair[2];
@@ -456,7 +456,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(disagreements_are_named_alike),
     cmocka_unit_test(newer_structs_must_be_zero_beyond),
     cmocka_unit_test(queued_params_are_the_callers_again),
-    cmocka_unit_test(own_cause_is_told_where_peers_stay_away),
+    cmocka_unit_test(own_cause_is_reported_where_peers_do_not_come),
 };
 
 ULI_TEST_MAIN("ReshuffleParams", tests)

@@ -479,7 +479,7 @@ every_public_struct_is_among_them(void **state)
 }
 
 static void
-sizes_are_told_by_name(void **state)
+struct_sizes_are_found_by_name(void **state)
 {
     size_t bytes = 0;
     (void)state;
@@ -504,6 +504,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(
         structs_of_every_size_are_taken_or_refused, open_world, close_world),
     cmocka_unit_test(every_public_struct_is_among_them),
-    cmocka_unit_test(sizes_are_told_by_name),
+    cmocka_unit_test(struct_sizes_are_found_by_name),
 };
 ULI_TEST_MAIN("Versions", tests)

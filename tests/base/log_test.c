@@ -241,7 +241,7 @@ forked_child_opens_its_own_file(void **state)
 }
 
 static void
-unwritable_file_falls_back_and_says_so(void **state)
+unwritable_file_falls_back_with_a_warning(void **state)
 {
     struct fixture *f = *state;
     f->file = "no/such/directory";
@@ -409,7 +409,7 @@ log_into_a_full_pipe(int rank, int nranks, void *context)
 }
 
 static void
-full_pipe_never_blocks_and_its_losses_are_told(void **state)
+full_pipe_never_blocks_and_its_losses_are_counted(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(ranks_run_processes(1, log_into_a_full_pipe, f, 20), 0);
@@ -521,11 +521,11 @@ static const struct CMUnitTest tests[] = {
     CASE(bad_level_and_subsystem_are_named),
     CASE(file_name_takes_host_and_process),
     CASE(forked_child_opens_its_own_file),
-    CASE(unwritable_file_falls_back_and_says_so),
+    CASE(unwritable_file_falls_back_with_a_warning),
     CASE(lines_of_processes_do_not_mix),
     CASE(long_line_is_cut_and_error_is_logged),
     CASE(lines_go_to_a_function),
-    CASE(full_pipe_never_blocks_and_its_losses_are_told),
+    CASE(full_pipe_never_blocks_and_its_losses_are_counted),
     CASE(pipe_whose_reader_is_gone_kills_nobody),
     CASE(fifo_as_file_never_blocks),
     CASE(flood_is_counted),

@@ -41,7 +41,7 @@ ranges_are_as_short_as_can_be(void **state)
 }
 
 static void
-long_lists_say_how_many_more_and_stay_inside(void **state)
+long_lists_end_with_the_number_left_out(void **state)
 {
     char ranks[2001], text[80];
     (void)state;
@@ -220,7 +220,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(those_that_only_wait_themselves_are_not_named),
     cmocka_unit_test(each_phase_is_worded),
     cmocka_unit_test(ranges_are_as_short_as_can_be),
-    cmocka_unit_test(long_lists_say_how_many_more_and_stay_inside),
+    cmocka_unit_test(long_lists_end_with_the_number_left_out),
 };
 
 ULI_TEST_MAIN("RankList", tests)

@@ -164,7 +164,7 @@ version_is_the_headers(void **fixture)
 }
 
 static void
-dtype_sizes_are_known(void **fixture)
+every_dtype_has_its_size(void **fixture)
 {
     (void)fixture;
     assert_int_equal(ulyx_dtype_size(ULYX_DTYPE_F64), 8);
@@ -231,7 +231,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(last_error_belongs_to_the_thread),
     cmocka_unit_test(try_returns_on_failure_only),
     cmocka_unit_test(version_is_the_headers),
-    cmocka_unit_test(dtype_sizes_are_known),
+    cmocka_unit_test(every_dtype_has_its_size),
     cmocka_unit_test(status_of_a_peer_is_kept_where_it_is_true_here),
     cmocka_unit_test(reasons_of_peers_are_bounded),
 };

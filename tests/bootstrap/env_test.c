@@ -292,7 +292,7 @@ __wrap_uli_socket_listen(struct uli_socket_address *address, int *fd_p)
 }
 
 static void
-rank_0_listens_at_the_address_alone(void **state)
+rank_0_listens_at_its_address_only(void **state)
 {
     (void)state;
     struct env_job job;
@@ -418,7 +418,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(squatted_name_is_named_with_its_holder),
     cmocka_unit_test(address_in_brackets_is_an_address),
     cmocka_unit_test(link_local_address_without_interface_is_refused_at_once),
-    cmocka_unit_test(rank_0_listens_at_the_address_alone),
+    cmocka_unit_test(rank_0_listens_at_its_address_only),
     cmocka_unit_test(master_without_rank_0_is_named),
     cmocka_unit_test(master_addr_without_a_long_secret_is_refused),
     cmocka_unit_test(other_secret_is_refused_by_name),

@@ -233,7 +233,7 @@ file_system_without_unnamed_files_will_do(void **state)
 }
 
 static void
-what_killed_starts_left_is_swept(void **state)
+files_of_killed_starts_are_removed(void **state)
 {
     (void)state;
     static const struct {
@@ -285,6 +285,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(missing_folder_is_named),
     cmocka_unit_test(rank_0_killed_before_its_file_is_there_leaves_none),
     cmocka_unit_test(file_system_without_unnamed_files_will_do),
-    cmocka_unit_test(what_killed_starts_left_is_swept),
+    cmocka_unit_test(files_of_killed_starts_are_removed),
 };
 ULI_TEST_MAIN("BootstrapFile", tests)

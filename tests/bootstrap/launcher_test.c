@@ -170,7 +170,7 @@ launcher_check(const char *name, const struct uli_settings *settings,
 }
 
 static void
-launchers_are_read_as_the_table_says(void **state)
+launchers_are_read_as_in_the_table(void **state)
 {
     (void)state;
     struct uli_settings settings;
@@ -324,7 +324,7 @@ one_rank_within_several_is_refused(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(launchers_are_read_as_the_table_says),
+    cmocka_unit_test(launchers_are_read_as_in_the_table),
     cmocka_unit_test(own_settings_come_first),
     cmocka_unit_test(half_of_the_own_settings_is_refused),
     cmocka_unit_test(master_is_kept),

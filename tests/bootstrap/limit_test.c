@@ -306,7 +306,7 @@ siege_process(int process, int nprocesses, void *context)
 }
 
 static void
-silent_strangers_leave_room_for_the_job(void **state)
+silent_connections_leave_room_for_the_job(void **state)
 {
     (void)state;
     static const int scenes[][2] = {{64, 200}, {256, 600}, {1024, 3000}};
@@ -325,7 +325,7 @@ silent_strangers_leave_room_for_the_job(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(shortage_that_passes_ends_no_meeting),
     cmocka_unit_test(shortage_that_stays_is_named),
-    cmocka_unit_test(silent_strangers_leave_room_for_the_job),
+    cmocka_unit_test(silent_connections_leave_room_for_the_job),
     cmocka_unit_test(soft_limit_is_raised_for_strangers),
     cmocka_unit_test(strangers_make_room_for_ranks),
     cmocka_unit_test(hard_limit_is_named),

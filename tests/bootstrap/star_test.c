@@ -269,7 +269,7 @@ rank_that_leaves_early_is_named(void **state)
 
 /* The others wait for it meanwhile, and have ten seconds. */
 static void
-rank_that_cannot_go_on_tells_why(void **state)
+rank_that_fails_sends_the_reason(void **state)
 {
     (void)state;
     struct meeting_rank ranks[3];
@@ -284,7 +284,7 @@ rank_that_cannot_go_on_tells_why(void **state)
 
 /* One that comes after the failure is told what it was. */
 static void
-late_rank_is_told_the_failure(void **state)
+late_rank_receives_the_failure(void **state)
 {
     (void)state;
     struct meeting_rank ranks[4];
@@ -461,8 +461,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rank_out_of_range_fails_all),
     cmocka_unit_test(different_bytes_fails_all),
     cmocka_unit_test(rank_that_leaves_early_is_named),
-    cmocka_unit_test(rank_that_cannot_go_on_tells_why),
-    cmocka_unit_test(late_rank_is_told_the_failure),
+    cmocka_unit_test(rank_that_fails_sends_the_reason),
+    cmocka_unit_test(late_rank_receives_the_failure),
     cmocka_unit_test(killed_rank_is_named_by_all),
     cmocka_unit_test(lost_root_is_named),
     cmocka_unit_test(no_root_times_out_by_name),

@@ -290,7 +290,7 @@ knock_thread(void *context)
 }
 
 static void
-meeting_succeeds_under_fire(void **state)
+meeting_succeeds_beside_stray_connections(void **state)
 {
     (void)state;
     struct meeting_rank ranks[6];
@@ -477,7 +477,7 @@ guess_fits(const struct guesser *guesser, const unsigned char *candidate)
 }
 
 static void
-fake_root_learns_of_one_guess_only(void **state)
+fake_root_can_test_one_guess_only(void **state)
 {
     (void)state;
     for (int right = 0; right < 2; right++) {
@@ -540,12 +540,12 @@ rank_with_wrong_secret_is_refused_by_name(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_stray_is_dropped_and_named),
-    cmocka_unit_test(meeting_succeeds_under_fire),
+    cmocka_unit_test(meeting_succeeds_beside_stray_connections),
     cmocka_unit_test(slow_peer_holds_up_nobody),
     cmocka_unit_test(rank_names_a_root_of_another_version),
     cmocka_unit_test(rank_of_version_1_reads_the_roots_version),
     cmocka_unit_test(rank_refuses_what_is_no_root),
-    cmocka_unit_test(fake_root_learns_of_one_guess_only),
+    cmocka_unit_test(fake_root_can_test_one_guess_only),
     cmocka_unit_test(rank_refuses_a_root_without_the_secret),
     cmocka_unit_test(rank_with_wrong_secret_is_refused_by_name),
 };

@@ -178,7 +178,7 @@ communicator_of_many_ranks_meets_by_the_tree(void **state)
 /* Rank 5 joins and gathers nothing: the tree cannot even be built. Then it
  * comes to one gather less than the others. */
 static void
-who_does_not_come_is_named_everywhere(void **state)
+missing_ranks_are_named_everywhere(void **state)
 {
     (void)state;
     uli_tree_set_least(1);
@@ -235,7 +235,7 @@ __wrap_uli_socket_listen(struct uli_socket_address *address, int *fd_p)
 }
 
 static void
-silent_strangers_hold_up_no_rank(void **state)
+silent_connections_delay_no_rank(void **state)
 {
     struct meeting_rank ranks[24];
     struct uli_endpoint place;
@@ -273,8 +273,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(gathers_of_any_size_are_right),
     cmocka_unit_test(gathers_of_512_ranks_take_moments),
     cmocka_unit_test(communicator_of_many_ranks_meets_by_the_tree),
-    cmocka_unit_test(silent_strangers_hold_up_no_rank),
-    cmocka_unit_test(who_does_not_come_is_named_everywhere),
+    cmocka_unit_test(silent_connections_delay_no_rank),
+    cmocka_unit_test(missing_ranks_are_named_everywhere),
 };
 
 ULI_TEST_MAIN("BootstrapTree", tests)

@@ -393,7 +393,7 @@ wait_or_destroy(int rank, int nranks, void *context)
 }
 
 static void
-destroyed_id_tells_who_waits_and_is_gone(void **state)
+destroyed_id_notifies_waiting_ranks(void **state)
 {
     (void)state;
     struct shared shared;
@@ -592,7 +592,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(served_id_is_refused_at_once_where_it_was_made),
     cmocka_unit_test(served_id_is_refused_at_once_by_its_root),
     cmocka_unit_test(late_rank_does_not_disturb_a_meeting),
-    cmocka_unit_test(destroyed_id_tells_who_waits_and_is_gone),
+    cmocka_unit_test(destroyed_id_notifies_waiting_ranks),
     cmocka_unit_test(id_is_destroyed_by_its_maker_only),
     cmocka_unit_test(roots_of_served_ids_are_few),
     cmocka_unit_test(roots_of_failed_ids_are_few),

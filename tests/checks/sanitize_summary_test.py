@@ -27,7 +27,7 @@ sanitize: thread, 0.2 of the draws: 1 passed, 1 failed, 2 skipped, 1 not built; 
 
 
 class Summary(unittest.TestCase):
-    def test_it_names_what_did_not_run_and_what_failed(self):
+    def test_skipped_and_failed_tests_are_named(self):
         with tempfile.TemporaryDirectory() as folder:
             for name, text in (("report.xml", REPORT),
                                ("left_out.txt", "Checks.exports: symbols\n")):

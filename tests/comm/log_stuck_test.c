@@ -70,22 +70,22 @@ run_scene(bool dies)
 }
 
 static void
-timeout_is_told_in_time(void **state)
+timeout_is_reported_in_time(void **state)
 {
     (void)state;
     run_scene(false);
 }
 
 static void
-death_is_told_in_time(void **state)
+death_is_reported_in_time(void **state)
 {
     (void)state;
     run_scene(true);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(timeout_is_told_in_time),
-    cmocka_unit_test(death_is_told_in_time),
+    cmocka_unit_test(timeout_is_reported_in_time),
+    cmocka_unit_test(death_is_reported_in_time),
 };
 
 ULI_TEST_MAIN("LogStuck", tests)

@@ -287,7 +287,7 @@ ranges_check(void)
 }
 
 static void
-a_pointer_tells_its_kind_and_range(void **state)
+a_pointer_has_its_kind_and_range(void **state)
 {
     (void)state;
     in_child(ranges_check);
@@ -319,7 +319,7 @@ devices_check(void)
 }
 
 static void
-devices_are_told_apart_and_let_each_other_in(void **state)
+devices_are_distinguished_and_grant_peer_access(void **state)
 {
     (void)state;
     in_child(devices_check);
@@ -502,8 +502,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_refused_driver_may_be_tried_again),
     cmocka_unit_test(the_lookup_of_11_3_serves_too),
     cmocka_unit_test(driver_errors_are_named_and_translated),
-    cmocka_unit_test(a_pointer_tells_its_kind_and_range),
-    cmocka_unit_test(devices_are_told_apart_and_let_each_other_in),
+    cmocka_unit_test(a_pointer_has_its_kind_and_range),
+    cmocka_unit_test(devices_are_distinguished_and_grant_peer_access),
     cmocka_unit_test(nested_contexts_keep_the_callers_capture_mode),
     cmocka_unit_test(a_context_within_itself_is_entered_once),
     cmocka_unit_test(pinned_memory_is_reached_from_both_sides),

@@ -170,7 +170,7 @@ memory_made_anew_has_another_id(void **state)
 /* ---- refusals ------------------------------------------------------------ */
 
 static void
-what_cannot_be_shared_is_told_why(void **state)
+unshareable_memory_is_refused_with_the_reason(void **state)
 {
     static char managed, plain;
     const struct uli_cu_memory_props props = {
@@ -361,7 +361,7 @@ static const struct CMUnitTest tests[] = {
     CASE(callers_memory_goes_by_its_base),
     CASE(a_segment_is_shared_piece_by_piece),
     CASE(memory_made_anew_has_another_id),
-    CASE(what_cannot_be_shared_is_told_why),
+    CASE(unshareable_memory_is_refused_with_the_reason),
     CASE(bad_sizes_and_devices_are_refused),
     CASE(a_share_larger_than_its_memory_is_not_mapped),
     CASE(a_failing_call_is_named_and_leaves_nothing),

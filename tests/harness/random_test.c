@@ -59,7 +59,7 @@ normal_has_mean_zero_and_deviation_one(void **fixture)
 }
 
 static void
-seed_and_draws_obey_the_environment(void **fixture)
+seed_and_draws_follow_the_environment(void **fixture)
 {
     (void)fixture;
     unsetenv("ULYX_TEST_SEED");
@@ -94,7 +94,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(sequence_is_splitmix64),
     cmocka_unit_test(range_is_inclusive_and_even),
     cmocka_unit_test(normal_has_mean_zero_and_deviation_one),
-    cmocka_unit_test(seed_and_draws_obey_the_environment),
+    cmocka_unit_test(seed_and_draws_follow_the_environment),
     cmocka_unit_test(kernel_bytes_differ_each_time),
 };
 

@@ -41,7 +41,7 @@ def own_pages():
 
 
 class Version(unittest.TestCase):
-    def test_every_program_tells_it(self):
+    def test_every_program_prints_the_version(self):
         self.assertGreaterEqual(len(PROGRAMS), 3)
         for path in PROGRAMS:
             done = run(path, "--version")

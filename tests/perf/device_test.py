@@ -90,7 +90,7 @@ class Device(ToolCase):
                           for s in ("direct", "staged")])
         self.assertEqual({row["verb"] for row in rows}, {"slot", "message"})
 
-    def test_wrong_data_are_told(self):
+    def test_wrong_data_are_reported(self):
         done = run(PERF, *TINY, "-t", "2", "-o", "s2h", "--csv", timeout=200,
                    PERF_TEST_FAULT="element", **FEW)
         self.assertEqual(done.returncode, 7, done.stderr)

@@ -41,7 +41,7 @@ class Codes(ToolCase):
             self.ends(code, *PROCESSES, "--op", "s2h", program=PERF_FAULTY,
                       PERF_TEST_FAULT="element", PERF_TEST_CALL=call)
 
-    def test_a_wrong_result_is_told_of_the_schedule_that_gave_it(self):
+    def test_a_wrong_result_is_reported_with_its_schedule(self):
         # Each schedule: 16 sets and one warm-up; then they take turns.
         for call, wrong in (("35", (True, False)), ("36", (False, True)),
                             ("39", (True, False)), ("40", (False, True))):
@@ -53,7 +53,7 @@ class Codes(ToolCase):
             self.assertEqual(tuple(row[14] != "0" for row in rows), wrong,
                              done.stdout)
 
-    def test_unchecked_wrong_data_is_not_seen(self):
+    def test_wrong_data_passes_unchecked(self):
         out = self.ends(0, *PROCESSES, "-c", "0", program=PERF_FAULTY,
                         PERF_TEST_FAULT="element")
         self.assertIn("N/A", out)

@@ -209,7 +209,7 @@ class Refused(ToolCase):
             self.assertTrue(said[1].startswith("ulyx_perf: "), said)
             self.assertIn(needle, said[1])
 
-    def test_flags_of_nccl_tests_say_why(self):
+    def test_refused_flags_of_nccl_tests_have_a_reason(self):
         self.says(5, "GPU memory", "-y", "1")
         self.says(5, "see -w", "-K", "2")
         self.says(5, "no rank is a root", "--root", "3")

@@ -70,7 +70,7 @@ class Table(unittest.TestCase):
         line = self.line(start)[0]
         self.assertEqual(line.split()[-4:], words.split(), line)
 
-    def test_all_at_the_goal(self):
+    def test_every_row_at_the_goal_passes(self):
         code, out = self.table()
         self.assertEqual(code, 0, out)
         self.assertIn(" 0 below it, 0 wrong, 0 of another kind; 1 not run", out) # attention
@@ -145,7 +145,7 @@ class Table(unittest.TestCase):
         self.assertTrue(first.endswith("  goal"), first)
         self.assertTrue(second.endswith("  BELOW"), second)
 
-    def test_cut_short_or_missing_is_said(self):
+    def test_truncated_and_missing_files_count_as_not_run(self):
         path = os.path.join(self.folder.name, "GQA_14_2.json")
         with open(path, "w", encoding="utf-8") as file:
             file.write('{"config": {')
@@ -231,7 +231,7 @@ class Script(unittest.TestCase):
                       done.stdout)
         self.assertRegex(done.stdout, "\neven P=8 +passed")
 
-    def test_a_killed_sweep_has_mps_start_anew(self):
+    def test_mps_is_restarted_after_a_killed_sweep(self):
         done = self.run_script(FAKE_FAULT="killed")
         self.assertRegex(done.stdout, "\nGQA 14/2 +failed: exit 137")
         probes = [line for line in done.stdout.splitlines()

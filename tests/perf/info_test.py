@@ -108,7 +108,7 @@ class Info(ToolCase):
             self.assertIn("work balanced", self.info(
                 "plan", "--heads", "14", "--kv-heads", "2", option, "balanced"))
 
-    def test_transports_of_devices_want_a_driver(self):
+    def test_transports_of_devices_need_a_driver(self):
         if os.path.exists("/dev/nvidiactl"):
             self.skipTest("a device is here")
         self.assertRegex(self.info("transports"), r"(?m)^  nccl +not usable")

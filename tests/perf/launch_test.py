@@ -70,7 +70,7 @@ class Launch(ToolCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(self.ranks(done.stdout), ranks)
 
-    def test_ranks_that_cannot_be_started_are_told(self):
+    def test_ranks_that_cannot_be_started_are_reported(self):
         hidden = ["unshare", "-rm", "sh", "-c",
                   'mount -t tmpfs none /proc && exec "$@"', "sh"]
         if subprocess.run([*hidden, "true"], check=False,

@@ -39,7 +39,7 @@ class Nccl(ToolCase):
         self.assertEqual([row[2] for row in table(out)], [
             "bfloat16", "half", "float", "double", "f8e4m3", "f8e5m2"])
 
-    def test_what_rows_cannot_say_is_said(self):
+    def test_missing_columns_are_noted(self):
         out = self.ends(0, *WRAPPED)
         self.assertIn("# -o sum: nothing is reduced here", out)
         self.assertIn("# in-place is not offered", out)

@@ -120,7 +120,7 @@ class Checker(unittest.TestCase):
             'viewBox="0 0 200 100"><title>t</title><rect x="0" y="0" '
             f'width="200" height="100"/>{body}</svg>').faults()
 
-    def test_finds_faults(self):
+    def test_faults_of_a_picture_are_found(self):
         text = '<text x="{}" y="{}" font-size="10"{}>{}</text>'
         good = text.format(20, 50, "", "good")
         self.assertEqual(self.faults(good), [])

@@ -56,7 +56,7 @@ class Documents(ToolCase):
         self.assertEqual(blocks(read("README.md"), "c")[0],
                          read("examples", "first_exchange.c"))
 
-    def test_program_prints_what_is_said(self):
+    def test_program_prints_the_output_of_the_tutorial(self):
         example = os.path.join(BIN, "first_exchange")
         if not os.path.exists(example):
             self.skipTest("built without examples")

@@ -297,7 +297,7 @@ crowd_body(int rank, int nranks, void *context)
 
 /* More ranks than heads, than rows and than cores. */
 static void
-a_crowd_of_threads(void **state)
+many_threads_get_the_same_result(void **state)
 {
     (void)state;
     enum { CROWD = 64 };
@@ -316,6 +316,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(storm_of_signals),
     cmocka_unit_test(a_stopped_rank_is_named_and_waited_for),
     cmocka_unit_test(products_that_overflow),
-    cmocka_unit_test(a_crowd_of_threads),
+    cmocka_unit_test(many_threads_get_the_same_result),
 };
 ULI_TEST_MAIN("SoakLimit", tests)

@@ -278,7 +278,7 @@ planner_predicted(const struct uli_planner *planner, const struct uli_demand *x,
 /* With links that nobody has measured: never direct, which loads the network
  * most; hier only where slow links would say so too. Both happen. */
 static void
-assumed_links_choose_what_any_network_bears(void **state)
+assumed_links_choose_what_fits_any_network(void **state)
 {
     (void)state;
     struct test_random random = {test_seed(32)};
@@ -381,7 +381,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(caller_before_rules_before_the_model),
     cmocka_unit_test(bad_names_and_files_are_refused),
     cmocka_unit_test(the_fastest_is_taken_whatever_the_numbering),
-    cmocka_unit_test(assumed_links_choose_what_any_network_bears),
+    cmocka_unit_test(assumed_links_choose_what_fits_any_network),
     cmocka_unit_test(nodes_too_large_for_hier_go_pairwise),
 };
 

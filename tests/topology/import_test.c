@@ -120,7 +120,7 @@ nccl_errors_name_the_line(void **state)
 
 /* A file that would grow to gigabytes, and one that is very deep. */
 static void
-nccl_bombs_are_refused(void **state)
+nccl_files_with_entities_or_depth_are_refused(void **state)
 {
     (void)state;
     char deep[4096] = "<system version=\"1\">";
@@ -383,7 +383,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(other_versions_are_refused),
     cmocka_unit_test(other_files_are_refused),
     cmocka_unit_test(nccl_errors_name_the_line),
-    cmocka_unit_test(nccl_bombs_are_refused),
+    cmocka_unit_test(nccl_files_with_entities_or_depth_are_refused),
     cmocka_unit_test(nvlinks_to_nowhere_are_left_out),
     cmocka_unit_test(each_of_many_virtual_nics_keeps_its_name_and_rate),
     cmocka_unit_test(damaged_nccl_files),

@@ -80,7 +80,7 @@ bound_ranks_take_the_nic_of_their_cores(void **state)
 }
 
 static void
-no_nic_is_said(void **state)
+no_nic_is_reported(void **state)
 {
     struct uli_settings settings = machine_settings("nonexistent.xml");
     char name[ULI_TOPO_NAME] = "as before", why[256] = "";
@@ -112,7 +112,7 @@ cores_are_those_of_the_affinity(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_rank_has_its_nic),
     cmocka_unit_test(bound_ranks_take_the_nic_of_their_cores),
-    cmocka_unit_test(no_nic_is_said),
+    cmocka_unit_test(no_nic_is_reported),
     cmocka_unit_test(cores_are_those_of_the_affinity),
 };
 

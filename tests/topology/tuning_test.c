@@ -141,7 +141,7 @@ errors_name_line_and_cause(void **state)
 }
 
 static void
-the_first_line_says_form_and_version(void **state)
+the_first_line_has_form_and_version(void **state)
 {
     static const char *const texts[] = {
         "", "\n# only\n", "link nic gap=0\n", "ulyx tuning 2\n", "ulyx\n"};
@@ -193,7 +193,7 @@ damaged_files_are_harmless(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(values_and_rules_are_taken),
     cmocka_unit_test(errors_name_line_and_cause),
-    cmocka_unit_test(the_first_line_says_form_and_version),
+    cmocka_unit_test(the_first_line_has_form_and_version),
     cmocka_unit_test(damaged_files_are_harmless),
 };
 

@@ -102,7 +102,7 @@ identity_of(int rank, int node, int process)
 }
 
 void
-conformance_says_why(void **state)
+conformance_reports_the_reason(void **state)
 {
     (void)state;
     struct uli_settings settings;

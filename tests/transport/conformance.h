@@ -23,7 +23,7 @@ extern const struct conformance conformance_subject;
 
 int conformance_open(void **state);
 
-void conformance_says_why(void **state);
+void conformance_reports_the_reason(void **state);
 void conformance_reaches_alike(void **state);
 void conformance_maps(void **state);
 void conformance_unmaps(void **state);
@@ -37,7 +37,7 @@ void conformance_refuses_what_it_lacks(void **state);
 #define CONFORMANCE_CASE(name) cmocka_unit_test_setup(name, conformance_open)
 
 static const struct CMUnitTest conformance_tests[] = {
-    CONFORMANCE_CASE(conformance_says_why),
+    CONFORMANCE_CASE(conformance_reports_the_reason),
     CONFORMANCE_CASE(conformance_reaches_alike),
     CONFORMANCE_CASE(conformance_maps),
     CONFORMANCE_CASE(conformance_unmaps),

@@ -88,7 +88,7 @@ segments_cannot_be_executed(void **state)
 }
 
 static void
-says_what_is_missing(void **state)
+missing_bytes_are_named(void **state)
 {
     (void)state;
     struct uli_segment segment = {-7, &segment, 3};
@@ -200,7 +200,7 @@ map_must_fail(int fd, int64_t bytes, const char *text)
 }
 
 static void
-distrusts_descriptors(void **state)
+malformed_descriptors_are_refused(void **state)
 {
     (void)state;
     int page = (int)sysconf(_SC_PAGESIZE);
@@ -230,10 +230,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(is_whole_and_sealed),
     cmocka_unit_test(private_memory_has_no_descriptor),
     cmocka_unit_test(segments_cannot_be_executed),
-    cmocka_unit_test(says_what_is_missing),
+    cmocka_unit_test(missing_bytes_are_named),
     cmocka_unit_test(limits_are_errors),
     cmocka_unit_test(signals_do_not_stop_it),
-    cmocka_unit_test(distrusts_descriptors),
+    cmocka_unit_test(malformed_descriptors_are_refused),
 };
 
 ULI_TEST_MAIN("Segment", tests)

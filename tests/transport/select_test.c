@@ -59,7 +59,7 @@ takes_the_nearest(void **state)
 }
 
 static void
-obeys_the_setting(void **state)
+setting_chooses_the_transports(void **state)
 {
     (void)state;
     struct uli_identity thread = identity_of(1, 1, 1);
@@ -98,7 +98,7 @@ cuts_long_reasons(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(takes_the_nearest, settings_load),
-    cmocka_unit_test_setup(obeys_the_setting, settings_load),
+    cmocka_unit_test_setup(setting_chooses_the_transports, settings_load),
     cmocka_unit_test_setup(refuses_other_users, settings_load),
     cmocka_unit_test_setup(cuts_long_reasons, settings_load),
 };

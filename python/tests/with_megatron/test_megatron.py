@@ -55,7 +55,7 @@ def test_megatron_computes_what_is_expected(options):
     assert len(ulyx.megatron._checked) == 2
 
 
-def test_another_megatron_is_found_out(monkeypatch):
+def test_another_megatron_version_is_refused(monkeypatch):
     """A version whose attention has another scale."""
     their = ulyx.megatron.DotProductAttention.forward
     monkeypatch.setattr(
@@ -67,7 +67,7 @@ def test_another_megatron_is_found_out(monkeypatch):
         ulyx.megatron.self_check(config())
 
 
-def test_what_is_not_known_is_refused_by_name():
+def test_unsupported_settings_are_refused_by_name():
     q = torch.randn(4, 1, 4, 8)
     cases = [
         (lambda: layer(made=config(attention_dropout=0.1)), "dropout of 0.1"),

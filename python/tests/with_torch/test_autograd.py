@@ -288,7 +288,7 @@ def test_objects_of_a_capacity_take_views_as_they_lie(monkeypatch):
     assert not made
 
 
-def test_a_rank_with_other_rows_is_named_and_the_peers_are_told():
+def test_a_rank_with_other_rows_is_named_on_all_ranks():
     def body(comm):
         rows = 4 + (comm.rank == 1)
         for call in (sp.attention, sp.ulysses):
@@ -352,7 +352,7 @@ def test_a_rank_without_memory_does_not_leave_the_others_waiting(
     threads(2, body)
 
 
-def test_ranks_with_other_lengths_are_told():
+def test_ranks_with_other_lengths_get_an_error():
     failures = errors_of(2, lambda comm: sp.attention(
         *three(1, 4 + comm.rank, 2, 2), comm=comm))
     assert all(type(f) is ulyx.MismatchError for f in failures), failures
@@ -498,7 +498,7 @@ def test_modules_are_bound_weakly():
     assert gone() is None
 
 
-def test_what_is_not_taken_is_named():
+def test_invalid_arguments_are_named():
     comm, = ulyx.Communicator.local(1)
     q, k, v = three(1, 4, 2, 2)
     cases = [

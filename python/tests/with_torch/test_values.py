@@ -193,7 +193,7 @@ def test_ulysses_with_documents():
             documents=torch.tensor([4, 9, 15]))
 
 
-def test_a_core_is_told_what_it_needs():
+def test_a_core_receives_the_parameters_it_takes():
     q, k, v, _ = whole(1, 12, 5, 1, 8)
     told = {}
 
@@ -235,7 +235,7 @@ def test_reshuffle_both_ways():
     threads(3, body)
 
 
-def test_what_is_computed_from_shapes_is_what_the_library_says():
+def test_shapes_in_traced_code_are_those_of_the_library():
     from ulyx.torch import _split
     for nranks in (1, 2, 3, 5):
         for heads, kv_heads, rows in ((14, 2, 37), (3, 3, 4), (8, 4, 16),

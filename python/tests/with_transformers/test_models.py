@@ -96,7 +96,7 @@ def packed(whole, say="cu_seq_lens"):
 
 @pytest.mark.parametrize("nranks", [2, 3, 4])
 @pytest.mark.parametrize("kind", list(models.KINDS))
-def test_packed_documents_do_not_see_each_other(kind, nranks):
+def test_packed_documents_do_not_attend_to_each_other(kind, nranks):
     model, whole = models.make(kind), models.batch(1, DOCUMENTS[-1])
     wanted = alone(models.twin(model), whole, DOCUMENTS)
     say = ["positions", "cu_seq_lens"][nranks % 2]
@@ -108,7 +108,7 @@ def test_packed_documents_do_not_see_each_other(kind, nranks):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_is_seen_by_no_token(side):
+def test_no_token_attends_to_padding(side):
     model, whole = models.make("llama"), models.batch(3, 23)
     mask = torch.ones(3, 23, dtype=torch.int64)
     for item, missing in enumerate((0, 5, 11)):

@@ -31,7 +31,7 @@ def test_the_run_of_the_tutorial_trains(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["finetune_llama", "fsdp2"])
-def test_an_example_that_is_off_says_so(name, tmp_path):
+def test_an_example_with_other_losses_fails(name, tmp_path):
     """A loss without its scale."""
     with open(os.path.join(EXAMPLES, name + ".py")) as file:
         text = file.read()

@@ -198,7 +198,7 @@ emulated_products_hold(void **state)
 }
 
 static void
-planted_faults_are_seen(void **state)
+planted_faults_are_detected(void **state)
 {
     (void)state;
     for (int fault = FAULT_NONE + 1; fault < FAULTS; fault++) {
@@ -252,7 +252,7 @@ a_call_leaves_no_tiles(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_small_signal_stack_refuses_tiles),
     cmocka_unit_test(emulated_products_hold),
-    cmocka_unit_test(planted_faults_are_seen),
+    cmocka_unit_test(planted_faults_are_detected),
     cmocka_unit_test(the_cpus_products_have_the_same_bits),
     cmocka_unit_test(a_call_leaves_no_tiles),
 };

@@ -267,7 +267,7 @@ held_fields_outlive_the_callers_arrays(void **state)
 }
 
 static void
-document_tables_of_other_versions_are_ours_then(void **state)
+document_tables_of_other_versions_are_converted(void **state)
 {
     (void)state;
     struct {
@@ -302,6 +302,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(fields_out_of_range_are_named),
     cmocka_unit_test(differences_have_name_and_both_values),
     cmocka_unit_test(held_fields_outlive_the_callers_arrays),
-    cmocka_unit_test(document_tables_of_other_versions_are_ours_then),
+    cmocka_unit_test(document_tables_of_other_versions_are_converted),
 };
 ULI_TEST_MAIN("Fields", tests)

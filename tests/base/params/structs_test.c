@@ -42,7 +42,7 @@ static const struct uli_struct grown_kind = {"grown_t", sizeof(struct grown),
     ULI_LEAST(struct grown, first), &grown_init};
 
 static void
-shorter_ones_have_the_macros_values_for_the_rest(void **state)
+shorter_structs_take_the_macros_values_for_the_rest(void **state)
 {
     (void)state;
     for (size_t size = 16; size <= sizeof(struct grown); size++) {
@@ -68,7 +68,7 @@ no_struct_means_the_macro(void **state)
 }
 
 static void
-shorter_elements_have_them_too(void **state)
+shorter_elements_take_the_macros_values(void **state)
 {
     (void)state;
     const int64_t two[4] = {5, 6, 7, 8}; /* of two words each */
@@ -80,7 +80,7 @@ shorter_elements_have_them_too(void **state)
 }
 
 static void
-shorter_ones_are_filled_as_far_as_they_go(void **state)
+shorter_structs_are_filled_up_to_their_size(void **state)
 {
     (void)state;
     const struct grown own = {sizeof(own), 2, 3, 4};
@@ -242,10 +242,10 @@ least_sizes_are_frozen(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(shorter_ones_have_the_macros_values_for_the_rest),
+    cmocka_unit_test(shorter_structs_take_the_macros_values_for_the_rest),
     cmocka_unit_test(no_struct_means_the_macro),
-    cmocka_unit_test(shorter_elements_have_them_too),
-    cmocka_unit_test(shorter_ones_are_filled_as_far_as_they_go),
+    cmocka_unit_test(shorter_elements_take_the_macros_values),
+    cmocka_unit_test(shorter_structs_are_filled_up_to_their_size),
     cmocka_unit_test(every_struct_is_taken_at_every_legal_size),
     cmocka_unit_test(every_array_is_taken_at_every_legal_size),
     cmocka_unit_test(every_struct_is_filled_at_every_legal_size),

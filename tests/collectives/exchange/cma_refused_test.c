@@ -142,14 +142,14 @@ refused_run(
 }
 
 static void
-filter_of_system_calls_is_told(void **state)
+filter_of_system_calls_is_reported(void **state)
 {
     (void)state;
     refused_run(BY_FILTER, "auto", "a filter of system calls", 1, 0);
 }
 
 static void
-filter_warns_where_reading_was_insisted_on(void **state)
+filter_warns_where_reading_was_required(void **state)
 {
     (void)state;
     refused_run(BY_FILTER, "on", "a filter of system calls", 0, 1);
@@ -157,16 +157,16 @@ filter_warns_where_reading_was_insisted_on(void **state)
 
 /* A process that is not dumpable, and cannot read its peer. */
 static void
-processes_that_are_not_dumpable_say_so(void **state)
+processes_that_are_not_dumpable_log_the_reason(void **state)
 {
     (void)state;
     refused_run(BY_DUMPABLE, "on", "it is not dumpable", 0, 2);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(filter_of_system_calls_is_told),
-    cmocka_unit_test(filter_warns_where_reading_was_insisted_on),
-    cmocka_unit_test(processes_that_are_not_dumpable_say_so),
+    cmocka_unit_test(filter_of_system_calls_is_reported),
+    cmocka_unit_test(filter_warns_where_reading_was_required),
+    cmocka_unit_test(processes_that_are_not_dumpable_log_the_reason),
 };
 
 ULI_TEST_MAIN("CmaRefused", tests)

@@ -242,7 +242,7 @@ choice_is_measured_by_one_rank_and_kept(void **state)
 }
 
 static void
-cache_of_nonsense_is_measured_anew(void **state)
+invalid_cache_is_measured_anew(void **state)
 {
     (void)state;
     struct scene scene = scene_open();
@@ -357,7 +357,7 @@ no_choice_shows_in_the_bytes(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(choice_is_measured_by_one_rank_and_kept),
-    cmocka_unit_test(cache_of_nonsense_is_measured_anew),
+    cmocka_unit_test(invalid_cache_is_measured_anew),
     cmocka_unit_test(choice_measured_in_part_is_not_kept),
     cmocka_unit_test(unwritable_cache_is_silent),
     cmocka_unit_test(calibration_off_takes_the_defaults),

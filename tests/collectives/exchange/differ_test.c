@@ -342,7 +342,7 @@ shrink_body(int number, int nranks, void *context)
 }
 
 static void
-shrink_goes_on_after_it(void **state)
+shrink_recovers_from_different_calls(void **state)
 {
     (void)state;
     assert_int_equal(ranks_play(ranks_run_processes, 3, shrink_body), 0);
@@ -506,7 +506,7 @@ flag_body(int number, int nranks, void *context)
 }
 
 static void
-flag_turns_it_off(void **state)
+concurrent_flag_turns_the_search_off(void **state)
 {
     (void)state;
     concurrent = true;
@@ -593,12 +593,12 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(processes_in_different_calls_are_found_out),
     cmocka_unit_test(calls_of_groups_are_found_out),
     cmocka_unit_test(handles_of_one_thread_are_found_out),
-    cmocka_unit_test(shrink_goes_on_after_it),
+    cmocka_unit_test(shrink_recovers_from_different_calls),
     cmocka_unit_test(slow_ranks_are_no_alarm),
     cmocka_unit_test(stopped_rank_is_the_deadline_s),
     cmocka_unit_test(two_threads_with_two_plans_are_no_alarm),
     cmocka_unit_test(second_thread_that_has_called_is_no_alarm),
-    cmocka_unit_test(flag_turns_it_off),
+    cmocka_unit_test(concurrent_flag_turns_the_search_off),
     cmocka_unit_test(operation_that_is_polled_is_no_wait),
     cmocka_unit_test(calls_that_are_queued_are_no_alarm),
 };

@@ -343,7 +343,7 @@ failing_body(int rank, int nranks, void *context)
 }
 
 static void
-file_that_cannot_be_written_is_said_once(void **state)
+file_that_cannot_be_written_is_logged_once(void **state)
 {
     rlim_t most = RLIM_INFINITY;
     (void)state;
@@ -355,7 +355,7 @@ file_that_cannot_be_written_is_said_once(void **state)
 }
 
 static void
-full_disk_is_said_once_and_leaves_nothing(void **state)
+full_disk_is_logged_once_and_leaves_nothing(void **state)
 {
     rlim_t most = 4096;
     (void)state;
@@ -403,9 +403,9 @@ static const struct CMUnitTest tests[] = {
         stopped_rank_of_many_comes_first_in_the_report, shared_free),
     cmocka_unit_test_teardown(signal_dumps_calls_that_differ, shared_free),
     cmocka_unit_test_teardown(
-        file_that_cannot_be_written_is_said_once, shared_free),
+        file_that_cannot_be_written_is_logged_once, shared_free),
     cmocka_unit_test_teardown(
-        full_disk_is_said_once_and_leaves_nothing, shared_free),
+        full_disk_is_logged_once_and_leaves_nothing, shared_free),
     cmocka_unit_test_teardown(call_writes_and_refuses_by_name, shared_free),
 };
 

@@ -202,7 +202,7 @@ circle_body(int rank, int nranks, void *context)
 }
 
 static void
-circle_of_two_plans_is_shown(void **state)
+circle_of_two_plans_is_reported(void **state)
 {
     struct shared *shared = shared_new(2);
     (void)state;
@@ -256,7 +256,7 @@ stall_body(int rank, int nranks, void *context)
 }
 
 static void
-wait_that_stands_still_says_so_once(void **state)
+stalled_wait_is_logged_once(void **state)
 {
     struct shared *shared = shared_new(2);
     int fd;
@@ -346,8 +346,8 @@ attach_names_the_process_that_is_stopped(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rank_that_does_not_come_is_named_among_many),
-    cmocka_unit_test(circle_of_two_plans_is_shown),
-    cmocka_unit_test(wait_that_stands_still_says_so_once),
+    cmocka_unit_test(circle_of_two_plans_is_reported),
+    cmocka_unit_test(stalled_wait_is_logged_once),
     cmocka_unit_test(attach_names_the_process_that_is_stopped),
 };
 

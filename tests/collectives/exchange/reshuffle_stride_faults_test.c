@@ -93,7 +93,7 @@ refusal_body(int rank, int nranks, void *context)
 
 /* Calls with strides of their own, between refused ones. */
 static void
-refused_strides_are_told(void **state)
+refused_strides_are_reported(void **state)
 {
     (void)state;
     for (int m = 0; m < MODES; m++) {
@@ -176,7 +176,7 @@ run_lie(int memory, int direction, bool source, int64_t row_stride,
 }
 
 static void
-lies_of_a_record_are_found_out(void **state)
+false_records_are_detected(void **state)
 {
     (void)state;
     static const char odd[] = "rank 0: its strides are negative or";
@@ -192,8 +192,8 @@ lies_of_a_record_are_found_out(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(refused_strides_are_told),
-    cmocka_unit_test(lies_of_a_record_are_found_out),
+    cmocka_unit_test(refused_strides_are_reported),
+    cmocka_unit_test(false_records_are_detected),
 };
 
 ULI_TEST_MAIN("ReshuffleStrideFaults", tests)

@@ -416,7 +416,7 @@ sum_acc_bytes_is_eight_where_f64_is_involved(void **state)
 
 /* The oracle itself, on values that a reader can check. */
 static void
-oracle_encodes_known_values(void **state)
+oracle_encodes_values_of_a_table(void **state)
 {
     (void)state;
     static const struct {
@@ -446,7 +446,7 @@ oracle_encodes_known_values(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(oracle_encodes_known_values),
+    cmocka_unit_test(oracle_encodes_values_of_a_table),
     cmocka_unit_test(sum_run_random_sums_equal_oracle_bits),
     cmocka_unit_test(sum_staged_form_equals_oracle_bits),
     cmocka_unit_test(sum_converts_every_16_bit_pattern),

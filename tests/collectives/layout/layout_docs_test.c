@@ -84,7 +84,7 @@ all_forms_of_a_table_are_equal(void **state)
 /* The begins, lengths, number and key documents of a table all change its
  * hash. */
 static void
-hash_sees_every_entry(void **state)
+hash_depends_on_every_entry(void **state)
 {
     (void)state;
     static const int64_t begin[][2] = {{0, 9}, {1, 9}, {0, 9}, {0, 9}};
@@ -261,7 +261,7 @@ update_without_tables_is_unsupported(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_forms_of_a_table_are_equal),
-    cmocka_unit_test(hash_sees_every_entry),
+    cmocka_unit_test(hash_depends_on_every_entry),
     cmocka_unit_test(bad_table_changes_nothing),
     cmocka_unit_test(document_across_batch_items_is_refused),
     cmocka_unit_test(table_beyond_maxima_changes_nothing),

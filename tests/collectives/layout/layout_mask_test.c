@@ -123,7 +123,7 @@ distant_masks_equal_loops(void **state)
 }
 
 static void
-seen_keys_equal_loops(void **state)
+visible_keys_equal_loops(void **state)
 {
     (void)state;
     struct test_random random = {test_seed(6)};
@@ -243,7 +243,7 @@ mask_cost_of_huge_document(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(mask_sums_equal_loops),
     cmocka_unit_test(distant_masks_equal_loops),
-    cmocka_unit_test(seen_keys_equal_loops),
+    cmocka_unit_test(visible_keys_equal_loops),
     cmocka_unit_test(needed_keys_equal_loops),
     cmocka_unit_test(window_of_all_keys_equals_causal),
     cmocka_unit_test(mask_cost_of_huge_document),

@@ -283,7 +283,7 @@ assert_same_choice(
 
 /* From 2 to 4,096 ranks the tool's counts and choices equal a plan's. */
 static void
-the_tool_says_what_plans_choose(void **state)
+the_tool_prints_what_plans_choose(void **state)
 {
     (void)state;
     static const int64_t nodes[] = {2, 3, 8, 64, 512};
@@ -338,7 +338,7 @@ communicators_read_the_tuning_file(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(counts_are_what_the_layout_moves),
     cmocka_unit_test(every_layout_has_a_choice),
-    cmocka_unit_test(the_tool_says_what_plans_choose),
+    cmocka_unit_test(the_tool_prints_what_plans_choose),
     cmocka_unit_test(communicators_read_the_tuning_file),
 };
 

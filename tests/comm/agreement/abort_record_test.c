@@ -159,7 +159,7 @@ comms_close(int nranks, ulyx_comm_t **comms)
 /* Rank 1 aborts after it has received a record; it has waited for no rank
  * itself. */
 static void
-second_abort_passes_on_what_was_told(void **state)
+second_abort_passes_on_the_first_record(void **state)
 {
     const struct uli_late late = uli_late_one(ULI_LATE_MOVE, 2);
     ulyx_comm_t *comms[4];
@@ -178,7 +178,7 @@ second_abort_passes_on_what_was_told(void **state)
 }
 
 static void
-record_that_makes_no_sense_is_not_believed(void **state)
+invalid_record_is_ignored(void **state)
 {
     struct uli_late good = uli_late_one(ULI_LATE_MOVE, 1), received;
     ulyx_comm_t *comms[2];
@@ -210,8 +210,8 @@ record_that_makes_no_sense_is_not_believed(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(deadline_and_abort_name_the_late_rank_everywhere),
     cmocka_unit_test(abort_out_of_a_wait_names_the_late_rank_everywhere),
-    cmocka_unit_test(second_abort_passes_on_what_was_told),
-    cmocka_unit_test(record_that_makes_no_sense_is_not_believed),
+    cmocka_unit_test(second_abort_passes_on_the_first_record),
+    cmocka_unit_test(invalid_record_is_ignored),
 };
 
 ULI_TEST_MAIN("AbortRecord", tests)

@@ -46,7 +46,7 @@ __wrap_uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison)
 }
 
 static void
-peers_are_told_before_a_failure_is_seen(void **state)
+peers_are_poisoned_before_a_failure_is_visible(void **state)
 {
     (void)state;
     for (int aborts = 0; aborts < 2; aborts++) {
@@ -105,7 +105,7 @@ assert_cause(ulyx_status_t status)
 }
 
 static void
-agreement_names_what_a_leaver_told(void **state)
+agreement_has_the_cause_that_a_leaving_rank_sent(void **state)
 {
     (void)state;
     for (int n = 1; n <= CHECKS; n++) {
@@ -128,7 +128,7 @@ exchange_once(int rank, int nranks, void *context)
 
 /* The first call opens the channels. */
 static void
-exchange_names_what_a_leaver_told(void **state)
+exchange_has_the_cause_that_a_leaving_rank_sent(void **state)
 {
     (void)state;
     for (int n = 1; n <= CHECKS; n++) {
@@ -142,9 +142,9 @@ exchange_names_what_a_leaver_told(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(peers_are_told_before_a_failure_is_seen),
-    cmocka_unit_test(agreement_names_what_a_leaver_told),
-    cmocka_unit_test(exchange_names_what_a_leaver_told),
+    cmocka_unit_test(peers_are_poisoned_before_a_failure_is_visible),
+    cmocka_unit_test(agreement_has_the_cause_that_a_leaving_rank_sent),
+    cmocka_unit_test(exchange_has_the_cause_that_a_leaving_rank_sent),
 };
 
 ULI_TEST_MAIN("FailureOrder", tests)

@@ -172,7 +172,7 @@ rank_stopped_as_it_detaches_is_named(void **state)
 
 #ifdef WITH_UCX
 static void
-rank_stopped_as_it_tells_other_nodes_is_named(void **state)
+rank_stopped_while_it_notifies_other_nodes_is_named(void **state)
 {
     (void)state;
     setenv("ULYX_KEEPALIVE", "1", 1);
@@ -188,7 +188,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rank_stopped_as_it_attaches_is_named),
     cmocka_unit_test(rank_stopped_as_it_detaches_is_named),
 #ifdef WITH_UCX
-    cmocka_unit_test(rank_stopped_as_it_tells_other_nodes_is_named),
+    cmocka_unit_test(rank_stopped_while_it_notifies_other_nodes_is_named),
 #endif
 };
 

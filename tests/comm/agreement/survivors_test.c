@@ -268,7 +268,7 @@ different_calls_are_named_on_all(void **state)
 }
 
 static void
-dead_and_absent_ranks_have_no_say(void **state)
+dead_and_absent_ranks_do_not_count(void **state)
 {
     struct vote v;
     (void)state;
@@ -324,7 +324,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_ranks_get_one_value),
     cmocka_unit_test(one_thread_agrees_for_all_in_a_group),
     cmocka_unit_test(different_calls_are_named_on_all),
-    cmocka_unit_test(dead_and_absent_ranks_have_no_say),
+    cmocka_unit_test(dead_and_absent_ranks_do_not_count),
     cmocka_unit_test(node_that_stands_still_leaves_it_open),
 };
 

@@ -77,7 +77,7 @@ devices_apart_are_the_same_reason_everywhere(void **state)
  * ThreadSanitizer: UCX, when it is unloaded, unlocks a lock that it has
  * destroyed. */
 static void
-other_nodes_are_a_reason_too(void **state)
+other_nodes_are_reported_as_the_reason(void **state)
 {
     struct uli_arena_block block;
     ulyx_comm_t *comms[RANKS];
@@ -165,7 +165,7 @@ public_calls_make_windows_and_refuse_by_name(void **state)
 static const struct CMUnitTest tests[] = {
     CASE(one_call_makes_all_ranks_on_one_device),
     CASE(devices_apart_are_the_same_reason_everywhere),
-    CASE(other_nodes_are_a_reason_too),
+    CASE(other_nodes_are_reported_as_the_reason),
     CASE(creation_without_a_device_fails_everywhere),
     CASE(public_calls_make_windows_and_refuse_by_name),
 };

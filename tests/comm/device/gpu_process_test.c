@@ -320,7 +320,7 @@ never_map(int rank, int nranks, void *context)
 }
 
 static void
-a_driver_that_maps_nothing_is_everybodys_reason(void **state)
+a_driver_that_maps_nothing_is_reported_on_all_ranks(void **state)
 {
     (void)state;
     in_processes(3, never_map);
@@ -349,7 +349,7 @@ never_take(int rank, int nranks, void *context)
 }
 
 static void
-a_rank_without_the_transport_is_everybodys_reason(void **state)
+a_rank_without_the_transport_is_reported_on_all_ranks(void **state)
 {
     (void)state;
     in_processes(3, never_take);
@@ -519,8 +519,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(memory_without_a_handle_is_refused_by_name),
     cmocka_unit_test(arenas_are_shared),
     cmocka_unit_test(a_refused_import_is_named_and_undone),
-    cmocka_unit_test(a_driver_that_maps_nothing_is_everybodys_reason),
-    cmocka_unit_test(a_rank_without_the_transport_is_everybodys_reason),
+    cmocka_unit_test(a_driver_that_maps_nothing_is_reported_on_all_ranks),
+    cmocka_unit_test(a_rank_without_the_transport_is_reported_on_all_ranks),
     cmocka_unit_test(a_peer_killed_in_mapping_is_lost_not_waited_for),
     cmocka_unit_test(a_killed_owner_leaves_no_mapping_behind),
     cmocka_unit_test(work_on_the_device_keeps_a_window_in_quarantine),

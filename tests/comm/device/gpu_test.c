@@ -67,7 +67,7 @@ expect_known(struct world *w, int rank, const struct uli_arena_block *block)
 }
 
 static void
-pieces_are_zeroed_and_known_to_all(void **state)
+pieces_are_zeroed_and_have_an_address_for_all(void **state)
 {
     struct world *w = *state;
     struct uli_arena_block small, large, again;
@@ -298,7 +298,7 @@ a_failing_driver_leaves_nothing_attached(void **state)
 /* ---- failure ------------------------------------------------------------- */
 
 static void
-kernels_are_told_of_a_failure(void **state)
+kernels_receive_the_poison_of_a_failure(void **state)
 {
     struct world *w = *state;
     for (int r = 0; r < RANKS; r++)
@@ -311,7 +311,7 @@ kernels_are_told_of_a_failure(void **state)
 }
 
 static void
-kernels_are_told_of_a_timeout_at_home_only(void **state)
+kernels_receive_the_poison_of_a_timeout_on_this_rank_only(void **state)
 {
     struct world *w = *state;
     struct timespec nap = {0, 60000000};
@@ -424,14 +424,14 @@ sharers_are_those_of_the_device(void **state)
 #define WITH_RANKS(name)                                                       \
     cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 static const struct CMUnitTest tests[] = {
-    WITH_RANKS(pieces_are_zeroed_and_known_to_all),
+    WITH_RANKS(pieces_are_zeroed_and_have_an_address_for_all),
     WITH_RANKS(random_pieces_do_not_overlap),
     WITH_RANKS(windows_of_all_origins_are_found_by_all),
     WITH_RANKS(ranks_attach_and_grow_at_the_same_time),
     WITH_RANKS(wrong_memory_is_refused_by_name),
     WITH_RANKS(a_failing_driver_leaves_nothing_attached),
-    WITH_RANKS(kernels_are_told_of_a_failure),
-    WITH_RANKS(kernels_are_told_of_a_timeout_at_home_only),
+    WITH_RANKS(kernels_receive_the_poison_of_a_failure),
+    WITH_RANKS(kernels_receive_the_poison_of_a_timeout_on_this_rank_only),
     WITH_RANKS(work_on_the_device_keeps_windows_and_handles),
     WITH_RANKS(children_inherit_the_device),
     WITH_RANKS(survivors_shrink_to_a_sound_communicator),

@@ -105,7 +105,7 @@ attach_brings_what_lives(void **state)
 }
 
 static void
-failed_communicators_keep_what_they_knew(void **state)
+failed_communicators_keep_their_allocations(void **state)
 {
     (void)state;
     ulyx_comm_t *comms[RANKS];
@@ -126,7 +126,7 @@ failed_communicators_keep_what_they_knew(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(tensors_lie_apart_in_windows),
     cmocka_unit_test(attach_brings_what_lives),
-    cmocka_unit_test(failed_communicators_keep_what_they_knew),
+    cmocka_unit_test(failed_communicators_keep_their_allocations),
 };
 
 ULI_TEST_MAIN("PoolHost", tests)

@@ -156,7 +156,7 @@ death_body(int rank, int nranks, void *context)
 }
 
 static void
-deaths_are_known_without_waiting(void **state)
+deaths_are_detected_without_waiting(void **state)
 {
     (void)state;
     for (int hidden = 0; hidden < 2; hidden++) {
@@ -357,7 +357,7 @@ a_detach_has_one_deadline(void **state)
 }
 
 static void
-a_dead_peer_gives_them_back(void **state)
+a_dead_peer_releases_its_windows(void **state)
 {
     (void)state;
     struct shared *shared = shared_new(2);
@@ -408,11 +408,11 @@ an_arena_has_the_deadline_of_its_call(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_killed_peer_is_named),
-    cmocka_unit_test(deaths_are_known_without_waiting),
+    cmocka_unit_test(deaths_are_detected_without_waiting),
     cmocka_unit_test(leaving_is_not_dying),
     cmocka_unit_test(a_stopped_peer_keeps_its_windows),
     cmocka_unit_test(a_detach_has_one_deadline),
-    cmocka_unit_test(a_dead_peer_gives_them_back),
+    cmocka_unit_test(a_dead_peer_releases_its_windows),
     cmocka_unit_test(an_arena_has_the_deadline_of_its_call),
 };
 

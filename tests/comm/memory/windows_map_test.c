@@ -165,7 +165,7 @@ process_rank(int rank, int nranks, void *context)
 }
 
 static void
-windows_of_processes_go_by_it(void **state)
+windows_of_processes_go_by_the_transport(void **state)
 {
     struct meet *meet = meet_new(RANKS);
     (void)state;
@@ -174,7 +174,7 @@ windows_of_processes_go_by_it(void **state)
 }
 
 static void
-windows_of_threads_go_by_it(void **state)
+windows_of_threads_go_by_the_transport(void **state)
 {
     struct meet *meet = meet_new(RANKS);
     (void)state;
@@ -188,7 +188,7 @@ windows_of_threads_go_by_it(void **state)
 /* Without a bootstrap: segments are made so that they can be mapped by
  * descriptor, and memory without a descriptor is refused. */
 static void
-windows_of_a_local_communicator_go_by_it(void **state)
+windows_of_a_local_communicator_go_by_the_transport(void **state)
 {
     const ulyx_comm_params_t defaults = ULYX_COMM_PARAMS_INIT;
     ulyx_comm_t *comms[2];
@@ -214,9 +214,9 @@ windows_of_a_local_communicator_go_by_it(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(windows_of_processes_go_by_it),
-    cmocka_unit_test(windows_of_threads_go_by_it),
-    cmocka_unit_test(windows_of_a_local_communicator_go_by_it),
+    cmocka_unit_test(windows_of_processes_go_by_the_transport),
+    cmocka_unit_test(windows_of_threads_go_by_the_transport),
+    cmocka_unit_test(windows_of_a_local_communicator_go_by_the_transport),
 };
 
 ULI_TEST_MAIN("WindowsMap", tests)

@@ -169,7 +169,7 @@ churn_body(int rank, int nranks, void *context)
 }
 
 static void
-readers_see_whole_slots(void **state)
+readers_get_whole_slots(void **state)
 {
     (void)state;
     static struct churn churn;
@@ -287,7 +287,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(finds_what_is_attached),
     cmocka_unit_test(holds_to_the_bounds),
     cmocka_unit_test(uses_ids_again),
-    cmocka_unit_test(readers_see_whole_slots),
+    cmocka_unit_test(readers_get_whole_slots),
     cmocka_unit_test(processes_reach_each_other),
     cmocka_unit_test(threads_and_processes_mix),
 };

@@ -112,7 +112,7 @@ all_ranks_open_once(void **state)
 }
 
 static void
-one_ranks_failure_is_everybodys_and_can_be_mended(void **state)
+one_ranks_failure_is_reported_by_all_and_open_succeeds_later(void **state)
 {
     struct world *w = *state;
     char *name = w->comms[1]->settings.nccl_lib;
@@ -211,7 +211,7 @@ a_late_call_names_the_rank_that_has_not_come(void **state)
 }
 
 static void
-a_late_call_that_all_have_reached_says_so(void **state)
+a_late_call_that_all_ranks_have_begun_is_reported_as_such(void **state)
 {
     struct world *w = *state;
     watch_all(w);
@@ -317,9 +317,9 @@ aborts_that_take_long_hold_up_nobody(void **state)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 static const struct CMUnitTest tests[] = {
     CASE(all_ranks_open_once),
-    CASE(one_ranks_failure_is_everybodys_and_can_be_mended),
+    CASE(one_ranks_failure_is_reported_by_all_and_open_succeeds_later),
     CASE(a_late_call_names_the_rank_that_has_not_come),
-    CASE(a_late_call_that_all_have_reached_says_so),
+    CASE(a_late_call_that_all_ranks_have_begun_is_reported_as_such),
     CASE(calls_that_end_are_never_late),
     CASE(any_failure_aborts_all_batches),
     CASE(an_error_of_the_batch_transport_fails_the_communicator_at_once),

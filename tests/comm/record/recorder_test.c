@@ -135,7 +135,7 @@ call_that_is_being_written_is_left_out(void **state)
 }
 
 static void
-memory_of_others_is_not_believed(void **state)
+recorders_with_invalid_fields_are_not_read(void **state)
 {
     (void)state;
     assert_false(uli_recorder_read(&recorder, sizeof(recorder) - 1, &copy));
@@ -205,7 +205,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(old_calls_make_room_and_stay_unmarked, recorder_new),
     cmocka_unit_test_setup(
         call_that_is_being_written_is_left_out, recorder_new),
-    cmocka_unit_test_setup(memory_of_others_is_not_believed, recorder_new),
+    cmocka_unit_test_setup(
+        recorders_with_invalid_fields_are_not_read, recorder_new),
     cmocka_unit_test_setup(copies_are_whole_while_it_is_written, recorder_new),
 };
 

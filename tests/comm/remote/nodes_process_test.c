@@ -200,14 +200,14 @@ check_orphan(bool program)
 }
 
 static void
-death_is_known_while_a_forked_child_lives(void **state)
+death_is_detected_while_a_forked_child_lives(void **state)
 {
     (void)state;
     check_orphan(false);
 }
 
 static void
-death_is_known_while_a_started_program_lives(void **state)
+death_is_detected_while_a_started_program_lives(void **state)
 {
     (void)state;
     check_orphan(true);
@@ -223,7 +223,7 @@ abort_body(int rank, int nranks, void *context)
 }
 
 static void
-abort_of_ours_is_not_excused(void **state)
+abort_in_a_body_fails_the_run(void **state)
 {
     _Atomic int *count = ranks_shared(sizeof(*count));
     (void)state;
@@ -426,7 +426,7 @@ leaver_body(int rank, int nranks, void *context)
 }
 
 static void
-leavers_are_not_dead_to_the_stopped(void **state)
+ranks_that_left_are_not_dead_for_a_stopped_rank(void **state)
 {
     struct shared *shared = shared_new(NRANKS);
     (void)state;
@@ -473,13 +473,13 @@ forbidden_network_is_the_same_error_everywhere(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(processes_meet_agree_attach_and_split),
     cmocka_unit_test(killed_process_is_named_on_all_nodes_and_left_out),
-    cmocka_unit_test(death_is_known_while_a_forked_child_lives),
-    cmocka_unit_test(death_is_known_while_a_started_program_lives),
-    cmocka_unit_test(abort_of_ours_is_not_excused),
+    cmocka_unit_test(death_is_detected_while_a_forked_child_lives),
+    cmocka_unit_test(death_is_detected_while_a_started_program_lives),
+    cmocka_unit_test(abort_in_a_body_fails_the_run),
     cmocka_unit_test(death_in_creation_ends_it_everywhere),
     cmocka_unit_test(stopped_process_times_out_and_is_never_lost),
     cmocka_unit_test(attach_beside_a_stopped_process_keeps_its_deadline),
-    cmocka_unit_test(leavers_are_not_dead_to_the_stopped),
+    cmocka_unit_test(ranks_that_left_are_not_dead_for_a_stopped_rank),
     cmocka_unit_test(forbidden_network_is_the_same_error_everywhere),
 };
 

@@ -20,7 +20,7 @@
 enum { RANKS = 5, PER_NODE = 2, BYTES = 1 << 16 };
 
 static void
-window_is_known_on_all_nodes_while_they_compute(void **state)
+window_is_attached_on_all_nodes_while_ranks_compute(void **state)
 {
     ulyx_comm_t *comms[MOST_RANKS];
     ulyx_mem_t *mem;
@@ -222,7 +222,7 @@ window_in_use_is_never_missed(void **state)
 /* Rank 4 is dead, but a put of rank 4 has arrived at this host and is still to
  * be written. */
 static void
-window_waits_for_what_a_dead_peer_has_put(void **state)
+window_waits_for_puts_of_a_dead_peer(void **state)
 {
     ulyx_comm_t *comms[MOST_RANKS];
     ulyx_mem_t *mem;
@@ -281,12 +281,12 @@ attach_past_a_still_peer_times_out_and_names_it(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(window_is_known_on_all_nodes_while_they_compute),
+    cmocka_unit_test(window_is_attached_on_all_nodes_while_ranks_compute),
     cmocka_unit_test(all_ranks_attach_at_the_same_time),
     cmocka_unit_test(put_lands_in_an_arena_that_grew),
     cmocka_unit_test(window_of_a_failed_communicator_waits_for_a_still_peer),
     cmocka_unit_test(window_in_use_is_never_missed),
-    cmocka_unit_test(window_waits_for_what_a_dead_peer_has_put),
+    cmocka_unit_test(window_waits_for_puts_of_a_dead_peer),
     cmocka_unit_test(destroy_of_a_failed_communicator_frees_the_window),
     cmocka_unit_test(attach_past_a_still_peer_times_out_and_names_it),
 };

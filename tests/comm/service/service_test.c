@@ -79,7 +79,7 @@ is_closed(int fd)
 /* ---- accepted connections and requests ----------------------------------- */
 
 static void
-unknown_endpoints_are_nobody(void **state)
+unknown_endpoints_are_no_peer(void **state)
 {
     (void)state;
     struct uli_service_request request = {.protocol = ULI_PROTOCOL,
@@ -294,7 +294,7 @@ full_log_does_not_hold_the_service(void **state)
 
 /* The other way round: a service of another user is refused. */
 static void
-other_users_are_not_believed(void **state)
+other_users_are_refused(void **state)
 {
     (void)state;
     struct uli_identity peer;
@@ -314,7 +314,7 @@ other_users_are_not_believed(void **state)
 }
 
 static void
-gone_is_known_at_once(void **state)
+recall_from_an_ended_peer_returns_at_once(void **state)
 {
     (void)state;
     struct uli_identity peer;
@@ -399,7 +399,7 @@ control_segment_is_never_replaced(void **state)
 
 /* A client that gave up does not withdraw its window. */
 static void
-unheard_deliveries_are_undone(void **state)
+unacknowledged_deliveries_are_undone(void **state)
 {
     ulyx_comm_t *comm = *state;
     struct uli_segment segment;
@@ -555,20 +555,20 @@ service_that_always_closes_times_out(void **state)
     cmocka_unit_test_setup_teardown(name, comms_hold, comms_release)
 
 static const struct CMUnitTest tests[] = {
-    CASE(unknown_endpoints_are_nobody),
+    CASE(unknown_endpoints_are_no_peer),
     CASE(bad_requests_change_nothing),
     CASE(noise_closes_its_connection_only),
     CASE(silent_clients_make_room),
     CASE(bursts_are_answered),
     CASE(other_users_are_shut_out),
     CASE(full_log_does_not_hold_the_service),
-    CASE(other_users_are_not_believed),
-    CASE(gone_is_known_at_once),
+    CASE(other_users_are_refused),
+    CASE(recall_from_an_ended_peer_returns_at_once),
     CASE(failure_ends_the_wait_for_a_full_queue),
     CASE(service_that_always_closes_times_out),
     CASE(deliveries_map_and_unmap),
     CASE(control_segment_is_never_replaced),
-    CASE(unheard_deliveries_are_undone),
+    CASE(unacknowledged_deliveries_are_undone),
 };
 
 ULI_TEST_MAIN("Service", tests)

@@ -262,7 +262,7 @@ memory_of_another_device_is_named(void **state)
 }
 
 static void
-what_goes_wrong_later_is_told_by_the_cause(void **state)
+later_faults_are_reported_by_the_cause(void **state)
 {
     struct forward_world f;
     struct world *w = &f.w;
@@ -331,7 +331,7 @@ static const struct CMUnitTest tests[] = {
     ON_DEVICE(what_is_no_call_is_refused_by_name),
     ON_DEVICE(fp64_is_refused),
     ON_DEVICE(memory_of_another_device_is_named),
-    ON_DEVICE(what_goes_wrong_later_is_told_by_the_cause),
+    ON_DEVICE(later_faults_are_reported_by_the_cause),
     ON_DEVICE(describe_names_the_kernel),
 };
 

@@ -214,7 +214,7 @@ others_go_to_the_portable_kernels(void **state)
 }
 
 static void
-what_it_refuses_has_a_reason(void **state)
+every_refusal_has_a_reason(void **state)
 {
     (void)state;
     struct uli_attn_problem p = {
@@ -278,7 +278,7 @@ alignment_is_that_of_all_rows(void **state)
 
 /* A device that the build was not made for. */
 static void
-missing_code_for_the_device_is_said(void **state)
+missing_code_for_the_device_is_reported(void **state)
 {
     const int errors[] = {209, 222};
     (void)state;
@@ -397,9 +397,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(blocks_leave_room_for_who_sets_flags),
     cmocka_unit_test(no_more_blocks_than_max_sms),
     cmocka_unit_test(others_go_to_the_portable_kernels),
-    cmocka_unit_test(what_it_refuses_has_a_reason),
+    cmocka_unit_test(every_refusal_has_a_reason),
     cmocka_unit_test(alignment_is_that_of_all_rows),
-    cmocka_unit_test(missing_code_for_the_device_is_said),
+    cmocka_unit_test(missing_code_for_the_device_is_reported),
     cmocka_unit_test(flag_that_never_comes_is_named),
     cmocka_unit_test(poison_ends_the_wait),
     cmocka_unit_test(ranks_that_wait_leave_room),

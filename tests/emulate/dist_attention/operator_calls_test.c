@@ -383,7 +383,7 @@ an_update_in_a_capture_is_refused(void **state)
 
 /* The layout does not follow the documents, the attention does. */
 static void
-ranks_with_other_documents_are_told(void **state)
+ranks_with_other_documents_get_an_error(void **state)
 {
     struct calls c;
     ulyx_docs_t first = docs_of(two, 2), second = docs_of(other, 2);
@@ -408,7 +408,7 @@ ranks_with_other_documents_are_told(void **state)
 }
 
 static void
-saved_of_another_is_told(void **state)
+saved_of_another_object_is_refused(void **state)
 {
     struct calls c;
     ulyx_docs_t first = docs_of(two, 2), second = docs_of(other, 2);
@@ -606,8 +606,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_description_names_kernels_and_plans_of_the_device),
     cmocka_unit_test(a_capture_before_an_update_is_stale),
     cmocka_unit_test(an_update_in_a_capture_is_refused),
-    cmocka_unit_test(ranks_with_other_documents_are_told),
-    cmocka_unit_test(saved_of_another_is_told),
+    cmocka_unit_test(ranks_with_other_documents_get_an_error),
+    cmocka_unit_test(saved_of_another_object_is_refused),
     cmocka_unit_test(creation_refuses_by_name),
 #ifdef ULI_HAVE_UCX
     cmocka_unit_test(exchanges_by_messages_are_refused),

@@ -45,7 +45,7 @@ close_devices(void **state)
 }
 
 static void
-the_library_finds_it_and_its_devices(void **state)
+the_library_finds_the_driver_and_its_devices(void **state)
 {
     unsigned char uuid[2][16];
     int32_t count = 0, device = 7;
@@ -70,7 +70,7 @@ the_library_finds_it_and_its_devices(void **state)
 }
 
 static void
-a_pointer_tells_its_kind_and_range(void **state)
+a_pointer_has_its_kind_and_range(void **state)
 {
     struct uli_device_range range;
     unsigned char *memory = NULL, *pinned = NULL, *there = NULL, plain;
@@ -140,7 +140,7 @@ an_event_belongs_to_its_device(void **state)
 
 /* The library's own calls are relaxed; a caller's plain one is not. */
 static void
-a_capture_is_seen_and_not_disturbed(void **state)
+a_capture_is_detected_and_not_disturbed(void **state)
 {
     unsigned char *memory = NULL, *other = NULL, back[64];
     uli_cu_ptr refused;
@@ -472,11 +472,11 @@ a_kernel_waits_for_a_host_that_is_elsewhere(void **state)
     cmocka_unit_test_setup_teardown(test, open_devices, close_devices)
 
 static const struct CMUnitTest tests[] = {
-    ON_DEVICES(the_library_finds_it_and_its_devices),
-    ON_DEVICES(a_pointer_tells_its_kind_and_range),
+    ON_DEVICES(the_library_finds_the_driver_and_its_devices),
+    ON_DEVICES(a_pointer_has_its_kind_and_range),
     ON_DEVICES(streams_and_events_order_work),
     ON_DEVICES(an_event_belongs_to_its_device),
-    ON_DEVICES(a_capture_is_seen_and_not_disturbed),
+    ON_DEVICES(a_capture_is_detected_and_not_disturbed),
     ON_DEVICES(nested_contexts_keep_the_capture_mode),
     ON_DEVICES(errors_are_named),
     ON_DEVICES(shared_memory_is_the_same_at_each_device),

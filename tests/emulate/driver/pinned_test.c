@@ -60,7 +60,7 @@ tear_down(void **state)
 }
 
 static void
-devices_and_host_see_the_same_bytes(void **state)
+devices_and_host_read_the_same_bytes(void **state)
 {
     unsigned char *there = NULL, *memory[DEVICES];
     (void)state;
@@ -196,14 +196,14 @@ private_pages_keep_their_bytes(void **state)
 {
     memset(pages, 0, PAGES * PAGE);
     pages[PAGE] = 77;
-    devices_and_host_see_the_same_bytes(state);
+    devices_and_host_read_the_same_bytes(state);
     assert_int_equal(pages[PAGE], 77);
 }
 
 #define ON_DEVICES(test)                                                       \
     cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 static const struct CMUnitTest tests[] = {
-    ON_DEVICES(devices_and_host_see_the_same_bytes),
+    ON_DEVICES(devices_and_host_read_the_same_bytes),
     cmocka_unit_test_setup_teardown(
         private_pages_keep_their_bytes, set_up_private, tear_down),
     ON_DEVICES(a_range_is_pinned_once_and_until_its_last_drop),

@@ -69,7 +69,7 @@ static const struct fault_runs runs = {
     names, FAULTS, SEEDS, 100, .astray = true, .run = run_here};
 
 static void
-the_sources_as_they_are_show_none(void **state)
+unchanged_sources_have_no_fault(void **state)
 {
     (void)state;
     fault_runs_none_is_well(&runs);
@@ -93,7 +93,7 @@ set_up(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(the_sources_as_they_are_show_none, set_up),
+    cmocka_unit_test_setup(unchanged_sources_have_no_fault, set_up),
     cmocka_unit_test_setup(each_planted_fault_is_caught, set_up),
 };
 

@@ -69,7 +69,7 @@ a_missing_rank_is_named_and_streams_end(void **state)
 /* ---- refusals ------------------------------------------------------------ */
 
 static void
-a_refusal_is_told_and_the_next_call_is_well(void **state)
+a_refusal_is_reported_and_the_next_call_succeeds(void **state)
 {
     (void)state;
     struct job *job = carried_new(30, RANKS);
@@ -101,7 +101,7 @@ without_the_library_no_plan_is_made(void **state)
 static const struct CMUnitTest tests[] = {
     CASE(every_byte_of_every_operation),
     CASE(a_missing_rank_is_named_and_streams_end),
-    CASE(a_refusal_is_told_and_the_next_call_is_well),
+    CASE(a_refusal_is_reported_and_the_next_call_succeeds),
     CASE(without_the_library_no_plan_is_made),
 };
 

@@ -157,7 +157,7 @@ play_updates(struct job *job, int rank)
 }
 
 static void
-calls_obey_updates_and_older_captures_say_that_they_cannot(void **state)
+calls_follow_updates_and_older_captures_are_refused(void **state)
 {
     (void)state;
     struct test_random random = {test_seed(503)};
@@ -332,7 +332,7 @@ a_plan_whose_call_has_not_begun_is_not_destroyed(void **state)
         name, carried_nccl_set_up, carried_nccl_tear_down)
 static const struct CMUnitTest tests[] = {
     CASE(every_byte_between_nodes),
-    CASE(calls_obey_updates_and_older_captures_say_that_they_cannot),
+    CASE(calls_follow_updates_and_older_captures_are_refused),
     CASE(another_operation_is_named_at_the_deadline),
     CASE(another_operation_of_equal_sizes_is_a_mismatch),
     CASE(a_call_in_another_threads_turn_is_refused_whole),

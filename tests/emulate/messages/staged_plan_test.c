@@ -246,7 +246,7 @@ a_killed_rank_is_named_and_streams_end(void **state)
 /* ---- refusals ------------------------------------------------------------ */
 
 static void
-a_refusal_is_told_and_the_next_call_is_well(void **state)
+a_refusal_is_reported_and_the_next_call_succeeds(void **state)
 {
     (void)state;
     struct job *job = new_job(30, 2);
@@ -284,7 +284,7 @@ static const struct CMUnitTest tests[] = {
     CASE(a_rank_that_stops_is_named_and_streams_end),
     CASE(an_abort_ends_all_streams),
     CASE(a_killed_rank_is_named_and_streams_end),
-    CASE(a_refusal_is_told_and_the_next_call_is_well),
+    CASE(a_refusal_is_reported_and_the_next_call_succeeds),
     CASE(without_any_batch_transport_no_plan_is_made),
 };
 

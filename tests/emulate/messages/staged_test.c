@@ -344,7 +344,7 @@ play_bad_pieces(struct staged_case *c, int rank)
 }
 
 static void
-bad_pieces_are_refused_and_leave_it_well(void **state)
+bad_pieces_are_refused_and_change_nothing(void **state)
 {
     (void)state;
     by_threads(new_case(2, 0, play_bad_pieces), 60);
@@ -399,7 +399,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_peer_that_does_not_come_is_named),
     cmocka_unit_test(a_message_of_another_size_is_found),
     cmocka_unit_test(an_abort_ends_what_is_on_the_stream),
-    cmocka_unit_test(bad_pieces_are_refused_and_leave_it_well),
+    cmocka_unit_test(bad_pieces_are_refused_and_change_nothing),
     cmocka_unit_test(a_killed_peer_ends_the_run),
 };
 

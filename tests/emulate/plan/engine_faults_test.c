@@ -68,7 +68,7 @@ static const struct fault_runs runs = {
     names, FAULTS, SEEDS, 60, .astray = true, .run = run_here};
 
 static void
-the_kernel_as_it_is_shows_none(void **state)
+unchanged_kernel_has_no_fault(void **state)
 {
     (void)state;
     fault_runs_none_is_well(&runs);
@@ -82,7 +82,7 @@ each_planted_fault_is_caught(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_kernel_as_it_is_shows_none),
+    cmocka_unit_test(unchanged_kernel_has_no_fault),
     cmocka_unit_test(each_planted_fault_is_caught),
 };
 

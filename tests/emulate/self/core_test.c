@@ -351,7 +351,7 @@ peer_memory_without_access_is_a_fault(void **state)
 }
 
 static void
-deadlock_says_who_waits_for_what(void **state)
+deadlock_names_each_wait(void **state)
 {
     const struct emu_config config = {.quiet = true};
     (void)state;
@@ -408,7 +408,7 @@ run_child(int depth, char *text, size_t room)
 }
 
 static void
-stack_overflow_ends_the_program_with_a_word(void **state)
+stack_overflow_ends_the_program_with_a_message(void **state)
 {
     char text[512];
     (void)state;
@@ -455,9 +455,9 @@ static const struct CMUnitTest tests[] = {
     CASE(peers_exchange_through_flags),
     CASE(ranks_as_threads_exchange),
     CASE(peer_memory_without_access_is_a_fault),
-    CASE(deadlock_says_who_waits_for_what),
+    CASE(deadlock_names_each_wait),
     CASE(freed_memory_is_not_used),
-    CASE(stack_overflow_ends_the_program_with_a_word),
+    CASE(stack_overflow_ends_the_program_with_a_message),
     CASE(same_seed_gives_the_same_run),
 };
 

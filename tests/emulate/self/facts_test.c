@@ -299,7 +299,7 @@ a_in_registers_is_exact(void **state)
 /* The tile 256 bytes past a multiple of 1024, swizzled by address bits, and
  * the base offset that should say so: half the rows come out wrong. */
 static void
-base_offset_is_wrong_and_named(void **state)
+wrong_base_offset_is_named(void **state)
 {
     struct facts_product p = {.n = 64};
     (void)state;
@@ -368,7 +368,7 @@ check_box(
 }
 
 static void
-boxes_lie_as_the_formula_says(void **state)
+boxes_lie_where_the_formula_puts_them(void **state)
 {
     enum { ROWS = 300, COLUMNS = 128 };
     static const uint32_t swizzles[] = {128, 64, 32, 0};
@@ -464,7 +464,7 @@ eighty_columns_have_a_zero_tail(void **state)
 }
 
 static void
-encoder_refuses(void **state)
+encoder_refuses_invalid_values(void **state)
 {
     void *tensor;
     CUtensorMap map __attribute__((aligned(64)));
@@ -539,13 +539,13 @@ static const struct CMUnitTest tests[] = {
     CASE(lbo_and_sbo_exchanged_is_wrong),
     CASE(a_mn_major_is_exact),
     CASE(a_in_registers_is_exact),
-    CASE(base_offset_is_wrong_and_named),
-    CASE(boxes_lie_as_the_formula_says),
+    CASE(wrong_base_offset_is_named),
+    CASE(boxes_lie_where_the_formula_puts_them),
     CASE(outside_of_the_tensor_is_zero),
     CASE(four_dimensions_clip_per_sequence),
     CASE(five_dimensions_clip_at_the_chunk),
     CASE(eighty_columns_have_a_zero_tail),
-    CASE(encoder_refuses),
+    CASE(encoder_refuses_invalid_values),
     CASE(stores_skip_what_is_outside),
     CASE(bulk_reductions_of_64_blocks_are_exact),
 };

@@ -123,7 +123,7 @@ stmatrix_transposes(void **state)
 }
 
 static void
-warp_instructions_do_what_they_say(void **state)
+warp_instructions_match_their_definition(void **state)
 {
     uint32_t out[12 * 32] = {0}, max = 0;
     (void)state;
@@ -314,7 +314,7 @@ static const struct CMUnitTest tests[] = {
     CASE(mma_multiplies),
     CASE(tf32_drops_the_low_bits),
     CASE(stmatrix_transposes),
-    CASE(warp_instructions_do_what_they_say),
+    CASE(warp_instructions_match_their_definition),
     CASE(copies_arrive_on_an_mbarrier),
     CASE(named_barriers_hand_over),
     CASE(conversions_round_to_even),

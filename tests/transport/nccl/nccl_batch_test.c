@@ -213,7 +213,7 @@ processes_exchange_bytes(void **state)
 /* ---- unusable libraries -------------------------------------------------- */
 
 static void
-says_why_a_library_is_not_used(void **state)
+unusable_library_is_reported_with_the_reason(void **state)
 {
     (void)state;
     unsigned char id[ULI_BATCH_ID_BYTES];
@@ -289,7 +289,7 @@ a_failing_run_ends_the_batch(void **state)
 }
 
 static void
-trouble_elsewhere_is_found_by_check(void **state)
+error_of_another_rank_is_found_by_check(void **state)
 {
     (void)state;
     unsigned char id[ULI_BATCH_ID_BYTES];
@@ -518,10 +518,10 @@ types_are_those_of_the_header(void **state)
 static const struct CMUnitTest tests[] = {
     CASE(threads_exchange_bytes),
     CASE(processes_exchange_bytes),
-    CASE(says_why_a_library_is_not_used),
+    CASE(unusable_library_is_reported_with_the_reason),
     CASE(every_failing_call_is_named),
     CASE(a_failing_run_ends_the_batch),
-    CASE(trouble_elsewhere_is_found_by_check),
+    CASE(error_of_another_rank_is_found_by_check),
     CASE(a_missing_rank_ends_open_at_its_deadline),
     CASE(a_peer_that_does_not_run_ends_run_at_its_deadline),
     CASE(an_abort_ends_a_run_that_waits),

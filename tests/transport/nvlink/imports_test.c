@@ -93,7 +93,7 @@ one_allocation_is_mapped_once_a_device(void **state)
 
 /* Two processes may have the same base and id. */
 static void
-owners_are_told_apart(void **state)
+owners_are_distinguished(void **state)
 {
     struct uli_import *imports[2];
     void *bases[2];
@@ -258,7 +258,7 @@ random_lives_match_a_count(void **state)
     cmocka_unit_test_setup_teardown(name, open_fake, nothing_left)
 static const struct CMUnitTest tests[] = {
     CASE(one_allocation_is_mapped_once_a_device),
-    CASE(owners_are_told_apart),
+    CASE(owners_are_distinguished),
     CASE(memory_made_anew_at_an_address_is_mapped_anew),
     CASE(failures_hold_nothing),
     CASE(random_lives_match_a_count),

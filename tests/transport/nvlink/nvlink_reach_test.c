@@ -74,7 +74,7 @@ reaches_devices_of_this_node(void **state)
 }
 
 static void
-says_why_it_does_not_reach(void **state)
+unreachable_device_is_reported_with_the_reason(void **state)
 {
     struct uli_identity peer = identity_of(1, 2, 1, 1);
     (void)state;
@@ -120,7 +120,7 @@ is_symmetric(void **state)
     cmocka_unit_test_setup_teardown(name, open_fake, nothing_left)
 static const struct CMUnitTest tests[] = {
     CASE(reaches_devices_of_this_node),
-    CASE(says_why_it_does_not_reach),
+    CASE(unreachable_device_is_reported_with_the_reason),
     CASE(is_symmetric),
 };
 

@@ -153,7 +153,7 @@ swallow_receive(ucp_worker_h worker, void *descriptor, void *buffer,
  * its puts is arriving. The window is free when that put has been abandoned;
  * nothing more is accepted from the peer. */
 static void
-what_lands_from_the_dead_is_waited_for(void **state)
+puts_of_dead_peers_are_waited_for(void **state)
 {
     struct end *a, *b;
     unsigned char *source = calloc(1, BYTES);
@@ -260,7 +260,7 @@ fork_of_a_user_of_ucx_is_refused(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_ucx_never_ends_is_given_up),
     cmocka_unit_test(what_ucx_ends_late_is_not_counted_twice),
-    cmocka_unit_test(what_lands_from_the_dead_is_waited_for),
+    cmocka_unit_test(puts_of_dead_peers_are_waited_for),
     cmocka_unit_test(idle_peers_are_not_looked_at),
     cmocka_unit_test(fork_of_a_user_of_ucx_is_refused),
 };

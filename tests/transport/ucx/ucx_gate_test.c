@@ -142,7 +142,7 @@ of_too_many_none_is_shut_out(void **state)
 }
 
 static void
-addresses_of_ipv6_are_told_apart(void **state)
+addresses_of_ipv6_are_distinguished(void **state)
 {
     (void)state;
     struct uli_net *net = calloc(1, sizeof(*net));
@@ -179,7 +179,7 @@ addresses_of_ipv6_are_told_apart(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(only_the_admitted_pass),
     cmocka_unit_test(of_too_many_none_is_shut_out),
-    cmocka_unit_test(addresses_of_ipv6_are_told_apart),
+    cmocka_unit_test(addresses_of_ipv6_are_distinguished),
 };
 
 ULI_TEST_MAIN("UcxGate", tests)

@@ -116,7 +116,7 @@ ends_that_differ_agree(void **state)
 }
 
 static void
-a_probe_is_told_of(void **state)
+a_probe_is_logged(void **state)
 {
     (void)state;
     char text[256];
@@ -166,7 +166,7 @@ add_port(const char *folder, const char *port, const char *layer)
 
 /* An invented machine: one InfiniBand and one RoCE port on each device. */
 static void
-infiniband_is_told_from_the_rest(void **state)
+infiniband_is_distinguished_from_the_rest(void **state)
 {
     (void)state;
     const struct {
@@ -351,9 +351,9 @@ keys_end_with_their_windows(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ends_that_differ_agree),
-    cmocka_unit_test(a_probe_is_told_of),
+    cmocka_unit_test(a_probe_is_logged),
     cmocka_unit_test(puts_over_tcp_are_refused),
-    cmocka_unit_test(infiniband_is_told_from_the_rest),
+    cmocka_unit_test(infiniband_is_distinguished_from_the_rest),
     cmocka_unit_test(torn_puts_without_a_flush_are_counted),
     cmocka_unit_test(no_put_is_torn),
     cmocka_unit_test(keys_end_with_their_windows),
