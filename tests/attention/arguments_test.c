@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the public calls refuse, with outputs untouched.
+ * Calls that the public functions refuse, with outputs untouched.
  */
 #include "support/test.h"
 #include <math.h>
@@ -228,7 +228,7 @@ describe_names_the_kernel(void **state)
         ULYX_SUCCESS);
     assert_non_null(strstr(text, "portable"));
     assert_null(strchr(text, '\n'));
-    assert_null(strstr(text, "; not ")); /* it was asked for */
+    assert_null(strstr(text, "; not ")); /* it was requested */
     char needs[32], cut[40];
     snprintf(needs, sizeof(needs), "... (needs %zu)", strlen(text) + 1);
     assert_status(ulyx_attention_describe(
@@ -246,8 +246,8 @@ describe_names_the_kernel(void **state)
     bench_free(&b);
 }
 
-/* Whatever is listed takes a plain problem, and the first is the one that a
- * problem takes by itself. */
+/* Every listed kernel takes a plain problem, and the first is the one that is
+ * chosen by default. */
 static void
 listed_kernels_are_taken(void **state)
 {

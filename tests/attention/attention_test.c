@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public calls at work: flags of pieces, accumulation, repetition, sizes
- * that overflowed elsewhere; and the conversions under them.
+ * that overflow 32 bits; and the dtype conversions.
  */
 #include "support/test.h"
 #include <math.h>
@@ -79,7 +79,7 @@ sinks_beside_doubles_are_doubles(void **state)
     bench_free(&b);
 }
 
-/* ---- sums that go on ----------------------------------------------------- */
+/* ---- accumulation ------------------------------------------------------ */
 
 static void
 accumulate_goes_on_bit_for_bit(void **state)
@@ -189,7 +189,7 @@ many_batch_items(void **state)
     assert_true(needed <= b.bytes);
     assert_status(forward(&b), ULYX_SUCCESS);
     assert_status(backward(&b), ULYX_SUCCESS);
-    /* row 0 sees its own key only, so it returns that key's value */
+    /* row 0 attends to its own key only, so it returns that key's value */
     for (int64_t i = 0; i < 35000; i++)
         for (int64_t n = 0; n < 16; n++) {
             float out = b.data[OUT][(i * 2 + n / 8) * 16 + n % 8];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The edges of what the public calls take: sizes and tables at the ends of
- * 64 bits, arrays that are misaligned or lie in a tensor, parameters at the
- * ends of a float, NaN that a row does see, and layouts that look as if they
- * overlapped.
+ * The edges of what the public calls take: sizes and tables at the ends of 64
+ * bits, arrays that are misaligned or lie in a tensor, parameters at the ends
+ * of a float, NaN in a key that a row attends to, and layouts that only seem to
+ * overlap.
  */
 #include "support/test.h"
 #include <math.h>
@@ -192,7 +192,7 @@ packed_gradients_of_many_heads(void **state)
 }
 
 /* Rows [0, 3) and [3, 20) of one dense output of two batch items; moved up by
- * one row they share it. */
+ * one row, the two share a row. */
 static void
 output_pieces_of_one_tensor(void **state)
 {
@@ -221,7 +221,7 @@ output_pieces_of_one_tensor(void **state)
     bench_free(&b);
 }
 
-/* An array in the holes of a strided tensor is none of it. */
+/* An array in the holes of a strided tensor does not overlap the tensor. */
 static void
 arrays_may_lie_between_rows(void **state)
 {
@@ -243,8 +243,8 @@ arrays_may_lie_between_rows(void **state)
 
 /* ---- numbers ------------------------------------------------------------- */
 
-/* A NaN in the only keys that a row sees, or in the row itself, is not taken
- * for a row that sees nothing. */
+/* A row with NaN in its only keys, or in itself, is not taken for a row without
+ * keys. */
 static void
 visible_nan_reaches_its_rows(void **state)
 {
@@ -360,7 +360,8 @@ gradients_of_huge_logits_are_bounded(void **state)
     }
 }
 
-/* With a diagonal beyond all rows every row sees every key, or none. */
+/* With a diagonal beyond all rows every row attends to every key, or to
+ * none. */
 static void
 diagonals_beyond_all_rows(void **state)
 {

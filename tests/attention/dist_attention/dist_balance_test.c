@@ -35,7 +35,7 @@ int64_most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* First key that row i sees; the last is i itself. */
+/* First key that row i attends to; the last is i itself. */
 static int64_t
 first_key(const struct mask *mask, int64_t i)
 {
@@ -244,7 +244,7 @@ layout_bounded(int64_t max_kv_rows)
     return layout;
 }
 
-/* Are the queries of any rank others than without a bound? */
+/* Does any rank have other queries than without a bound? */
 static bool
 bound_moves_cuts(const struct uli_layout *layout)
 {

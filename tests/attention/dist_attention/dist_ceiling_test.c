@@ -70,7 +70,8 @@ ceilings_change_nothing_late_or_apart(void **state)
 {
     (void)state;
     run_draws(31, test_draws(8), false, 20);
-#if !defined(__SANITIZE_THREAD__) /* it does not see what processes order */
+#if !defined(                                                                  \
+    __SANITIZE_THREAD__) /* it does not track order between processes */
     run_draws(41, test_draws(8), true, 0);
 #endif
 }

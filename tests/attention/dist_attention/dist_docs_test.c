@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Documents and rows of a call: ranks that have different ones learn of it,
- * calls bring their own, and what a call refuses leaves the old ones.
+ * Documents and rows of a call: ranks that have different ones get an error,
+ * calls bring their own, and a refused call leaves the old ones.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ ranks_with_other_documents_are_named(void **state)
     run_variants(differ_body);
 }
 
-/* Whatever arrays say them: they are the same documents. */
+/* The same documents, given by different arrays. */
 static int
 form_body(int rank, int nranks, void *context)
 {
@@ -310,8 +310,8 @@ forward_rows(struct own *o, int64_t rows)
     return good;
 }
 
-/* Every length by one object is what an object of that length gives; what is
- * saved is compact, and nothing is held for it. */
+/* One object gives for every length the bits of an object of that length; saved
+ * tensors are compact, and no memory is kept per length. */
 static int
 lengths_body(int rank, int nranks, void *context)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks learn when one of them errs: at the start of a call, in the
- * middle, by differing at creation, or by dying.
+ * The errors of all ranks when one of them fails: at the start of a call, in
+ * the middle, by differing at creation, or by dying.
  */
 #include <signal.h>
 #include <string.h>
@@ -43,7 +43,7 @@ refuse_at_start(int rank, struct own *o)
     return good;
 }
 
-/* q, k, v have been exchanged and attended when the missing out is seen. */
+/* q, k, v have been exchanged and attended when the missing out is found. */
 static bool
 refuse_in_the_middle(int rank, struct own *o)
 {

@@ -108,7 +108,7 @@ array_of(int64_t bytes)
     return at;
 }
 
-/* Of the longest, once. */
+/* Tensors of the longest, made once. */
 static void
 memory_make(struct rank_state *s, const struct run *run, int rank, int nranks)
 {
@@ -167,11 +167,11 @@ object_runs(struct rank_state *s, int i)
 
 /* ---- many ---------------------------------------------------------------- */
 
-/* What is due. The pool: sets with two chunks of 1 MiB for each peer, and
- * scratch of sums; twice, for a set that was replaced leaves a hole until other
- * blocks fill it. And of each plan flags, records and small chunks for each
- * peer, and tables; in the kernel's account also those of peers that this rank
- * writes. Arenas grow by steps. */
+/* The memory that is allowed. The pool: sets with two chunks of 1 MiB for each
+ * peer, and scratch of sums; twice, because a set that was replaced leaves a
+ * hole until other blocks fill it. And per plan: flags, records and small
+ * chunks for each peer, and tables; in the kernel's account also those of peers
+ * that this rank writes. Arenas grow by steps. */
 static int64_t
 bytes_due(int nranks, int count)
 {
@@ -204,8 +204,8 @@ rank_makes(struct rank_state *s, const struct run *run)
     return true;
 }
 
-/* What the others have not let go of yet follows when they have: their last
- * words may be on the way. */
+/* Memory that the other ranks have not released yet follows later: their last
+ * messages may be on the way. */
 static bool
 rank_trims(struct rank_state *s, int64_t before)
 {

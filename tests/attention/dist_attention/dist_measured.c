@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measure says without a communicator what there is with one.
+ * Measure gives without a communicator the sizes that there are with one.
  */
 #include <stdio.h>
 #include <string.h>
@@ -29,8 +29,8 @@ kernel_of(const ulyx_dist_attention_t *dist, char name_p[64])
     return ranks_expect(at && sscanf(at, "forward: kernel %63s", name_p) == 1);
 }
 
-/* Of ceilings the smallest counts, which all ranks have noted before creation.
- */
+/* The smallest ceiling counts, which all ranks have recorded before
+ * creation. */
 bool
 world_measured(const struct world *w, int rank,
     const ulyx_dist_attention_t *dist, ulyx_dist_attention_params_t p)

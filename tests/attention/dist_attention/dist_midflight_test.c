@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank that dies or stops at any moment of its calls: the others are told
- * which within the deadline, and can leave. Ranks are processes that run
- * forward and backward without a pause; a thread of the victim ends them after
- * a random time.
+ * A rank that dies or stops at any moment of its calls: the others get its
+ * number within the deadline, and can leave. Ranks are processes that run
+ * forward and backward without a pause; a thread of the victim ends the victim
+ * after a random time.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -40,7 +40,7 @@ kill_thread(void *context)
     return NULL;
 }
 
-/* Calls until one fails, which is what the status is of. */
+/* Makes calls until one fails; returns its status. */
 static ulyx_status_t
 call_for_ever(struct own *o, _Atomic int *calls)
 {

@@ -122,14 +122,15 @@ choose_strides(struct rank *r)
             s[2] = dim_of(r->c, t) * elem + (t == WORLD_DOUT ? 2 * PAD : PAD);
             s[1] = s[2] * heads_of(r->c, t) + PAD * (i + 1);
             s[0] = s[1] * 160;
-            if (r->c->p.batch <= 1) /* says nothing */
+            if (r->c->p.batch <= 1) /* has no content */
                 s[0] = t % 2 ? INT64_MIN : 3;
             if (heads_of(r->c, t) == 1)
                 s[2] = -1;
         }
 }
 
-/* What creation says that a ceiling of one byte lacks; 0: something else. */
+/* The bytes that creation reports as missing for a ceiling of one byte; 0:
+ * another error. */
 static int64_t
 least_ceiling(struct rank *r, const ulyx_dist_attention_params_t *given)
 {
@@ -165,7 +166,7 @@ set_ceiling(struct rank *r, ulyx_dist_attention_params_t *p)
     return true;
 }
 
-/* Rows of a rank that follow from documents are asked for before calls. */
+/* Rows of a rank that follow from documents are queried before calls. */
 static bool
 rows_need_docs(const struct dist_case *c)
 {
@@ -210,7 +211,7 @@ update_rows(struct rank *r, const struct case_given *given)
         "update_rows");
 }
 
-/* What each call brings: documents, rows or both. */
+/* What each call is given: documents, rows or both. */
 static void
 take_given(struct rank *r)
 {
@@ -311,8 +312,7 @@ brings_strides(const struct rank *r)
     return r->c->call_strides && (r->me + (int)(r->c->seed >> 4)) % 3 != 0;
 }
 
-/* One of the orders that frameworks have, padded; dense ones are said by
- * zeros. */
+/* One of the orders that frameworks have, padded; zeros stand for dense. */
 static void
 own_strides(const struct rank *r, int tensor, int n)
 {
@@ -336,7 +336,7 @@ own_strides(const struct rank *r, int tensor, int n)
     memcpy(t->given[n], s, sizeof(t->given[n]));
     if (order == 3)
         memset(t->given[n], 0, sizeof(t->given[n]));
-    else if (r->c->p.batch <= 1) /* says nothing */
+    else if (r->c->p.batch <= 1) /* has no content */
         t->given[n][0] = tensor % 2 ? INT64_MIN : 3;
 }
 
@@ -596,7 +596,7 @@ rank_backward(struct rank *r)
     return good;
 }
 
-/* Every byte of saved is the call's, whatever was there. */
+/* Every byte of saved is written by the call. */
 static bool
 forward_over_poison(struct rank *r)
 {

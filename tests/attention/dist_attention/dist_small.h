@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A small distributed attention of four threads, dense and plain, for tests of
- * what calls say and when.
+ * errors and their moments.
  */
 #ifndef TESTS_ATTENTION_DIST_ATTENTION_DIST_SMALL_H
 #define TESTS_ATTENTION_DIST_ATTENTION_DIST_SMALL_H
@@ -14,7 +14,7 @@ enum { RANKS = 4, ROWS = 40, HEADS = 6, KV = 2, DIM = 8, LIMIT_S = 30 };
 
 struct small {
     ulyx_comm_t *comms[RANKS];
-    int32_t groups[RANKS]; /* whatever the body makes of them */
+    int32_t groups[RANKS]; /* as the body sets them */
     int64_t bytes[RANKS];
     int64_t ceiling[RANKS];
     bool all_cores; /* threads are not given */
@@ -36,7 +36,7 @@ struct own {
 };
 /* Tensors of zeros for a distributed attention that exists. */
 void own_take(struct own *o, ulyx_dist_attention_t *dist);
-/* The same for a new one; false when it cannot be made. */
+/* As above, for a new distributed attention; false when it cannot be made. */
 bool own_open(
     struct own *o, ulyx_comm_t *comm, const ulyx_dist_attention_params_t *p);
 bool own_close(struct own *o);

@@ -55,7 +55,7 @@ order_at(void *base, enum order order, int64_t heads, int64_t row, int64_t head)
     return (float *)((char *)base + row * s[0][1] + head * s[0][2]);
 }
 
-/* The same values in another order. */
+/* Writes the same values in another order. */
 static void
 order_copy(
     void *to, enum order order, void *from, enum order old, int64_t heads)
@@ -198,8 +198,8 @@ refused_strides_are_named(void **state)
     run_variants(refusal_body);
 }
 
-/* Creation's, of which each head group's share fits: rank 1 alone gives them.
- */
+/* The strides of creation, of which each head group's share fits: only rank 1
+ * gives them. */
 static int
 creation_body(int rank, int nranks, void *context)
 {

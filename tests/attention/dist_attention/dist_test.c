@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Save modes, head groups and ceilings give the same bits; documents that
- * change; one thread that drives all ranks; what distributed attentions say of
- * themselves.
+ * change; one thread that drives all ranks; descriptions.
  */
 #include <stdio.h>
 #include <string.h>
@@ -102,7 +101,7 @@ ceilings_choose_groups(void **state)
     s.ceiling[2] = whole; /* the smallest of all ranks counts */
     assert_int_equal(run_ceiling(&s), whole);
     assert_int_equal(s.groups[0], 1);
-    s.all_cores = true; /* how many there are is no matter */
+    s.all_cores = true; /* their number does not matter */
     assert_true(run_ceiling(&s) <= whole);
     assert_int_equal(s.groups[0], 1);
     s.all_cores = false;

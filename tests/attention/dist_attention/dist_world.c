@@ -329,8 +329,8 @@ world_tolerance(const struct world *w, int t)
     }
 }
 
-/* Gradients that cancel to nothing (one key: p is 1 whatever the score) are
- * judged by the random terms that they add up. */
+/* Gradients that cancel to nothing (one key: p is 1 for every score) are
+ * compared relative to the random terms that they add up. */
 static double
 world_terms(const struct world *w, int t)
 {

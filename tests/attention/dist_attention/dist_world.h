@@ -18,10 +18,10 @@ enum {
     CASE_DOCS = 12,
 };
 
-/* Where the tensors of calls lie, where that is not the host. The test goes on
- * seeing its buffers: all of them, guards included, are taken there before a
- * call and brought back after it. Entries are called by the rank's thread and
- * print what fails. */
+/* The place of the calls' tensors, where that is not the host. The test keeps
+ * its buffers on the host: all of them, guards included, are copied to the
+ * place before a call and back after it. Entries are called by the rank's
+ * thread and print failures. */
 struct test_buffer;
 struct meet;
 struct case_place {
@@ -62,7 +62,7 @@ void case_draw(struct dist_case *c, struct test_random *random);
 /* One part of `rows` rows and nothing odd. */
 void case_plain(struct dist_case *c, int32_t nranks, int64_t rows,
     int64_t heads, int64_t kv_heads, int64_t dim);
-/* The same problem on one rank, in one head group. */
+/* The problem on one rank, in one head group. */
 void case_single(const struct dist_case *c, struct dist_case *single_p);
 void case_print(const struct dist_case *c);
 bool case_cross(const struct dist_case *c);
@@ -112,14 +112,14 @@ struct world {
 
 void world_init(struct world *w, const struct dist_case *c);
 void world_free(struct world *w);
-/* The same data for another case of the same problem. */
+/* Copies the data to another case of the same problem. */
 void world_like(
     struct world *w, const struct dist_case *c, const struct world *original);
 /* Row of the axis: its part, and whether that is replicated. */
 bool world_replicated(const struct dist_case *c, int axis, int64_t row);
 
-/* Do the measures of parameters say what the rank's distributed attention of
- * them has? (dist_measured.c) */
+/* Do the measures of parameters equal the sizes of the rank's distributed
+ * attention? (dist_measured.c) */
 bool world_measured(const struct world *w, int rank,
     const ulyx_dist_attention_t *dist, ulyx_dist_attention_params_t p);
 
@@ -133,12 +133,12 @@ bool world_run(struct world *w, bool processes);
 bool world_reference(const struct world *w, struct world *reference_p);
 /* Largest relative L2 distance of the results. */
 bool world_close(const struct world *w, const struct world *reference);
-/* Bits of out, lse and, if asked, dq and dk, dv. */
+/* Compares bits of out, lse and, if requested, dq and dk, dv. */
 bool world_same(
     const struct world *w, const struct world *other, bool dq, bool dkv);
 /* Is the case on its ranks close to the oracle, and has it one rank's bits:
- * dq's if asked, dk's and dv's if asked and every KV head is on one rank?
- * *groups_p, if not NULL, is the number of head groups. */
+ * dq's if requested, dk's and dv's if requested and every KV head is on one
+ * rank? *groups_p, if not NULL, is the number of head groups. */
 bool world_check(const struct dist_case *c, bool processes, bool dq, bool dkv,
     int64_t *groups_p);
 

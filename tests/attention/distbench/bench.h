@@ -19,7 +19,7 @@ struct variant {
     bool alone; /* only the attention of the rank's heads, no exchange */
 };
 
-/* What the variants share. */
+/* Common to all variants. */
 struct scene {
     int32_t nranks, nvariants, rounds;
     int64_t rows, dim;
@@ -30,7 +30,7 @@ struct scene {
     struct variant variants[BENCH_VARIANTS];
 };
 
-/* Of each variant and pass. */
+/* Times of each variant and pass. */
 struct result {
     double wall_s[BENCH_ROUNDS]; /* from all ready to all done */
     double cpu_s[BENCH_ROUNDS];  /* of the process meanwhile */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plain attention, row by row over the list of keys that the row sees.
+ * Plain attention, row by row over the list of keys that the row attends to.
  * Variants: bit 0 sums backwards, bit 1 sums in lanes and applies the scale to
  * q rather than to the product, bit 2 begins in the middle.
  */
@@ -18,7 +18,7 @@ struct pass {
     int variant;
     bool from_out;
     struct kc_values *values;
-    int64_t *seen; /* flat keys that the row sees */
+    int64_t *seen; /* flat keys that the row attends to */
     int64_t seen_count;
     float *scores, *slopes;
 };
@@ -137,7 +137,7 @@ row_scores(
     }
 }
 
-/* p of the row's seen keys into scores; returns lse. */
+/* p of the row's visible keys into scores; returns lse. */
 static double
 row_softmax(struct pass *pass, double sink)
 {

@@ -10,12 +10,12 @@
 
 #define KC_VARIANTS 8
 
-/* Computes out, lse (backward: dq, dk, dv, from the true lse, and from the true
- * delta or, with from_out, from delta of the true out, each rounded to its
- * dtype: what the judged backward was given. delta of an out of 16 bits is off
- * by an amount that all keys of a row share, up to 18 times all else in a block
- * of one row) in one of KC_VARIANTS orders of summation. values_p: arrays
- * are allocated. Products accumulate in fp32 and every stored intermediate is
+/* Computes out and lse in one of KC_VARIANTS orders of summation; backward: dq,
+ * dk, dv. Backward takes the true lse, and the true delta or, with from_out,
+ * delta of the true out, each rounded to its dtype, as the backward under test
+ * does. delta of an out of 16 bits has an error that all keys of a row share,
+ * up to 18 times all other errors in a block of one row. values_p: arrays are
+ * allocated. Products accumulate in fp32 and every stored intermediate is
  * rounded to the case's dtype, as a framework's unfused attention does. */
 void kc_baseline(const struct kc_case *kc, int variant, bool backward,
     bool from_out, struct kc_values values_p[KC_TENSORS]);

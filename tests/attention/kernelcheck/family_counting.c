@@ -2,10 +2,10 @@
  *
  * Counting: with q = 0 every visible key weighs the same, so lse = ln(visible
  * keys), and V as indicator columns (key j in column j mod dim_v) gives exact
- * counts; the truth comes from the mask's definition, not from a kernel. Going
- * back, a row gives each key that it sees an equal share of its dout. The long
- * cases do the same with sparse indicators at the very edges of windows,
- * where one key too many or too few shows at any length.
+ * counts; the truth comes from the mask's definition, not from a kernel. In
+ * backward, a row gives each visible key an equal share of its dout. The long
+ * cases do the same with sparse indicators at the very edges of windows, where
+ * one key too many or too few shows at any length.
  */
 #include <math.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ fill_indicators(struct kc_case *kc)
                 kc_row(v, i, n, j)[j % v->shape.columns] = 1;
 }
 
-/* counts[c] of the keys that a row sees; returns their number. */
+/* counts[c] of the keys that a row attends to; returns their number. */
 static int64_t
 count_row(const struct kc_case *kc, int64_t batch, int64_t i, int64_t *counts)
 {
@@ -98,7 +98,7 @@ kv_head(const struct kc_case *kc, int64_t head)
     return p->kv_map ? p->kv_map[head] : head * p->heads_kv / p->heads_q;
 }
 
-/* Adds a row's share of dout to the dv of a key that it sees, of all heads. */
+/* Adds a row's share of dout to the dv of a visible key, for all heads. */
 static void
 add_share(const struct kc_case *kc, int64_t batch, int64_t i, int64_t k_batch,
     int64_t j, double share, struct kc_values *sum, struct kc_values *most)
@@ -215,7 +215,7 @@ struct long_case {
     ulyx_mask_kind_t mask;
 };
 
-/* Keys [low, high) that row i sees, BOTTOM_RIGHT. */
+/* Keys [low, high) that row i attends to, BOTTOM_RIGHT. */
 static void
 long_range(const struct long_case *c, int64_t i, int64_t *low, int64_t *high)
 {

@@ -357,7 +357,7 @@ halves_merge(struct base *base)
     return ok;
 }
 
-/* The output is the same whether or not the statistics are asked for. */
+/* The output is the same with and without the statistics. */
 static bool
 statistics_are_free(struct base *base)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes and values that broke other attention kernels, each by name: empty
- * and single rows, ragged tiles, documents without queries or keys, rows that
- * see nothing, softmax extremes, unequal dimensions. Both passes, judged as
- * random cases are. --full takes the reported lengths where they are longer.
+ * Shapes and values that broke other attention kernels, each by name: empty and
+ * single rows, ragged tiles, documents without queries or keys, rows without
+ * keys, softmax extremes, unequal dimensions. Both passes, compared as random
+ * cases are. --full takes the reported lengths where they are longer.
  */
 #include <stdio.h>
 #include <string.h>

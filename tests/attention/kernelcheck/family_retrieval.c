@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Retrieval: keys are vectors of +-1 that hardly resemble each other and q_i is
- * a large multiple of key pi(i), one that row i sees. The softmax is then a
- * choice: out_i = v_pi(i) exactly, dv_j is the sum of the dout of the rows that
- * chose j and 0 elsewhere, and dq and dk vanish.
+ * a large multiple of key pi(i), which is visible to row i. The softmax is then
+ * a choice: out_i = v_pi(i) exactly, dv_j is the sum of the dout of the rows
+ * that chose j and 0 elsewhere, and dq and dk vanish.
  */
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ fill_keys(struct kc_case *kc, struct test_random *random)
         k->at[n] = test_random_next(random) >> 63 ? 1 : -1;
 }
 
-/* chosen[batch][head][row] = flat key that the row sees, or -1. */
+/* chosen[batch][head][row] = a flat key that is visible to the row, or -1. */
 static int64_t *
 case_choose(struct kc_case *kc, struct test_random *random)
 {

@@ -42,8 +42,9 @@ draw_dims(ulyx_attention_t *p, struct test_random *random,
     int64_t n = random_chance(random, 60) ? random_draw(random, 0, 4)
                                           : random_draw(random, 0, 13);
     /* No multiples of anything. Under large logits a row's columns share the
-     * error of its scores, so blocks of few columns have too few errors for the
-     * judge, whatever the kernel: 1 of 200 draws of dims 8 to 40 fails. */
+     * error of its scores, so blocks of few columns have too few independent
+     * errors for the tolerance rule, for every kernel: 1 of 200 draws of dims 8
+     * to 40 fails. */
     bool any = preference->logit_gain <= 1 && random_chance(random, 25);
     p->dim_qk = any ? random_draw(random, 1, 40) : dims[n][0];
     p->dim_v = any ? random_draw(random, 1, 40) : dims[n][1];
@@ -73,8 +74,8 @@ draw_heads(struct kc_case *kc, struct test_random *random, bool plain)
             kc->head_ids[i] = p->heads_global - 1 - i;
         p->head_ids = kc->head_ids;
     }
-    if (random_chance(
-            random, 30)) { /* any map, kv heads that nobody reads too */
+    if (random_chance(random,
+            30)) { /* any map, also with kv heads that no query head reads */
         p->heads_kv = random_draw(random, 1, 4);
         kc->kv_map = kc_alloc(8 * p->heads_q);
         for (int64_t i = 0; i < p->heads_q; i++)
@@ -224,7 +225,7 @@ mark_keys(
 }
 
 /* A rank's share of a BALANCED plan: a run of the (head, batch, row) space and
- * the keys that it sees. */
+ * the keys that are visible to it. */
 static void
 draw_segments(struct kc_case *kc, struct test_random *random)
 {

@@ -20,7 +20,7 @@ struct error {
     bool same; /* non-finite values agree */
 };
 
-/* No more than half a place of any value, relative to it. */
+/* At most half a unit in the last place of any value, relative to the value. */
 static double
 half_place(ulyx_dtype_t dtype)
 {

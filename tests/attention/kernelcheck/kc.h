@@ -74,12 +74,12 @@ struct kc_layout {
     int threads;
     bool give_delta;
     bool wide_kv;        /* dk, dv in fp32 of 16-bit problems */
-    bool no_lse, no_max; /* forward is not asked for them */
+    bool no_lse, no_max; /* forward is not to compute them */
     const char *kernel;
 };
 
-/* Results of a run, gathered. d_sink, max_logit as in the case; what was not
- * asked for is NULL. */
+/* Results of a run, gathered. d_sink, max_logit as in the case; results that
+ * were not requested are NULL. */
 struct kc_result {
     struct kc_values values[KC_TENSORS];
     double *d_sink, *max_logit;
@@ -125,8 +125,8 @@ void kc_describe(const struct kc_case *kc, char *text_p, int64_t bytes);
 /* Is a query (key) row in the call? True for all without segments. */
 bool kc_holds(const struct kc_case *kc, bool keys, int64_t batch, int64_t head,
     int64_t row);
-/* By the definition, from nothing of the library: does row i of a batch item
- * see key j? */
+/* By the definition, without code of the library: does row i of a batch item
+ * attend to key j? */
 bool kc_sees(const struct kc_case *kc, int64_t q_batch, int64_t i,
     int64_t k_batch, int64_t j);
 
@@ -156,7 +156,7 @@ struct kc_options {
     const char *rows; /* of that bench; NULL: all */
     bool cpu_time;    /* --bench by the process's CPU time per thread */
 };
-/* Of a family's usual number of cases, those to run: at least 1. */
+/* The number of cases to run, of a family's usual number: at least 1. */
 static inline int64_t
 kc_draws(const struct kc_options *options, int64_t usual)
 {

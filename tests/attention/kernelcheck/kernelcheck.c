@@ -175,7 +175,8 @@ usage_print(void)
         "options, 77 no device.\n");
 }
 
-/* What manual pages and completion are made from: lines of tabs. */
+/* The source of manual pages and completion: lines of fields separated by
+ * tabs. */
 static void
 print_table(void)
 {
@@ -197,7 +198,7 @@ find_option(const char *word)
     return at;
 }
 
-/* Takes a value; false, and said why, where it is wrong. */
+/* Takes a value; false, and the reason is printed, where it is wrong. */
 static bool
 take_value(int row, const char *value, void *field)
 {
@@ -227,7 +228,7 @@ take_value(int row, const char *value, void *field)
     return !*end;
 }
 
-/* Takes all words; false, and said why, where one is wrong. */
+/* Takes all words; false, and the reason is printed, where one is wrong. */
 static bool
 take_words(int argc, char **argv, struct command_line *line)
 {

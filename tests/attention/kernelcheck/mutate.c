@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --mutate: does the judge see faults? Each kernel is asked for something else
- * than the truth is of, in the ways in which attention kernels have gone wrong,
- * and its results must be refused. A fault of the arguments has the effect of
- * the same fault in a kernel, and no kernel carries code for it.
+ * --mutate: does the tolerance rule detect faults? Each kernel computes another
+ * problem than that of the truth, in the ways in which attention kernels have
+ * gone wrong, and its results must be refused. A fault of the arguments has the
+ * effect of the same fault in a kernel, and no kernel carries code for it.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -67,7 +67,8 @@ row_at(const struct laid *laid, int64_t i, int64_t n, int64_t r)
            r * t->row_stride;
 }
 
-/* Strides of a block of `rows` rows in the wished order; returns its bytes. */
+/* Strides of a block of `rows` rows in the requested order; returns its
+ * bytes. */
 static int64_t
 set_strides(const struct kc_layout *layout, const struct kc_shape *shape,
     int64_t rows, int64_t row_bytes, int64_t *batch, int64_t *row,
@@ -424,7 +425,7 @@ kc_run(const struct kc_case *kc, const ulyx_attention_t *given,
     bool called = backward ? call_backward(&s, &problem, result_p)
                            : call_forward(&s, &problem, result_p);
     int first = backward ? KC_DQ : KC_OUT, last = backward ? KC_DV : KC_LSE;
-    /* An lse that is not asked for stays poison, byte for byte. */
+    /* An lse that is not requested stays poison, byte for byte. */
     for (int n = first; called && n <= last; n++)
         if (n != KC_LSE || !layout->no_lse)
             session_gather(&s, (enum kc_name)n, &result_p->values[n]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ways in which emulated tiles can be wrong, to see that they are seen.
+ * Ways in which emulated tiles can be wrong, to test that each is detected.
  */
 #ifndef TESTS_ATTENTION_TILES_EMULATED_FAULT_H
 #define TESTS_ATTENTION_TILES_EMULATED_FAULT_H

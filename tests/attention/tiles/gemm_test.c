@@ -2,8 +2,8 @@
  *
  * Products by tiles against three loops in doubles, for every start value, A as
  * it lies and A transposed, widths with and without a lone tile, between
- * guards; by emulated tiles everywhere, bit for bit the same by the CPU's where
- * it has them.
+ * guards; by emulated tiles everywhere, and by the CPU's tiles, where it has
+ * them, with the same bits.
  */
 #include "support/test.h"
 #include <math.h>

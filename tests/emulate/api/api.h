@@ -69,7 +69,7 @@ cudaError_t emu_device_wait(int device);
 bool emu_capture_forbids(int mode);
 /* Opens with defaults when nothing is open, then takes the lock. */
 void emu_enter(void);
-/* The same for a call that only looks. */
+/* As emu_leave, for a call that changes nothing. */
 void emu_enter_query(void);
 void emu_leave(void);
 

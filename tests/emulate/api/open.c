@@ -182,8 +182,8 @@ await_op(struct emu_op *op)
     emu_op_drop(op);
 }
 
-/* emu_op_finish takes those who waited out of the counts, so that a host on
- * its way back is not taken for one that waits. */
+/* emu_op_finish takes the hosts that waited out of the counts, so that a host
+ * on its way back does not count as waiting. */
 cudaError_t
 emu_host_wait(struct emu_op *op)
 {

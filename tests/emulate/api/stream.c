@@ -77,7 +77,7 @@ cudaStreamCreate(cudaStream_t *stream)
     return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
 
-/* Work in the stream goes on; only the handle ends. */
+/* Work in the stream continues; only the handle ends. */
 cudaError_t
 cudaStreamDestroy(cudaStream_t stream)
 {
@@ -106,8 +106,8 @@ cudaStreamSynchronize(cudaStream_t stream)
     return emu_result(error);
 }
 
-/* The last operations now, each held: later ones are not waited for, else
- * who waits beside busy streams would never return. */
+/* Holds the last operations of now. Later operations are not awaited: a host
+ * that waits beside busy streams would otherwise never return. */
 cudaError_t
 emu_device_wait(int device)
 {
@@ -157,7 +157,7 @@ emu_capture_forbids(int mode)
     return false;
 }
 
-/* A host that hears that it is done is ordered after it. */
+/* A host to which the work is reported as done is ordered after the work. */
 static cudaError_t
 op_query(const struct emu_op *op)
 {

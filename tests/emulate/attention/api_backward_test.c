@@ -31,7 +31,8 @@ init_world(struct backward_world *b, uint64_t seed)
     b->device = b->host = backward;
 }
 
-/* What is given beside the problem, and how gradients are asked for. */
+/* The inputs beside the problem, and the gradients that a call is to
+ * compute. */
 static void
 draw_options(struct backward_world *b)
 {
@@ -81,7 +82,7 @@ fill_delta(struct world *w)
     world_fill_values(w, DELTA);
 }
 
-/* out and lse, as forward would leave them. */
+/* out and lse, as forward would write them. */
 static void
 fill_forward(struct world *w)
 {
@@ -301,7 +302,7 @@ bits_of(struct backward_world *b, size_t *bytes_p)
     return bits;
 }
 
-/* The same problem on a device that runs its threads in the seed's order. */
+/* The problem again, on a device that runs its threads in the seed's order. */
 static unsigned char *
 run_in_order(
     ulyx_dtype_t dtype, uint64_t seed, int32_t max_sms, size_t *bytes_p)
@@ -351,7 +352,8 @@ expect_the_same_bits(ulyx_dtype_t dtype, uint64_t seeds)
     free(bits);
 }
 
-/* Of the multiply-adds and of mma.sync; ULYX_TEST_DRAWS makes more seeds. */
+/* Faults of the multiply-adds and of mma.sync; ULYX_TEST_DRAWS makes more
+ * seeds. */
 static void
 bits_depend_neither_on_order_nor_on_blocks(void **state)
 {
@@ -472,8 +474,8 @@ bad_documents_keep_the_gradients(void **state)
     free_world(&b);
 }
 
-/* Of every input: the flag is waited for until the deadline, and read once it
- * is there. */
+/* For every input: the call waits for the flag until the deadline, and reads
+ * the piece once the flag is set. */
 static void
 flags_of_inputs_are_waited_for(void **state)
 {
@@ -514,7 +516,8 @@ flags_of_inputs_are_waited_for(void **state)
     }
 }
 
-/* Nothing to see, nothing that sees: gradients are zeros all the same. */
+/* No key to attend to, or no query that attends: gradients are zeros in both
+ * cases. */
 static void
 rows_without_keys_have_zero_gradients(void **state)
 {

@@ -88,13 +88,14 @@ void world_fill_poison(struct world *w, int n);
 /* The problem as the host's reference takes it; docs_p keeps what it points to.
  */
 ulyx_attention_t world_host_problem(const struct world *w, ulyx_docs_t *docs_p);
-/* A workspace of the host's reference, to be freed, and how to call it. */
+/* A workspace of the host's reference, to be freed, and the structs of its
+ * call. */
 void *world_host_workspace(const ulyx_attention_t *problem,
     ulyx_attention_pass_t pass, ulyx_attention_exec_t *exec_p,
     int64_t *bytes_p);
 
-/* Each element within near(w, n, is, wanted), and every other byte poison;
- * asked false: all bytes. */
+/* Checks each element by near(w, n, is, wanted), and every other byte for
+ * poison; checked false: all bytes for poison. */
 typedef bool (*world_near)(
     const struct world *w, int n, double is, double wanted);
 void world_compare(

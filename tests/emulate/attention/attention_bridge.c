@@ -62,7 +62,7 @@ device_row(const struct uli_attn_call *call)
                                                    : &uli_attn_cuda_kernel;
 }
 
-/* Backward is the portable row's whatever row forward is. */
+/* Backward is the portable row's for each row of forward. */
 static const struct uli_attn_kernel *
 bridge_row(const struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The list of tiles that prepare makes on the device against the definition:
- * random documents (with gaps, empty, batched), segments and masks; every row
- * in exactly one tile, each descriptor what a search row by row says, longest
- * first. Bad tables are named and leave an empty list.
+ * random documents (with gaps, empty, batched), segments and masks. Every row
+ * is in exactly one tile, each descriptor equals the result of a search row by
+ * row, and the longest tile comes first. Bad tables are named and leave an
+ * empty list.
  */
 #include "support/test.h"
 #include "support/random.h"
@@ -210,7 +211,7 @@ check_tile(const struct tables *t, const struct uli_gpu_attn_tile *tile)
     }
 }
 
-/* Key tiles that the tile's rows see, from the mask's definition. */
+/* Key tiles that the tile's rows attend to, by the mask's definition. */
 static int64_t
 cost_of(const struct uli_gpu_attn_args *a, const struct uli_gpu_attn_tile *tile)
 {
@@ -286,7 +287,7 @@ random_tables_give_the_tiles_of_the_definition(void **state)
             check_tile(&t, &o.tiles[n]);
             check_packed(&t, &o.tiles[n]);
             int64_t cost = cost_of(&t.args, &o.tiles[n]);
-            /* bounds of rows that see nothing may widen a tile's range */
+            /* bounds of rows without keys may widen a tile's range */
             if (t.args.left == INT64_MAX && t.args.diagonal == 0) {
                 assert_true(cost <= last);
                 last = cost;

@@ -180,7 +180,7 @@ no_more_blocks_than_max_sms(void **state)
         }
 }
 
-/* What TMA cannot read, by tensor, and the reason that is kept. */
+/* Tensors that TMA cannot read, and the recorded reason of each. */
 static void
 others_go_to_the_portable_kernels(void **state)
 {
@@ -290,8 +290,8 @@ missing_code_for_the_device_is_reported(void **state)
     }
 }
 
-/* One piece of one tensor never comes: the call ends at its deadline, names the
- * piece, and says of no output that it is there. */
+/* One piece of one tensor never arrives: the call ends at its deadline, names
+ * the piece, and sets no output's flag. */
 static void
 flag_that_never_comes_is_named(void **state)
 {
@@ -347,9 +347,9 @@ poison_ends_the_wait(void **state)
     }
 }
 
-/* Two ranks on one device, each waiting for all its pieces; what sets the flags
- * is launched last and needs a multiprocessor of its own, here by its shared
- * memory, as the emulator knows nothing of registers. */
+/* Two ranks on one device, each waiting for all its pieces. The kernel that
+ * sets the flags is launched last and needs a multiprocessor of its own, here
+ * because of its shared memory: the emulator does not model registers. */
 static void
 ranks_that_wait_leave_room(void **state)
 {

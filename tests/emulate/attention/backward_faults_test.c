@@ -26,7 +26,7 @@ static const int kernels_of[] = {3, BACKWARD_FAULTS(FAULT_KERNELS)};
 static const int64_t q_begin[2] = {0, 36}, q_length[2] = {33, 30};
 static const int64_t k_begin[2] = {2, 20}, k_length[2] = {14, 60};
 
-/* Several tiles of both sides without features; or with all of them. */
+/* Several tiles of both sides, without features or with all features. */
 static void
 make_case(
     struct kc_case *kc, bool plain, bool features, struct test_random *random)

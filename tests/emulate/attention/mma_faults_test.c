@@ -64,8 +64,9 @@ case_of(bool plain, bool features, uint64_t seed)
     return c;
 }
 
-/* One document in the middle of others, evenly laid: its last tile of keys is
- * copied at once, and rows of neither may show. No lse is asked for. */
+/* One document between two others, evenly laid: its last tile of keys is copied
+ * whole, and rows of the neighbours must not influence the result. lse is not
+ * requested. */
 static struct sm90_case
 even_case(bool plain, uint64_t seed)
 {

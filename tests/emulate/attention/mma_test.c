@@ -194,7 +194,7 @@ place_in_a_pack_changes_no_bit(void **state)
     }
 }
 
-/* The narrowest family that takes the dimensions, as the table has it. */
+/* The narrowest family of the table that takes the dimensions. */
 static const struct uli_gpu_attn_forward *
 family_of(int64_t dim_qk, int64_t dim_v)
 {

@@ -135,7 +135,7 @@ value_of(const struct run *r, int which, struct test_random *random, int64_t h,
         return test_random_normal(random);
     if (which == 2)
         return column == 0 ? (double)(row / 128) : (double)(row % 128);
-    /* key `row` has +-8 by the bits of its number; row i asks for key i */
+    /* key `row` has +-8 by the bits of its number; query i matches key i */
     (void)h;
     return (row >> (column % 12) & 1 ? 4 : -4) * (which ? 1 : 2);
 }
@@ -441,7 +441,7 @@ run_withhold(struct run *r)
                 .bytes = bytes,
                 .flag = p->flag};
             if (r->c->missing && r->c->missing % 3 == t)
-                a.flag = r->lse.flags; /* nobody looks there */
+                a.flag = r->lse.flags; /* never read */
             unsigned char *copy =
                 memory_allocate(a.stride * a.batch + bytes + 16);
             for (int64_t b = 0; b < a.batch; b++) {

@@ -33,7 +33,7 @@ struct sm90_case {
     double softcap, slope, sink; /* of head n: slope / (n + 1), sink + n */
     bool has_sink;
     bool flat_heads;     /* every second head, from the first on, has slope 0 */
-    bool no_lse, no_max; /* not asked for */
+    bool no_lse, no_max; /* not requested */
     int64_t ndocs; /* 0: none; the same rows of q and k where lens agree */
     int64_t q_begin[SM90_DOCS_MAX], q_rows[SM90_DOCS_MAX];
     int64_t k_begin[SM90_DOCS_MAX], k_rows[SM90_DOCS_MAX];
@@ -43,12 +43,12 @@ struct sm90_case {
     bool late;            /* they never come */
     int missing;          /* 1, 2, 3: those of q, k, v never come */
     int64_t odd;          /* bytes more before and between rows, even */
-    bool counting;        /* v tells its row, q picks out one key */
+    bool counting;        /* v encodes its row, q selects one key */
     int blocks;
     uint64_t seed;
 };
 
-/* What a run gave, as floats: out [b][h][s][dv], lse [b][h][s]. */
+/* The results of a run as floats: out [b][h][s][dv], lse [b][h][s]. */
 struct sm90_result {
     float *out, *lse, *max_logit;
     int64_t bad;  /* values that are wrong; bytes written elsewhere */

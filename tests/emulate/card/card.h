@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What emulate.h is to the emulator, for a card: no byte is tracked and no
- * race is seen, so the only faults are errors of the runtime.
+ * The functions of emulate.h for a card: no byte is tracked and no race is
+ * detected, so the only faults are errors of the runtime.
  */
 #ifndef TESTS_EMULATE_CARD_CARD_H
 #define TESTS_EMULATE_CARD_CARD_H
@@ -19,7 +19,7 @@ struct emu_config {
     bool quiet;
 };
 
-/* How many of the wanted devices there are; skips the test without any. */
+/* How many of the requested devices there are; skips the test without any. */
 static inline int
 card_devices(int wanted)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sixteen barriers of a block. A barrier orders everything before it, of
- * all who arrive, before everything after it, of all who wait. Barrier 0
- * without a count takes the threads that are left.
+ * The sixteen barriers of a block. A barrier orders everything that arriving
+ * threads did before it ahead of everything that waiting threads do after it.
+ * Barrier 0 without a count takes the threads that have not ended.
  */
 #include "emulate/core/emu.h"
 
-/* What a warp has done before it came. Its lanes have one state, so it is told
- * once, when the last live lane has come, or at the end. */
+/* Publishes what a warp has done before it arrived. The warp's lanes have one
+ * state, which is published once: when the last live lane has arrived, or at
+ * the end. */
 static void
 barrier_notify(struct emu_barrier *b, struct emu_warp *warp)
 {

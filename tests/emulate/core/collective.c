@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shuffles, votes, election, register budgets, time, and what a thread knows
- * of itself.
+ * Shuffles, votes, election, register budgets, time, and a thread's own
+ * indices.
  */
 #include "emulate/core/emu.h"
 

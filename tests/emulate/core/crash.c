@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A crash on the scheduler's thread, mostly a fibre that ran over its stack's
- * guard page: says which emulated thread it was and ends the process by the
+ * guard page: prints which emulated thread crashed and ends the process by the
  * signal. A test framework's handler would jump from the wrong stack. Signals
- * of other threads go to who had them before.
+ * of other threads go to the previous handlers.
  */
 #include "emulate/core/emu.h"
 #include <signal.h>
@@ -51,8 +51,8 @@ signal_handle(int number, siginfo_t *info, void *context)
     }
 }
 
-/* On the scheduler's thread, which may have a stack of a sanitizer's for this:
- * it wants to find it at the end. */
+/* On the scheduler's thread. A sanitizer may have set a signal stack there,
+ * which it expects to find at the end. */
 void
 emu_crash_stack(void)
 {

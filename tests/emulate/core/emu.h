@@ -71,8 +71,8 @@ struct emu_warp {
     uint32_t index, live; /* live lanes, a mask */
     uint32_t agent;
     struct emu_clocks *now;
-    /* state at the last fence of each scope, published by relaxed stores;
-     * and what relaxed loads have seen, joined by the next fence */
+    /* state at the last fence of each scope, published by relaxed stores; and
+     * the state that relaxed loads have read, joined by the next fence */
     struct emu_clocks *fence[EMU_SCOPES], *seen[EMU_SCOPES];
     uint32_t copy_agent;          /* cp.async; EMU_AGENTS = none yet */
     struct emu_meeting *meetings; /* core/warp.c */
@@ -82,7 +82,7 @@ struct emu_warp {
 struct emu_barrier {
     uint32_t expected, arrived;
     int votes, result; /* __syncthreads_count and its kin */
-    bool unanimous;    /* all who arrived had voted, when it completed */
+    bool unanimous; /* all threads that arrived had voted, when it completed */
     /* of each warp: lanes that have come and are not published yet */
     uint32_t pending[EMU_BLOCK_THREADS / EMU_WARP];
     struct emu_clocks *clocks;
@@ -222,7 +222,7 @@ uint32_t emu_random(uint32_t bound);
 _Noreturn void emu_out_of_memory(const char *what);
 void emu_grow(void *array, size_t *room, size_t needed, size_t item_bytes);
 /* Records and prints a fault, once per kind and key (a code address, or 0 for
- * every time); the run goes on. */
+ * every time); the run continues. */
 void emu_fault(enum emu_fault kind, uint64_t key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Records it and ends all running work. From a fibre it does not return. */
@@ -268,7 +268,7 @@ void emu_stalled(bool hosts_wait);
 /* ---- core/warp.c ---- */
 enum { EMU_MEET_OPERANDS = 4, EMU_MEET_BYTES = 64 };
 /* All lanes of the mask meet at the same instruction with equal operands; the
- * last one runs act with every lane's data (in and out), then all go on. */
+ * last lane runs act with every lane's data (in and out), then all continue. */
 struct emu_meet {
     const char *name;
     uint32_t mask;
@@ -277,7 +277,7 @@ struct emu_meet {
         const struct emu_meet *meet, struct emu_warp *warp, void **lane_data);
 };
 void emu_meet_warp(const struct emu_meet *meet, void *lane_data);
-/* The same for the 128 lanes of a warpgroup. */
+/* As above, for the 128 lanes of a warpgroup. */
 void emu_meet_group(const struct emu_meet *meet, void *lane_data);
 void emu_meetings_check_exit(struct emu_thread *thread);
 void emu_meetings_free(struct emu_block *block);

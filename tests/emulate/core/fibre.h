@@ -16,7 +16,7 @@ void emu_stack_give(unsigned char *stack);
 /* A stack pointer that, switched to, calls entry, which must not return. */
 void *emu_fibre_start(unsigned char *stack, void (*entry)(void));
 
-/* Saves where it is in *from and goes on at `to`. */
+/* Saves the running context in *from and continues at `to`. */
 void emu_fibre_switch(void **from, void *to);
 
 #endif

@@ -18,7 +18,7 @@ struct flag {
     const void *address;
     struct flag *next;
     struct emu_clocks *level[EMU_SCOPES]; /* NULL = nothing published */
-    uint64_t block; /* who published: 0 = several blocks */
+    uint64_t block; /* the block that published; 0: several */
     int device;     /* -1 = several devices */
 };
 
@@ -194,7 +194,7 @@ strong_access(const void *p, int bytes, bool write)
     emu_memory_access(&who, p, (size_t)bytes, write);
 }
 
-/* The same value at the same place as last time: someone spins. */
+/* The same value at the same place as last time: the lane spins. */
 static void
 wait_for_change(const void *p, int bytes)
 {

@@ -178,7 +178,7 @@ run_op(void)
     emu_op_perform(op);
 }
 
-/* One turn of whatever can move; false when nothing can. */
+/* One turn of everything that can move; false when nothing can. */
 static bool
 device_turn(void)
 {
@@ -232,8 +232,8 @@ hosts_wait(void)
            (!emu.config.wall_time && emu.queries >= hosts * QUERIES);
 }
 
-/* The lock is held. Work that has just begun waits until the hosts have said
- * all that they will say. */
+/* The lock is held. New work waits until the hosts have enqueued all that they
+ * will enqueue. */
 static void
 await_hosts(void)
 {
@@ -265,7 +265,8 @@ take_queued(void)
     atomic_store(&emu.incoming, false);
 }
 
-/* Takes what became ready; idle, waits for it. False when told to quit. */
+/* Takes the work that became ready; waits for work when idle. False when the
+ * emulator is closed. */
 static bool
 grids_collect(void)
 {

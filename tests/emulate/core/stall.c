@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What happens when no fibre is ready and no engine works: time passes, in
- * steps that double, so that deadlines of hours are reached at once; past the
- * limit, or with no one who could ever look again, it is a deadlock, and the
+ * When no fibre is ready and no engine works, time passes, in steps that
+ * double, so that deadlines of hours are reached at once. Past the limit, or
+ * with no thread that could poll again, the run is in a deadlock, and the
  * report groups the waiting lanes of each warp by what they wait for.
  *
  * With config.wall_time a host that is not in the emulator may be on its way:
- * until then the clock goes with the wall's, so that what a deadline means to
- * the host's waits and to the kernels' is the same.
+ * until it enters, the clock follows the wall's, so that a deadline has the
+ * same meaning for the host's waits and for the kernels'.
  */
 #include "emulate/core/emu.h"
 #include <time.h>
@@ -68,7 +68,7 @@ report_deadlock(void)
     emu_fault_fatal(EMU_FAULT_DEADLOCK, "deadlock, nothing can move:%s", text);
 }
 
-/* Everyone who polls looks again; false when no one does. */
+/* Every polling fibre polls again; false when none does. */
 static bool
 wake_polls(void)
 {

@@ -14,7 +14,7 @@ struct emu_meeting {
     bool open;
     struct emu_meet meet;
     uint32_t arrived, expected;
-    uint32_t lanes[GROUP / EMU_WARP]; /* who has come */
+    uint32_t lanes[GROUP / EMU_WARP]; /* lanes that have come */
     void *data[GROUP];
     struct emu_queue queue;
 };

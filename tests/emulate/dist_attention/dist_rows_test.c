@@ -121,8 +121,8 @@ strided_here(const struct tensor *t)
         (char *)t->host + GUARD, {t->strides[0], t->strides[1], t->strides[2]}};
 }
 
-/* Every byte of delta's memory, guards and gaps included. A NaN is one whatever
- * its bits. */
+/* Every byte of delta's memory, guards and gaps included. NaNs of any bits are
+ * equal. */
 static bool
 delta_agrees(struct rows *w)
 {

@@ -495,8 +495,8 @@ exchanges_by_messages_are_refused(void **state)
 }
 #endif
 
-/* Rank 0's forward is refused with these words and changes nothing; rank 1 is
- * told by its next call, which takes place. */
+/* Rank 0's forward is refused with these words and changes nothing; rank 1's
+ * next call, which takes place, returns the refusal. */
 static void
 expect_refused(struct calls *c, const char *words)
 {

@@ -19,7 +19,7 @@ enum { SCORES_MOST = 30000 };
 
 /* ---- draws --------------------------------------------------------------- */
 
-/* What device memory refuses by name becomes what it takes. */
+/* Features that device memory refuses are replaced by ones that it takes. */
 static void
 case_to_device(struct dist_case *c)
 {

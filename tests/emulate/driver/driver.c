@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See driver.h. Lookup, errors, devices and contexts. A context is a device;
- * what is current belongs to the thread and is the runtime's current device.
+ * the current context belongs to the thread and is the runtime's current
+ * device.
  */
 #include "emulate/driver/driver.h"
 

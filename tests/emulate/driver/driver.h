@@ -14,20 +14,20 @@
 /* ---- for tests ----------------------------------------------------------- */
 
 /* The entry point fails with the result, from its n-th call from now on (0 =
- * the next), until told otherwise by NULL. */
+ * the next), until a call with NULL ends this. */
 void emu_driver_fail(const char *call, int result, int n);
 /* Devices cannot reach each other's memory. */
 void emu_driver_no_peers(bool off);
-/* What the library has made through the driver and not given back: memory,
+/* Objects that the library has made through the driver and not freed: memory,
  * handles, reserved addresses, mappings, streams, events. */
 int emu_driver_live(void);
-/* How often the calling thread has called it. */
+/* How often the calling thread has called the entry point. */
 long emu_driver_calls(void);
 
 /* ---- for its own files --------------------------------------------------- */
 
 int emu_driver_lookup(const char *name, void **function, int version);
-/* The result that a test wants of the call; 0 = do it. */
+/* The result that a test has set for the call; 0 = make the call. */
 int emu_driver_outcome(const char *name);
 void emu_driver_count(int change);
 /* The result as it is, counted where an object came or went. */
@@ -43,7 +43,7 @@ int emu_driver_capture_mode(void);
             return outcome;                                                    \
     } while (0)
 
-/* Not while a capture may be disturbed, as the driver has it. */
+/* Refused while a capture could be disturbed, as by the driver. */
 #define EMU_DRIVER_NOT_IN_CAPTURE()                                            \
     do {                                                                       \
         emu_enter();                                                           \

@@ -216,8 +216,8 @@ errors_are_named(void **state)
         cuda_ops()->alloc(DEVICES, 64, &memory), ULYX_ERR_INVALID_ARGUMENT);
 }
 
-/* Another device's bytes of one memory are the same, and in reach without
- * peer access, for its own mapping grants it. */
+/* A second device reads the same bytes of one memory, without peer access,
+ * because its own mapping grants the access. */
 static void
 shared_memory_is_the_same_at_each_device(void **state)
 {
@@ -265,7 +265,7 @@ draw_rect(struct test_random *random)
     return rect;
 }
 
-/* What the field must hold: byte i of src is i mod 251, dst was 255. */
+/* The expected bytes of the field: byte i of src is i mod 251, dst was 255. */
 static void
 expect_rect(const struct uli_device_rect *rect, unsigned char *field)
 {

@@ -34,7 +34,7 @@ static struct physical {
     struct emu_cell *cells;
 } handles[HANDLES + 1]; /* handle 0 is none */
 
-/* What is mapped where: a handle's number by the allocation's address. */
+/* The mappings: a handle's number by the allocation's address. */
 static struct mapping {
     struct emu_allocation *at;
     uli_cu_memory memory;
@@ -354,8 +354,8 @@ do_cuMemMap(uli_cu_ptr address, size_t bytes, size_t offset,
     return result;
 }
 
-/* What is mapped side by side from the address on, each whole: acts on each.
- * An empty place or half a mapping is an error. */
+/* Acts on each of the mappings that lie side by side from the address on. A
+ * hole, or a part of a mapping, is an error. */
 static int
 each_mapping(uli_cu_ptr address, size_t bytes,
     void (*act)(struct mapping *mapping, int value), int value)

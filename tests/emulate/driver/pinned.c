@@ -27,8 +27,8 @@ do_cuMemFreeHost(void *address)
 
 /* ---- registered memory --------------------------------------------------- */
 
-/* The pages once more, where the devices' memory is: what devices do is seen
- * at both addresses, by the cells of this registration. */
+/* Maps the pages a second time, within the devices' memory: accesses by devices
+ * are tracked at both addresses, by the cells of this registration. */
 static struct registration {
     unsigned char *host;
     size_t bytes;

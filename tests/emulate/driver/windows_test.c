@@ -89,7 +89,7 @@ window_entry(const ulyx_comm_t *comm, int32_t rank, uint32_t window)
     return address;
 }
 
-/* What rank 1 has attached at `base` is read by all ranks' devices. */
+/* All ranks' devices read the window that rank 1 has attached at `base`. */
 static void
 expect_reached(struct world *w, unsigned char *base, int64_t bytes)
 {

@@ -12,14 +12,15 @@
 
 #include "emulate/memory/memory.h"
 
-/* Counts bytes down; the phase may complete. who = the agent that wrote. */
+/* Counts bytes down; the phase may complete. who: the agent that wrote. */
 void emu_mbarrier_complete_tx(struct emu_block *block, uint32_t bar,
     uint32_t bytes, uint32_t agent, uint32_t clock);
 /* An arrival by an engine, after everything in clocks. */
 void emu_mbarrier_engine_arrive(
     struct emu_block *block, uint32_t bar, uint32_t agent, uint32_t clock);
-/* The running fibre hands the barrier to an engine: it must be initialised,
- * and, for those of the asynchronous proxy, visible to that. */
+/* The running fibre hands the barrier to an engine: the barrier must be
+ * initialised, and, for engines of the asynchronous proxy, visible to that
+ * proxy. */
 void emu_mbarrier_check_engine(uint32_t bar, bool async_proxy);
 
 /* The issuer's clocks as of now; starts a new interval of the issuer, so that
@@ -36,8 +37,9 @@ void emu_check_multiple(
 
 float emu_bf16_to_float(uint16_t v);
 
-/* A bulk group of the running thread gets one more operation; who waits for
- * reads or writes is served by emu_bulk_read_done and _write_done. */
+/* A bulk group of the running thread gets one more operation;
+ * emu_bulk_read_done and _write_done serve the threads that wait for reads or
+ * writes. */
 struct emu_bulk_ticket {
     struct emu_bulk *bulk;
     uint32_t group, read_agent, read_clock, write_agent, write_clock;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * mbarriers: pending arrivals, bytes in flight, phases. A phase completes when
- * no arrival is pending and the byte count is zero; the clocks of all who
- * arrived (and of the engines whose bytes came) go to all who see it complete.
- * The barrier's eight bytes are opaque: only these functions may touch them
- * between init and inval.
+ * no arrival is pending and the byte count is zero; the clocks of all threads
+ * that arrived (and of the engines whose bytes came) are joined by each thread
+ * that finds the phase complete. The barrier's eight bytes are opaque: only
+ * these functions may touch them between init and inval.
  */
 #include "emulate/engine/engine.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the exchange kernels promise beyond right bytes: a stopped rank, poison
- * and refusals end calls with a cause and never hang; a captured graph replays
- * with new data; every alignment; the tree of sums over nodes, bit for bit as
- * the host does it.
+ * What the exchange kernels guarantee beyond right bytes: a stopped rank,
+ * poison and refusals end calls with a cause, and no call hangs; a captured
+ * graph replays with new data; every alignment works; the tree of sums over
+ * nodes has the host's bits.
  */
 #include "exchange_ranks.h"
 
@@ -108,10 +108,10 @@ poison_ends_a_wait(void **state)
     }
 }
 
-/* The others end their part and wait for rank 0 until their deadline, while
- * rank 0 has not loaded the shares of its sums: then their tensors are their
- * callers' again, who write over them. What rank 0 makes of these is no result,
- * although their DONE is here. */
+/* The other ranks end their part and wait for rank 0 until their deadline,
+ * while rank 0 has not loaded the shares of its sums. Then their callers have
+ * the tensors back and overwrite them. Sums that rank 0 computes from these are
+ * no result, although every DONE has arrived. */
 static void
 shares_of_tensors_given_back_are_no_result(void **state)
 {
@@ -159,8 +159,8 @@ shares_of_tensors_given_back_are_no_result(void **state)
 
 /* ---- refusals ------------------------------------------------------------ */
 
-/* Rank 0 refuses a call: the others learn of it and name it; its tensors are
- * as before; the next call is well. */
+/* Rank 0 refuses a call: the other ranks receive the refusal and name rank 0,
+ * rank 0's tensors are unchanged, and the next call succeeds. */
 static void
 a_refusal_names_the_rank_and_the_next_call_is_well(void **state)
 {
@@ -202,7 +202,8 @@ a_refusal_names_the_rank_and_the_next_call_is_well(void **state)
     }
 }
 
-/* One rank calls another operation: all say so, whichever way each goes. */
+/* One rank calls another operation: all ranks report the difference, in each
+ * direction. */
 static void
 different_operations_are_reported(void **state)
 {

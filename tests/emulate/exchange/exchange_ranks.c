@@ -53,8 +53,9 @@ window_id(int direction, bool dst, int32_t tensor)
     return (direction * 2 + dst) * ULI_TENSORS + tensor;
 }
 
-/* A card loads kernels at first use, which waits for those that run: so not
- * while one spins. The emulator has as many devices as are asked for. */
+/* A card loads a kernel at its first use and waits for running kernels then, so
+ * kernels are loaded before one spins. The emulator has as many devices as are
+ * requested. */
 static void
 ready_card(struct ranks_world *g)
 {
@@ -134,7 +135,7 @@ ranks_device_copy(
     return device_copy(host, bytes);
 }
 
-/* What rank r knows of its peers. */
+/* Rank r's tables about its peers. */
 static void
 meet_peers(struct ranks_world *g, int32_t r)
 {
@@ -185,7 +186,7 @@ fill_record(struct ranks_world *g, int32_t r, int op, struct uli_gpu_args *args)
     }
 }
 
-/* In memory of exactly the room that is said to be enough. */
+/* In memory of exactly the size that is documented as enough. */
 static void
 build_table(
     const struct uli_gpu_table_params *params, struct uli_gpu_table *table)

@@ -24,7 +24,7 @@ enum emu_fault {
     EMU_FAULT_RACE,        /* two accesses that nothing orders */
     EMU_FAULT_BOUNDS,      /* outside of shared memory or of any allocation */
     EMU_FAULT_PEER,        /* another device's memory without peer access */
-    EMU_FAULT_DEADLOCK,    /* all wait; the text says who for what */
+    EMU_FAULT_DEADLOCK,    /* all wait; the text names each wait */
     EMU_FAULT_DIVERGENT,   /* lanes of a collective disagree */
     EMU_FAULT_BARRIER,     /* misuse of a block barrier */
     EMU_FAULT_MBARRIER,    /* misuse of an mbarrier, bytes left over */
@@ -48,8 +48,9 @@ struct emu_config {
      * nothing can move and fewer than host_threads wait in the emulator, time
      * passes as on the wall. Not a function of the seed. */
     bool wall_time;
-    /* Other processes' emulators share memory with this one's. What orders
-     * accesses by way of them is not seen here, so no race is reported. */
+    /* Other processes' emulators share memory with this one. The order of
+     * accesses that comes about through them is not tracked here, so no race is
+     * reported. */
     bool processes;
     bool quiet; /* faults are recorded but not printed */
 };

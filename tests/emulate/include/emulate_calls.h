@@ -55,7 +55,7 @@ void emu_copy_16(void *to, const void *from);
 
 /* Barrier of a block; threads = 0 for all that are left. */
 void emu_barrier(uint32_t id, uint32_t threads, bool wait);
-/* The same with a value of every thread combined: 0 count, 1 and, 2 or. */
+/* As above, and combines a value of every thread: 0 count, 1 and, 2 or. */
 int emu_barrier_reduce(int how, int predicate);
 
 enum emu_shuffle { EMU_SHFL_IDX, EMU_SHFL_UP, EMU_SHFL_DOWN, EMU_SHFL_XOR };

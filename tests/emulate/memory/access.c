@@ -242,7 +242,7 @@ access_plain(const void *address, size_t bytes, bool write, const void *pc)
         return;
     }
     if ((size_t)(self->stack - p) <= EMU_GUARD_BYTES)
-        return; /* core/crash.c tells of the overflow */
+        return; /* core/crash.c reports the overflow */
     const struct emu_launch *launch = self->block->launch;
     if (!write &&
         ((p >= program_start && p < program_end) ||

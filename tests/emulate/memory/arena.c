@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The arena: one reserved range for the memory of all devices. Allocations
- * begin at pages of 64 KiB, are followed by an empty page, and their
- * addresses are not used again, so that every use outside or after is seen.
+ * begin at pages of 64 KiB, are followed by an empty page, and their addresses
+ * are not used again, so that every use outside of an allocation or after its
+ * end is detected.
  */
 #include "emulate/memory/memory.h"
 #include <sys/mman.h>
@@ -163,8 +164,8 @@ make_shared(void *host, size_t bytes)
     return good;
 }
 
-/* The same shared pages once more. By its number: UCX has an mremap in the
- * place of libc's, which loses the new address. */
+/* Maps the shared pages a second time. The system call is made by number,
+ * because UCX replaces libc's mremap by one that ignores the new address. */
 static bool
 copy_mapping(void *host, size_t bytes, void *base)
 {

@@ -13,7 +13,7 @@ struct emu_cell {
     uint32_t write, read; /* epochs; read may name a set of them */
 };
 
-/* Who accesses, ordered after what. */
+/* The accessor, and the clocks that it is ordered after. */
 struct emu_accessor {
     const struct emu_clocks *clocks;
     uint32_t agent, clock;
@@ -47,8 +47,9 @@ int emu_memory_release(void *base);
 struct emu_allocation *emu_memory_find(const void *address);
 bool emu_memory_in_arena(const void *address);
 
-/* Virtual memory: addresses without memory; a memfd's bytes at such, with the
- * cells of who made it, for no device until granted; and away again. */
+/* Virtual memory: reserves addresses without memory; maps a memfd's bytes
+ * there, with the cells of its creator, for no device until access is granted;
+ * unmaps them. */
 void *emu_memory_reserve(size_t bytes);
 struct emu_allocation *emu_memory_map(
     void *base, size_t bytes, int device, int fd, struct emu_cell *cells);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is found when the exchange by messages or the transport "staged" is
- * wrong: faults planted into them by carried_plant.py, each in a process of its
- * own, as what follows a fault is undefined. A fault is caught by a race, a
- * wrong byte or a call that does not end well; the sources as they are show
- * none.
+ * Faults planted into the exchange by messages and the transport "staged"
+ * (carried_plant.py), each in a process of its own, because behaviour after a
+ * fault is undefined. A fault is caught by a race, a wrong byte or a call that
+ * fails; the unchanged sources pass.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +22,8 @@ enum { SEEDS = 2, DEVICES = 2, CALLS = 3 };
 static const char *const names[] = {"NONE", CARRIED_FAULTS(NAME)};
 enum { FAULTS = sizeof(names) / sizeof(names[0]) };
 
-/* Calls back to back, a permutation and sums in turn, nothing waited for
- * between them. */
+/* Calls back to back, a permutation and sums in turn, without a wait between
+ * them. */
 static int
 play_calls(struct job *job, int rank)
 {
@@ -42,7 +41,7 @@ play_calls(struct job *job, int rank)
     return 0;
 }
 
-/* Several tiles a round, rounds a call and chunks a message. */
+/* Several tiles per round, rounds per call and chunks per message. */
 static int
 run_here(int fault, uint64_t seed)
 {

@@ -213,12 +213,12 @@ open_rank(struct job *job, int rank, int nranks)
                &job->streams[rank], cudaStreamNonBlocking));
 }
 
-/* What sums must be depends on the nodes, which communicators know. */
+/* The expected sums depend on the nodes, which communicators have found. */
 static bool
 bring_images(struct job *job, int rank)
 {
     carried_meet(job);
-    if (job->processes) /* its own communicator is the one that knows */
+    if (job->processes) /* its own communicator has the nodes */
         job->storage.only = rank;
     if (rank == 0 || job->processes)
         world_fill(job->w);

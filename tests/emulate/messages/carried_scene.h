@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Plans whose device memory cannot be mapped, so that a batch transport moves
- * it, through the public calls: a thread or a process a rank, on emulated
- * devices. Every byte against obvious placement.
+ * it, through the public calls, on emulated devices. Each rank is a thread or a
+ * process. Every byte is compared with obvious placement.
  */
 #ifndef TESTS_EMULATE_MESSAGES_CARRIED_SCENE_H
 #define TESTS_EMULATE_MESSAGES_CARRIED_SCENE_H
@@ -32,7 +32,7 @@ struct job {
 #define well(call)    ranks_expect((call) == ULYX_SUCCESS)
 #define well_cu(call) ranks_expect((call) == cudaSuccess)
 
-/* Does the last error, or a text, have the part? Says so if not. */
+/* Does the last error, or a text, have the part? Prints both if not. */
 bool carried_error_has(const char *part);
 bool carried_has(const char *text, const char *part);
 void carried_sleep(int ms);
@@ -46,7 +46,7 @@ struct job *carried_new(double timeout_s, int devices);
 /* q, k, v, dense heads: every two ranks share bytes. */
 void carried_plain(struct job *job, int nranks, uint64_t seed);
 void carried_end(struct job *job);
-/* The same of one whose world was not drawn. */
+/* As above, where the world was not drawn. */
 void carried_forget(struct job *job);
 /* Communicators, streams, images on the devices; play; and their ends. Returns
  * how many ranks failed; victim: one that may end in any way, or -1. */
@@ -66,12 +66,13 @@ bool carried_check(struct job *job, int rank, uint64_t directions);
 bool carried_execute_all(struct job *job, int rank);
 /* Waits, half a minute at most, for the communicator to fail: how. */
 ulyx_status_t carried_failure(struct job *job, int rank);
-/* It fails as wanted, the stream ends, the next call says why. */
+/* Checks that the call fails as expected, that the stream ends, and that the
+ * next call returns the cause. */
 bool carried_fails(
     struct job *job, int rank, ulyx_status_t wanted, const char *part);
 
-/* What all batch transports' tests play: the last rank does not come, which the
- * others say in these words at the deadline; rank 0 refuses call 1. */
+/* Cases of all batch transports' tests: the last rank does not come, which the
+ * other ranks report in these words at the deadline; rank 0 refuses call 1. */
 int carried_play_late(struct job *job, int rank, const char *part);
 int carried_play_refusal(struct job *job, int rank);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See device_scene.h. Memory is cut from one allocation a rank, since freeing
+ * See device_scene.h. Memory is cut from one allocation per rank, since freeing
  * waits for all work of a device.
  */
 #include "emulate/messages/device_scene.h"

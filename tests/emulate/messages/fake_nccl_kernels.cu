@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See fake_nccl_kernels.h. The same ring as the thread of fake_nccl.c walks.
+ * See fake_nccl_kernels.h. The kernels use the rings of fake_nccl.c's thread.
  */
 #include "emulate/messages/fake_nccl_kernels.h"
 #include "device/cuda/kernel.h"
@@ -13,7 +13,7 @@ struct fake_nccl_launch {
     fake_nccl_words *words;
 };
 
-/* What can move of an operation now; the same for all lanes. */
+/* The part of an operation that can move now; equal for all lanes. */
 static __device__ uint64_t
 step_of(const fake_nccl_op &op, uint64_t moved, uint64_t *at_p)
 {
@@ -48,7 +48,7 @@ warp_moves_op(const fake_nccl_op &op, fake_nccl_words *words)
         if (!step) {
             if (is_aborted(words))
                 return;
-            continue; /* no sleep: time may stand still for want of a rank */
+            continue; /* no sleep: the emulated clock may stand still until a rank comes */
         }
         for (uint64_t i = threadIdx.x % LANES; i < step; i += LANES) {
             unsigned char *ring = &op.channel->ring[(at + i) % FAKE_NCCL_RING];

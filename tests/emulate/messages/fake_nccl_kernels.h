@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What fake_nccl moves device memory with: a kernel a group, a warp an
- * operation, over rings in host memory that all devices reach.
+ * The kernels by which fake_nccl moves device memory: one kernel per group, one
+ * warp per operation, over rings in host memory that all devices reach.
  */
 #ifndef TESTS_EMULATE_MESSAGES_FAKE_NCCL_KERNELS_H
 #define TESTS_EMULATE_MESSAGES_FAKE_NCCL_KERNELS_H
@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-enum { FAKE_NCCL_OPS = 30 }; /* of a launch: a warp each */
+enum { FAKE_NCCL_OPS = 30 }; /* of a launch: one warp per operation */
 
 /* fake_nccl.launch: on the stream, of the current device. */
 int fake_nccl_kernels_launch(const struct fake_nccl_op *ops, int count,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Plans by NCCL through the public calls, on emulated devices whose memory
- * cannot be mapped: a thread a rank, an NCCL with kernels of its own. Every
- * byte against obvious placement; a rank that does not come, refusals, a
- * library that is not there.
+ * cannot be mapped. Each rank is a thread, and the NCCL has kernels of its own.
+ * Every byte is compared with obvious placement; a rank that does not come,
+ * refusals, a library that is missing.
  */
 #include <stdlib.h>
 #include "emulate/messages/carried_nccl.h"
@@ -37,7 +37,7 @@ every_byte_of_every_operation(void **state)
         case_random(&job->w->c, &random, RANKS, draw % 3 == 2);
         job->storage.nranks = job->w->c.shape.nranks;
         job->w->salt = draw;
-        /* one device for all: mapped, and asked for all the same */
+        /* one device for all: mapped, and requested all the same */
         job->devices = draw % 3 == 1 || job->storage.nranks == 1 ? 1 : RANKS;
         if (!world_draw(job->w, &job->storage, &random, 0)) {
             carried_forget(job);

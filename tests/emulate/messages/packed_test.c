@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The exchange by messages on emulated devices that cannot reach each other: a
- * thread a rank, batches by fake_nccl with kernels of its own. Every byte is
- * compared with obvious placement, sums bit for bit; refusals, graphs, and a
- * rank that does not come.
+ * The exchange by messages on emulated devices that cannot reach each other.
+ * Each rank is a thread; batches go by fake_nccl, which has kernels of its own.
+ * Every byte is compared with obvious placement, sums bit for bit; refusals,
+ * graphs, and a rank that does not come.
  */
 #include "emulate/exchange/exchange_ranks.h"
 
@@ -506,8 +506,8 @@ a_captured_call_replays(void **state)
 
 /* ---- a rank that does not come ------------------------------------------- */
 
-/* Ranks but the last call; the words say that their calls have begun and not
- * ended. Poison and an abort end what is on their streams. */
+/* All ranks except the last call. Their words show that the calls have begun
+ * and not ended. Poison and an abort end the work on their streams. */
 static int
 lonely_rank(int rank, int nranks, void *context)
 {

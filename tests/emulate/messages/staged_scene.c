@@ -59,7 +59,7 @@ make_room(struct staged_case *c, int rank)
     return well_cu(cudaMalloc((void **)&c->room[rank], STAGED_ROOM));
 }
 
-/* All ranks learn of it at once, and none has a batch. */
+/* All ranks get the failure at once, and none has a batch. */
 static bool
 is_refused(
     struct staged_case *c, int rank, const struct uli_batch_params *params)
@@ -153,8 +153,8 @@ staged_add(struct staged_case *c, int rank, const struct staged_piece *piece)
     return ranks_expect(c->used[rank] <= STAGED_ROOM);
 }
 
-/* The same sequence on all ranks; each keeps what concerns it. A pair may have
- * none, or several either way. */
+/* All ranks draw the same sequence; each keeps its own pieces. A pair may have
+ * none, or several in each direction. */
 bool
 staged_draw(struct staged_case *c, int rank, int n)
 {
@@ -183,8 +183,8 @@ byte_of(const struct staged_piece *piece, int n, int i, int64_t at)
                            piece->to * 13 + n * 17 + i * 3);
 }
 
-/* What piece i holds in round n at its sender, and afterwards at both. The
- * pieces of a pair are told apart by the number that both count. */
+/* The bytes of piece i in round n at its sender, and afterwards at both ranks.
+ * The pieces of a pair are distinguished by a number that both ranks count. */
 static void
 bytes_expect(const struct staged_case *c, int rank, int n, int i, bool come,
     unsigned char *bytes_p)

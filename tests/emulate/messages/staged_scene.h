@@ -28,7 +28,7 @@ struct staged_piece {
     int64_t bytes, skew; /* skew: of its address at either end */
 };
 
-/* What all ranks know; copied by fork. */
+/* Shared by all ranks; copied by fork. */
 struct staged_case {
     ulyx_unique_id_t id;
     int nranks, devices, ranks_per_node;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What stands around ulyx_perf when it runs on emulated devices: before main
- * one is opened, with an NCCL that has kernels; after it the program ends with
- * 90 where the emulator has seen a fault or the library has not given
- * everything back. With PERF_TEST_FAULT=element each call leaves a wrong byte
- * (--wrap). The tool has no such hooks.
+ * The frame of ulyx_perf on emulated devices: before main a device is opened,
+ * with an NCCL that has kernels; after main the program ends with 90 where the
+ * emulator has found a fault or the library has not freed everything. With
+ * PERF_TEST_FAULT=element each call leaves a wrong byte (--wrap). The tool
+ * itself has no such hooks.
  */
 #include <cuda_runtime.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
  *
  * Collectives on device memory beside the same calls on host memory: for each
  * rank a source and a destination of one size on its device, in its window or
- * outside, and two images of the destination on the host: what comes, and what
- * the host's call makes of it. All of a destination is compared, so what lies
- * between and around the pieces guards them.
+ * outside, and two images of the destination on the host: the device's result,
+ * and the result of the host's call. All of a destination is compared, so the
+ * bytes between and around the pieces guard them.
  */
 #ifndef TESTS_EMULATE_PLAN_COLLECTIVE_SCENE_H
 #define TESTS_EMULATE_PLAN_COLLECTIVE_SCENE_H
@@ -63,18 +63,19 @@ void coll_fill(struct coll_scene *c, const struct coll_call *call,
 /* The call of one rank, on its device. */
 ulyx_status_t coll_run(
     struct coll_scene *c, const struct coll_call *call, int32_t r);
-/* Call `which` of rank 0 with something wrong; what its error must say. */
+/* Call `which` of rank 0 with a wrong argument; the text that its error must
+ * have. */
 enum { COLL_WRONG = 9 };
 const char *coll_wrong(
     struct coll_scene *c, int which, ulyx_status_t *status_p);
-/* Of all ranks, in a group, all well. */
+/* The call of all ranks, in a group; all must succeed. */
 void coll_run_all(struct coll_scene *c, const struct coll_call *call);
 /* Each byte of each destination against the host's, which are as they were
  * filled until its call: then nothing has come anywhere. */
 void coll_compare(struct coll_scene *c, const struct coll_call *call);
 /* The host's call. */
 void coll_host(struct coll_scene *c, const struct coll_call *call);
-/* Compares after it. */
+/* Runs the call and compares. */
 void coll_check(struct coll_scene *c, const struct coll_call *call);
 
 #endif

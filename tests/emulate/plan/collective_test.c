@@ -114,8 +114,7 @@ expect_well(struct coll_scene *c, enum coll_kind kind, bool window)
     coll_check(c, &call);
 }
 
-/* The next call of rank r says what was wrong with the last one, which is told
- * once. */
+/* The next call of rank r returns the error of the last one, once. */
 static void
 expect_reported(struct coll_scene *c, int32_t r, const struct coll_call *call,
     ulyx_status_t status, const char *text)
@@ -169,7 +168,7 @@ expect_all_reported(
     plan_sync(&c->s);
 }
 
-/* Nothing moves anywhere, and all ranks are told. */
+/* Nothing moves on any rank, and all ranks get the error. */
 static void
 reductions_that_differ_move_nothing(void **state)
 {
@@ -247,7 +246,7 @@ memory_of_the_host_is_refused_everywhere(void **state)
     coll_close(&c);
 }
 
-/* At every call, with nothing moved anywhere and the peers told. */
+/* At every call: nothing moves on any rank, and the peers get the error. */
 static void
 what_is_wrong_with_a_call_is_named(void **state)
 {

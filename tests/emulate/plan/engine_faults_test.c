@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is found when the copy engines' kernel is wrong: faults planted into it
- * by engine_plant.py, each in a process of its own, as what follows a fault is
- * undefined. A fault is caught by a race, a wrong byte or a call that does not
- * end well; the kernel as it is shows none.
+ * Faults planted into the copy engines' kernel (engine_plant.py), each in a
+ * process of its own, because behaviour after a fault is undefined. A fault is
+ * caught by a race, a wrong byte or a call that fails; the unchanged kernel
+ * passes.
  */
 #include <stdlib.h>
 #include "emulate/plant/fault_runs.h"

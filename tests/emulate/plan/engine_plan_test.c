@@ -48,7 +48,7 @@ plan_described(const struct world *w, int32_t rank)
 
 /* ---- every byte ---------------------------------------------------------- */
 
-/* Cases that the mode takes or not, and says so. */
+/* Cases that the mode takes, and cases that it refuses by name. */
 static void
 run_draws(int32_t nranks, int32_t devices, uint64_t seed, int64_t draws)
 {
@@ -177,7 +177,7 @@ many_rounds_go_through_two_slots(void **state)
     plan_close(&s);
 }
 
-/* Dense tensors, contiguous shards: a copy a tensor and peer each way. */
+/* Dense tensors, contiguous shards: one copy per tensor, peer and direction. */
 static void
 copies_are_as_few_as_the_layout_permits(void **state)
 {
@@ -266,7 +266,7 @@ host_memory_has_no_copy_engines(void **state)
 /* ---- refusals ------------------------------------------------------------ */
 
 /* Rank 0 refuses call 1; its peers push into its receive buffer all the same,
- * and learn of it with their next call. */
+ * and get the refusal from their next call. */
 static void
 a_refused_call_is_named_by_the_next(void **state)
 {
@@ -349,7 +349,8 @@ a_call_beside_a_capture_is_refused(void **state)
         good(cudaSetDevice(r));
         good(cudaDeviceSynchronize());
     }
-    /* All have refused it, and say of each other that they have. */
+    /* All ranks have refused the call, and each names another rank's
+     * refusal. */
     for (int32_t r = 0; r < 2; r++)
         assert_status(plan_execute(&s, r, 0), ULYX_ERR_PEER_REFUSED);
     plan_sync(&s);

@@ -50,7 +50,7 @@ struct call {
     int op, version;
 };
 
-/* What a rank has between two waits: one result a call. */
+/* The results of a rank between two waits: one per call. */
 struct batch {
     struct call calls[PLANS][BATCH];
     unsigned char *results[PLANS][BATCH];
@@ -80,7 +80,7 @@ random_delay(struct test_random *random)
         nanosleep(&nap, NULL);
 }
 
-/* ---- what is known beforehand -------------------------------------------- */
+/* ---- expected images ---------------------------------------------------- */
 
 static void
 region_keep(struct region *region, const struct image *image,
@@ -192,7 +192,7 @@ add_plan(struct many_comm *c, int n, struct test_random *random)
 
 /* ---- a rank -------------------------------------------------------------- */
 
-/* The same on all ranks of a communicator. */
+/* Equal on all ranks of a communicator. */
 static void
 draw_calls(const struct many_comm *c, struct test_random *same, struct batch *b)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Movers: their tables are whole, and which of them serves a plan follows from
- * its memory, its flags and the algorithm that is asked for.
+ * Movers: their tables are complete, and a plan's memory, flags and requested
+ * algorithm decide which mover serves it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -129,7 +129,7 @@ copy_engines_serve_no_tables(void **state)
     plan_close(&s);
 }
 
-/* Refused by name, whichever mover would serve it. */
+/* Refused by name, for every mover. */
 static void
 rows_of_device_memory_do_not_change(void **state)
 {

@@ -37,7 +37,8 @@ execute_strided(struct plan_scene *s, int64_t times)
         (const int64_t(*)[3])strides, dst, NULL, s->streams[0]);
 }
 
-/* Strides of a call are creation's or refused, which the peers learn. */
+/* Strides of a call are creation's, or the call is refused and the peers get
+ * the refusal. */
 static void
 play_strides(struct plan_scene *s)
 {
@@ -144,7 +145,7 @@ plan_play_capture(struct plan_scene *s, int first, int second, int times)
         w->norder = 2;
         assert_true(world_check(w));
     }
-    plan_round(s); /* direct calls go on where replays have ended */
+    plan_round(s); /* direct calls continue where replays have ended */
     for (int32_t r = 0; r < s->nranks; r++) {
         good(cudaGraphExecDestroy(exec[r]));
         good(cudaGraphDestroy(graph[r]));
@@ -187,7 +188,7 @@ plan_play_late(struct plan_scene *s)
     assert_non_null(strstr(ulyx_last_error(), "reshuffle, call 1, after "));
     assert_non_null(strstr(ulyx_last_error(), "waiting for rank 1 ("));
     assert_status(plan_execute(s, 0, 0), ULYX_ERR_TIMEOUT);
-    /* Told of the failure, a peer's queued kernel leaves at once. */
+    /* A peer's queued kernel ends at once when the failure reaches it. */
     assert_status(ulyx_comm_abort(s->ranks.comms[1]), ULYX_SUCCESS);
     plan_sync(s);
 }

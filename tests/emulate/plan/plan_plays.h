@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What plans of every mode are put through, of a scene whose plans are made.
+ * The cases of plans of every mode, in a scene whose plans are made.
  */
 #ifndef TESTS_EMULATE_PLAN_PLAYS_H
 #define TESTS_EMULATE_PLAN_PLAYS_H
@@ -10,8 +10,9 @@
 /* Brings back what one operation has left: every byte. */
 void plan_expect(struct plan_scene *s, int op);
 
-/* Three ranks: rank 0 refuses call 1, for its tensors are in no window; its
- * peers learn of it with their next call. A later one for its strides. */
+/* Three ranks: rank 0 refuses call 1, because its tensors are in no window; its
+ * peers get the refusal from their next call. A later call is refused for its
+ * strides. */
 void plan_play_refusal(struct plan_scene *s);
 /* Two ranks execute different operations. */
 void plan_play_mismatch(struct plan_scene *s);
@@ -24,7 +25,7 @@ void plan_play_capture(struct plan_scene *s, int first, int second, int times);
 void plan_play_two(struct plan_scene *a, struct plan_scene *b, int times);
 /* Rank 1 of two does not come. */
 void plan_play_late(struct plan_scene *s);
-/* Of failed communicators: all but what they hold in quarantine. */
+/* Of failed communicators: everything except windows in quarantine. */
 void plan_destroy_all(struct plan_scene *s);
 
 #endif

@@ -117,9 +117,9 @@ plans_beyond_the_card_take_three_launches(void **state)
     plan_close(&s);
 }
 
-/* What a call costs the host: the context in and out with the mode of capture,
- * whether the stream is being captured, the kernel (by the runtime), the event
- * behind it. */
+/* The driver calls that a call makes on the host: entering and leaving the
+ * context with the mode of capture, the query whether the stream is being
+ * captured, the kernel (by the runtime), the event behind it. */
 static void
 a_call_enters_the_context_once(void **state)
 {
@@ -306,7 +306,8 @@ capture_all(struct plan_scene *s, int op, cudaGraphExec_t *exec)
     }
 }
 
-/* Calls after an update, and replays of what was captured before it. */
+/* Calls after an update, and replays of calls that were captured before the
+ * update. */
 static void
 run_updates(struct plan_scene *s, struct test_random *random)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans on device memory between processes, each with an emulator of its own:
- * device memory is memfds, so that what one process's kernels store the
- * others' see. Every byte of a rank's images; a rank that is killed in
- * mid-exchange, and one that stands still: the others name it. No race is
- * seen across processes, and waiting kernels look again every 0.2 ms.
+ * Plans on device memory between processes, each with an emulator of its own.
+ * Device memory is memfds, so kernels of one process read the stores of
+ * another's. Every byte of a rank's images is checked; a rank that is killed in
+ * the middle of an exchange, and one that is stopped, are named by the others.
+ * Races across processes are not detected, and waiting kernels poll every 0.2
+ * ms.
  */
 #include <cuda_runtime.h>
 #include <signal.h>
@@ -243,7 +244,7 @@ plain_plan(struct rank *k, struct world *w)
     return true;
 }
 
-/* What the others find when their call of this rank's has ended. */
+/* The others' state when their call with this rank has ended. */
 static bool
 is_named(struct rank *k, ulyx_status_t expected, const char *words)
 {
@@ -272,9 +273,9 @@ rank_lose(int me, int nranks, void *context)
                 rank_move(&k, 0, true);
     if (me == VICTIM) {
         raise(job->signal);
-        _exit(0); /* let go on: nobody waits for it any more */
+        _exit(0); /* continued: no rank waits for it any more */
     }
-    /* A kill may be known before the call. */
+    /* The death may be detected before the call. */
     ulyx_status_t begun = good ? rank_execute(&k, 0) : ULYX_SUCCESS;
     good =
         good &&

@@ -110,7 +110,7 @@ plan_scene_save(const struct plan_scene *s, int32_t rank, int op)
     return all;
 }
 
-/* The same draws of operations on all ranks, delays of each rank's own. */
+/* All ranks draw the same operations; delays are each rank's own. */
 static int
 exchange_thread(int rank, int nranks, void *context)
 {
@@ -150,7 +150,7 @@ exchange_thread(int rank, int nranks, void *context)
     return failed;
 }
 
-/* One case of so many ranks; false: the layout refuses it. */
+/* One case of `nranks` ranks; false: the layout refuses it. */
 static bool
 run_case(struct soak *k, struct test_random *random, bool balanced)
 {

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* How a run ends; BROKEN, as anything else: it says nothing of the fault. */
+/* How a run ends. BROKEN, like any other end, is no result about the fault. */
 enum { RUN_WELL = 0, RUN_CAUGHT = 7, RUN_BROKEN = 8 };
 
 struct fault_runs {

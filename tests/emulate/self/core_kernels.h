@@ -21,7 +21,7 @@ cudaError_t core_sum_launch(
 /* counter += 1 by every thread */
 cudaError_t core_count_launch(
     unsigned *counter, unsigned blocks, cudaStream_t stream);
-/* Waits until *flag >= value, at most limit_ns; *result = 1 seen, 2 not. */
+/* Waits until *flag >= value, at most limit_ns; *result = 1 reached, 2 not. */
 cudaError_t core_wait_launch(unsigned *flag, unsigned value, uint64_t limit_ns,
     unsigned *result, cudaStream_t stream);
 /* Writes data[i] = value + i, then raises the flag, for a peer. */
@@ -30,7 +30,7 @@ cudaError_t core_put_launch(int *data, int count, int value, unsigned *flag,
 /* Waits for the flag, then out[i] = data[i]. */
 cudaError_t core_take_launch(const int *data, int count, unsigned *flag,
     unsigned epoch, int *out, cudaStream_t stream);
-/* *out = depth, by recursion with a kilobyte a level */
+/* *out = depth, by recursion with a kilobyte per level */
 cudaError_t core_recurse_launch(int depth, int *out, cudaStream_t stream);
 /* warp 0 waits at barrier 1 for a warp 1 that never comes */
 cudaError_t core_hang_launch(cudaStream_t stream);

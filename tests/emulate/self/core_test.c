@@ -210,7 +210,7 @@ launch_by_another_host_thread_ends_a_wait(void **state)
     assert_int_equal(host, 1);
 }
 
-/* A host that only asks is waiting: deadlines pass for the kernel. */
+/* A host that only queries is waiting: deadlines pass for the kernel. */
 static void
 host_that_polls_lets_time_pass(void **state)
 {

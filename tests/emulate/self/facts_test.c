@@ -153,7 +153,7 @@ lay_mn_major(unsigned char *image, const uint16_t *rows, int count,
     o->trans = 1;
 }
 
-/* The same with panels further apart than their rows: tiles of 80 keys. */
+/* As above, with panels further apart than their rows: tiles of 80 keys. */
 static void
 lay_apart(unsigned char *image, const uint16_t *rows, int count, uint32_t panel,
     struct facts_operand *o)
@@ -296,8 +296,9 @@ a_in_registers_is_exact(void **state)
     assert_no_faults();
 }
 
-/* The tile 256 bytes past a multiple of 1024, swizzled by address bits, and
- * the base offset that should say so: half the rows come out wrong. */
+/* The tile 256 bytes past a multiple of 1024, swizzled by address bits, with
+ * the base offset that should account for the 256 bytes: half the rows come out
+ * wrong. */
 static void
 wrong_base_offset_is_named(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What tests of the emulator begin and end with, and read numbers by.
+ * Begin and end of the emulator's tests, and conversions of their numbers.
  */
 #ifndef TESTS_EMULATE_SELF_FIXTURE_H
 #define TESTS_EMULATE_SELF_FIXTURE_H

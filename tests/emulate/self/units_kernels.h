@@ -16,7 +16,7 @@ extern "C" {
 /* d[16][8] = a[16][16] b[8][16]^T, by ldmatrix and mma.sync; f16 or bf16. */
 cudaError_t units_mma_launch(
     int f16, const uint16_t *a, const uint16_t *b, float *d);
-/* The same with b stored [16][8] and loaded transposed. */
+/* As above, with b stored [16][8] and loaded transposed. */
 cudaError_t units_mma_trans_launch(
     const uint16_t *a, const uint16_t *b, float *d);
 /* d[16][8] = a[16][8] b[8][8]^T, tf32. */
@@ -28,7 +28,8 @@ cudaError_t units_warp_launch(uint32_t *out);
 /* out[i] = in[i] by cp.async that arrives on an mbarrier; zeros from valid. */
 cudaError_t units_copy_launch(
     const uint32_t *in, uint32_t *out, int count, int valid);
-/* out[r] = round r seen through named barriers, warp 0 to warp 1. */
+/* out[r] = the value of round r that warp 1 reads from warp 0 after a named
+ * barrier. */
 cudaError_t units_named_launch(uint32_t *out, int rounds);
 /* out[i] = both halves' conversions of in[i]. */
 cudaError_t units_convert_launch(

@@ -155,7 +155,7 @@ time_some(struct bench_setup *s, int pass, const ulyx_attention_exec_t *exec,
     return median_of(seconds, (size_t)count);
 }
 
-/* A time, and how far the last repeats lie apart, as a share of it. */
+/* A time, and the spread of the last repeats as a share of the time. */
 struct timing {
     double seconds, spread;
 };
@@ -330,7 +330,7 @@ bench_row(const struct row *row, const struct kc_options *options, int threads,
     }
 }
 
-/* The processor as the system calls it. */
+/* The processor's name. */
 static void
 print_cpu(void)
 {

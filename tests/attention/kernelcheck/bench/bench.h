@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a kernel multiplies by. */
+/* The arithmetic of a kernel's products. */
 enum kc_arithmetic { KC_FP32, KC_PAIRS, KC_TILES, KC_ARITHMETICS };
 
 /* Operations a second of `threads` threads at once in a loop of independent

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * --bench --vs torch: forward on the current device, ours and the peers in
- * turn, sample by sample, for 0.7 seconds each and a row. A sample is as many
- * calls in a row as take 2 ms, between two events, so that what the host needs
- * to launch does not count; all write the logsumexp. Rows come in random order,
- * and each is printed once it is known, as whoever lends a card may take it
- * back. A row's ratio is the median of the pairwise ratios. FLOP: 4 b h s s d,
- * halved when causal. Floor: 0.85 of cuDNN on every row. --rows 0-3 takes those
- * of the list, --rows 4- the others. --draws below 100 takes that part of
- * lengths and seconds, and an eighth of the heads, for trials.
+ * turn, sample by sample, for 0.7 seconds per implementation and row. A sample
+ * is as many successive calls as take 2 ms, between two events, so that the
+ * host's time to launch does not count; all write the logsumexp. Rows come in
+ * random order, and each is printed at once, so that an interrupted run keeps
+ * its rows. A row's ratio is the median of the pairwise
+ * ratios. FLOP: 4 b h s s d, halved when causal. Floor: 0.85 of cuDNN on every
+ * row. --rows 0-3 takes rows 0 to 3 of the list, --rows 4- row 4 and all after
+ * it. --draws below 100 takes that percentage of lengths and seconds, and an
+ * eighth of the heads, for trials.
  */
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@
 #include "base/system/clock.h"
 #include "support/median.h"
 
-/* What a card is asked first comes first. */
+/* The most important rows come first. */
 static const struct kc_card_row all[] = {
     {128, 16, 8192, 2, false},
     {128, 16, 8192, 2, true},
@@ -46,8 +47,8 @@ enum {
     NORMALS = (1 << 20) + 8 /* values that a tensor repeats */
 };
 
-/* Of one row: median milliseconds of ours, and per peer milliseconds and ratio
- * (0: not taken). */
+/* Results of one row: median milliseconds of ours, and per peer milliseconds
+ * and ratio (0: not taken). */
 struct figures {
     const char *kernel;
     const char *why_portable;
@@ -55,7 +56,7 @@ struct figures {
     char clocks[64];
 };
 
-/* What the rows have come to. */
+/* The summary of the rows. */
 struct outcome {
     int below, judged, missing;
 };
@@ -145,7 +146,7 @@ set_problem(struct uli_attn_problem *problem_p, const struct kc_card_row *row)
         .q_rows = row->batch * row->len};
 }
 
-/* The row of the table that takes the problem; by name where one is wanted. */
+/* The kernel of the table that takes the problem, or the named one. */
 static const struct uli_attn_kernel *
 kernel_of(const struct uli_attn_problem *problem, const char *name)
 {
@@ -199,7 +200,7 @@ setup_free(struct setup *s)
         cudaStreamDestroy(s->call.stream);
 }
 
-/* Milliseconds of one of `repeats` calls; negative: failed, and said. */
+/* Milliseconds of one of `repeats` calls; negative: failed, and printed. */
 static double
 run_ours(struct setup *s, int repeats)
 {
@@ -352,7 +353,7 @@ print_outcome(const struct outcome *o)
         printf("no floor judged: no cuDNN beside ours\n");
 }
 
-/* One row of the list, at the part of its size that is wanted. */
+/* One row of the list, at the requested part of its size. */
 static void
 run_row(int n, const struct kc_options *options, struct kc_peer *peer,
     bool has_peer, struct outcome *o)

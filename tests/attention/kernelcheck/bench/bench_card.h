@@ -26,9 +26,10 @@ struct kc_peer {
     char version[128];
 };
 
-/* false: no python3 with torch and a device, version tells why. */
+/* false: no python3 with torch and a device; version has the reason. */
 bool kc_peer_start(struct kc_peer *peer_p);
-/* Has it make the row's tensors; which peers take them. */
+/* Makes the row's tensors in the peer process; returns which peers take
+ * them. */
 bool kc_peer_row(struct kc_peer *peer, const struct kc_card_row *row,
     bool takes_p[KC_PEERS]);
 /* Milliseconds of one of `repeats` calls in a row; negative: it has died. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The process beside us that times PyTorch's attention, over two pipes; what is
- * said is in torch_peer.py.
+ * The process that times PyTorch's attention, over two pipes; torch_peer.py has
+ * the protocol.
  */
 #include <signal.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A peak loop: LOOP_NAME, LANES, and PEAK_DOT(c, a, b) where a plain product
- * and sum is not meant. The sums stay in registers: the empty assembly makes
- * the compiler believe that each is used.
+ * A peak loop: LOOP_NAME, LANES, and PEAK_DOT(c, a, b) where the operation is
+ * not a plain product and sum. The sums stay in registers: the empty assembly
+ * counts as a use of each for the compiler.
  */
 #include <stdint.h>
 

@@ -14,7 +14,7 @@ typedef void (*kc_peak_loop)(int64_t rounds);
  * it has no such arithmetic. */
 kc_peak_loop kc_peak_loop_of(enum kc_arithmetic kind, double *flops_p);
 
-/* One a file, with that file's flags; 24 chains of 4, 8 or 16 lanes. */
+/* One per file, with that file's flags; 24 chains of 4, 8 or 16 lanes. */
 void kc_peak_portable(int64_t rounds);
 void kc_peak_avx2(int64_t rounds);
 void kc_peak_avx512(int64_t rounds);
