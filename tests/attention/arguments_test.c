@@ -48,9 +48,9 @@ problem_bad_fields_are_refused(void **state)
     b.problem.field = value;                                                   \
     refused(&b, status, word)
     REFUSED(dropout, 0.1, ULYX_ERR_UNSUPPORTED, "dropout");
-    REFUSED(dim_qk, 0, ULYX_ERR_UNSUPPORTED, "dim_qk 0");
-    REFUSED(dim_qk, -8, ULYX_ERR_UNSUPPORTED, "dim_qk -8");
-    REFUSED(dim_v, 520, ULYX_ERR_UNSUPPORTED, "dim_v 520");
+    REFUSED(dim_qk, 0, ULYX_ERR_UNSUPPORTED, "dim_qk is 0");
+    REFUSED(dim_qk, -8, ULYX_ERR_UNSUPPORTED, "dim_qk is -8");
+    REFUSED(dim_v, 520, ULYX_ERR_UNSUPPORTED, "dim_v is 520");
     REFUSED(dtype, ULYX_DTYPE_F8_E4M3, ULYX_ERR_UNSUPPORTED, "dtype");
     REFUSED(scale, -1, invalid, "scale");
     REFUSED(scale, NAN, invalid, "scale");
@@ -79,7 +79,7 @@ problem_bad_fields_are_refused(void **state)
     b.exec.kernel = NULL;
     uint64_t cause = 0;
     b.exec.memory = 7;
-    refused(&b, ULYX_ERR_INVALID_ARGUMENT, "memory kind 7");
+    refused(&b, ULYX_ERR_INVALID_ARGUMENT, "memory kind is 7");
     b.exec.memory = ULYX_MEMORY_HOST;
     b.exec.cause = &cause;
     refused(&b, ULYX_ERR_INVALID_ARGUMENT, "cause");
@@ -182,7 +182,8 @@ segments_bad_lists_are_refused(void **state)
     refused(&b, ULYX_ERR_INVALID_ARGUMENT, "out of range");
     q[1].row_end = 6;
     b.t[Q].row_stride = 0;
-    refused(&b, ULYX_ERR_INVALID_ARGUMENT, "row_stride 0 with segments");
+    refused(&b, ULYX_ERR_INVALID_ARGUMENT,
+        "row_stride is 0, must be at least 1 with segments");
     b.t[Q].row_stride = 32;
     b.problem.k_segments = NULL;
     refused(&b, ULYX_ERR_INVALID_ARGUMENT, "one side");

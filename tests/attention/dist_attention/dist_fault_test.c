@@ -64,7 +64,7 @@ refuse_in_the_middle(int rank, struct own *o)
     if (rank == 1) /* forward gave no lse */
         b.dlse = (const void *const *)&o->dout;
     good &= refused_by_1(rank, ulyx_dist_attention_backward(o->dist, &b, NULL),
-        "dlse is given, distributed attention was made without");
+        "dlse is given, and distributed attention was created without");
     return good &
            ranks_expect(!ulyx_dist_attention_backward(o->dist, &o->b, NULL));
 }
@@ -172,7 +172,7 @@ mismatch_body(int rank, int nranks, void *context)
     ulyx_status_t status = ulyx_dist_attention_create(comm, &p, &dist);
     good &= ranks_expect(
         status == (rank == 1 ? ULYX_ERR_UNSUPPORTED : ULYX_ERR_PEER_REFUSED) &&
-        error_has("dim_qk 520"));
+        error_has("dim_qk is 520"));
     small_params(&p, &part);
     p.kv_heads = 4;
     good &= ranks_expect(

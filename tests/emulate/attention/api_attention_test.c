@@ -201,7 +201,7 @@ what_is_no_call_is_refused_by_name(void **state)
     expect_refusal(&f, ULYX_ERR_UNSUPPORTED, "no kernel portable");
     w->exec.kernel = NULL;
     w->exec.memory = 9;
-    expect_refusal(&f, ULYX_ERR_INVALID_ARGUMENT, "memory kind 9");
+    expect_refusal(&f, ULYX_ERR_INVALID_ARGUMENT, "memory kind is 9");
     w->exec.memory = ULYX_MEMORY_CUDA;
     w->workspace_bytes--;
     expect_refusal(&f, ULYX_ERR_INVALID_ARGUMENT, "workspace of");
