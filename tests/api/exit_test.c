@@ -31,7 +31,7 @@ struct shared {
     _Atomic int looked; /* remaining ranks without a failure */
 };
 
-/* What a rank holds when its process ends. */
+/* The objects that a rank holds when its process ends. */
 struct member {
     struct shared *shared;
     ulyx_comm_t *comm;
@@ -207,7 +207,7 @@ leave_in_an_allgather(void)
         exit_from_allgather, NULL, 2, 0, NULL, &other);
 }
 
-/* Calls by a program's own destructors after the library's farewell. */
+/* Calls by a program's own destructors after the library's exit handler. */
 static void
 clean_up(void)
 {
@@ -245,7 +245,8 @@ await_end(pid_t pid)
     return !there || state == 'Z';
 }
 
-/* Waits until this rank knows of the end, as a failure or as a departure. */
+/* Waits until this rank has recorded the end, as a failure or as a
+ * departure. */
 static bool
 await_failure(ulyx_comm_t *comm)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What plan creation refuses, on every rank alike: each bad argument by name,
- * each field in which ranks must agree with both values, versions of the
- * structs; and parameters of a queued creation.
+ * Parameters that plan creation refuses, on every rank alike: each bad argument
+ * by name, each field in which ranks must agree with both values, versions of
+ * the structs; and parameters of a queued creation.
  */
 #include <inttypes.h>
 #include <stdio.h>

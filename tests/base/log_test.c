@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Log lines, each configuration in a process of its own because the log reads
- * its settings once a process.
+ * its settings once per process.
  */
 #include "base/log.h"
 
@@ -357,7 +357,7 @@ lines_go_to_a_function(void **state)
 
 enum { STUCK_LINES = 3000 };
 
-/* What is in the pipe now, as text; its length. */
+/* Reads the present content of the pipe as text; returns its length. */
 static size_t
 fixture_drain(int fd, struct fixture *f)
 {
@@ -381,7 +381,8 @@ count_lines(const char *text)
     return count;
 }
 
-/* Standard error is a pipe that others have, too, and nobody reads. */
+/* Standard error is a pipe that other processes have, too, and that no process
+ * reads. */
 static int
 log_into_a_full_pipe(int rank, int nranks, void *context)
 {

@@ -10,7 +10,7 @@
 #include "base/rank_list.h"
 #include "base/status.h"
 
-/* context: a string with a letter a rank, 'x' = chosen. */
+/* context: a string with one letter per rank, 'x' = chosen. */
 static bool
 is_x(const void *context, int32_t rank)
 {
@@ -123,11 +123,11 @@ late_ranks_of_others_are_taken_only_whole(void **state)
     }
 }
 
-/* ---- who is the cause ---------------------------------------------------- */
+/* ---- the cause ----------------------------------------------------------- */
 
 enum { VIEWED = 6 };
 
-/* By the rank that looks, which is 0. */
+/* As rank 0 finds the cause. */
 struct waits {
     bool missing[VIEWED];
     int32_t awaits[VIEWED];
@@ -157,12 +157,12 @@ static void
 those_that_only_wait_themselves_are_not_named(void **state)
 {
     static const struct waits cases[] = {
-        /* nobody says anything */
+        /* no rank has announced a wait */
         {{0, 1, 0, 0, 1, 0}, {-1, -1, -1, -1, -1, -1}, "ranks 1, 4"},
         /* 1 waits for 2, which is not missed here, and that for 5 */
         {{0, 1, 0, 0, 0, 0}, {-1, 2, 5, -1, -1, -1}, "rank 5"},
         {{0, 1, 1, 1, 0, 0}, {-1, 3, 3, -1, -1, -1}, "rank 3"},
-        /* a circle, and one that waits for the rank that looks */
+        /* a circle, and a rank that waits for rank 0 */
         {{0, 1, 1, 0, 0, 0}, {-1, 2, 1, -1, -1, -1}, "ranks 1-2"},
         {{0, 1, 0, 0, 0, 0}, {-1, 3, -1, 1, -1, -1}, "rank 1"},
         {{0, 1, 0, 0, 0, 0}, {1, 0, -1, -1, -1, -1}, "rank 1"},
@@ -175,7 +175,8 @@ those_that_only_wait_themselves_are_not_named(void **state)
         struct uli_late_view view = {
             &waits, VIEWED, 0, waits_missing, waits_of, waits_mark};
         char text[64];
-        memset(waits.marks, true, sizeof(waits.marks)); /* of a search before */
+        memset(
+            waits.marks, true, sizeof(waits.marks)); /* of an earlier search */
         struct uli_late late = uli_late_find(&view, ULI_LATE_REACH);
         uli_late_ranks(&late, text, sizeof(text));
         assert_string_equal(text, cases[i].named);

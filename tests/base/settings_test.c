@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Settings: every source and its precedence, every type's good and bad values,
- * and the warning about names that do not exist. What is said once a process
- * is tested in a forked child, whose log goes to a file.
+ * and the warning about names that do not exist. Lines that are logged once per
+ * process are tested in a forked child, whose log goes to a file.
  */
 #include "base/settings.h"
 
@@ -19,7 +19,7 @@ struct fixture {
     char system_file[96], user_file[128], log_file[96], config[96];
 };
 
-/* What the user of the test has set must not reach it. */
+/* Settings of the test's environment must not reach the test. */
 static void
 clear_environment(void)
 {
@@ -300,7 +300,7 @@ load_three_times(int rank, int nranks, void *context)
     return 0;
 }
 
-/* What the child's log says, and how often it has the word. */
+/* Reads the child's log; returns how often it has the word. */
 static int
 count_in_log(struct fixture *f, const char *word)
 {
@@ -363,7 +363,8 @@ line_without_a_value_warns(void **state)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 static const struct CMUnitTest tests[] = {
-    /* First: a child has what this process has said or opened before. */
+    /* The first case: a child inherits what this process has logged or opened
+     * before. */
     CASE(misspelt_variable_warns_once_with_the_nearest),
     CASE(variables_of_tests_and_tools_do_not_warn),
     CASE(line_without_a_value_warns),

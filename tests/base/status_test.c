@@ -194,7 +194,7 @@ status_of_a_peer_is_kept_where_it_is_true_here(void **state)
         uli_status_of_peer(ULYX_ERR_SYSTEM), ULYX_ERR_PEER_REFUSED);
 }
 
-/* What a peer has sent is as long as that is, and printable. */
+/* A text from a peer keeps its length and is made printable. */
 static void
 reasons_of_peers_are_bounded(void **state)
 {

@@ -12,7 +12,7 @@
 
 enum { ENV_RANKS = 4 };
 
-/* What the ranks of a test share. */
+/* Shared by the ranks of a test. */
 struct env_job {
     struct uli_settings settings;
     const char *entries[8]; /* beside rank and size */
@@ -31,7 +31,7 @@ struct env_rank {
     char text[1024];
 };
 
-/* Patient for 20 s, nobody absent; failed meetings linger for 0.5 s only. */
+/* Deadlines of 20 s, no rank absent; failed meetings stay for 0.5 s only. */
 void env_job_init(struct env_job *job, int nranks);
 /* A meeting's number that no other in this process has. */
 uint32_t env_job_meeting(void);

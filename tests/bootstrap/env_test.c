@@ -79,8 +79,8 @@ ranks_of_one_node_meet_without_a_secret(void **state)
     }
 }
 
-/* The same name at once again: a meeting closes its listener before it answers.
- */
+/* Uses the name again at once: a meeting closes its listener before it
+ * answers. */
 static void
 one_node_name_can_be_used_again(void **state)
 {
@@ -124,7 +124,7 @@ one_node_without_rank_0_times_out(void **state)
         "by rank 0 on this host; last: @ulyx/");
 }
 
-/* Holds a name of another user's job until it is told to end. */
+/* Holds a name of another user's job until the test ends this process. */
 static int
 port_squat(int rank, int nranks, void *context)
 {

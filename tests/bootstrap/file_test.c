@@ -35,7 +35,7 @@ folder_make(struct folder *folder, struct env_job *job)
         folder->path, job->meeting);
 }
 
-/* Nothing is left in it. */
+/* No file is left in the folder. */
 static void
 folder_remove(const struct folder *folder)
 {
@@ -98,7 +98,7 @@ stale_file_is_passed_over(void **state)
     run_with_stale_file(text, 0644);
 }
 
-/* Its address belongs to another root now, which knows another secret. */
+/* The file's address now belongs to another root, which has another secret. */
 static void
 stale_file_of_a_live_port_is_passed_over(void **state)
 {
@@ -172,7 +172,7 @@ missing_folder_is_named(void **state)
 
 /* ---- killed starts ------------------------------------------------------- */
 
-/* What the call that gives the file its name does. */
+/* The behaviour of the call that gives the file its name. */
 static enum { NAMING_WORKS, NAMING_KILLS, LINKING_FAILS } naming;
 
 int __real_linkat(int from, const char *old, int to, const char *path, int how);

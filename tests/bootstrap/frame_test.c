@@ -59,8 +59,8 @@ assert_frame(
             reader->payload, stream->payloads[i], (size_t)reader->frame.bytes);
 }
 
-/* Each piece is fed from a buffer of its own size, so that one byte too far is
- * seen. */
+/* Each piece is fed from a buffer of its own size, so that a sanitizer reports
+ * a read beyond it. */
 static enum uli_frame_result
 feed_piece(struct uli_frame_reader *reader, const struct stream *stream,
     size_t at, size_t bytes, size_t *used_p)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Ranks under real launchers, where they are installed, and started by hand as
- * docs/USING.md says. The launcher's own variables, if this test runs under
- * one, are removed first.
+ * in docs/USING.md. The launcher's own variables, if this test runs under one,
+ * are removed first.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -95,7 +95,7 @@ open_mpi_ranks_meet_through_pmix(void **state)
         test_skip("this mpirun has no PMIx that fits: %s", output);
 }
 
-/* Two ranks of mpi_rank, which both say ok. */
+/* Two ranks of mpi_rank, which both print ok. */
 static void
 run_mpi(const char *order, const char *options)
 {

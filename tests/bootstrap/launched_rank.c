@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * launched_rank MEETINGS [EXPECTED_SIZE]: one rank of a job under a launcher.
- * Meets the others so many times, gathers each time, and says "rank 2 of 4 met
- * 3 times", or what went wrong and ends with 1.
+ * Meets the other ranks MEETINGS times, gathers each time, and prints "rank 2
+ * of 4 met 3 times"; or prints the error and ends with 1.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is read out of each launcher's environment, by table.
+ * The values that are read from each launcher's environment, by table.
  */
 #include "bootstrap/launch/launcher.h"
 

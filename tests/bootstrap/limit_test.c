@@ -61,7 +61,8 @@ soft_limit_is_raised_for_strangers(void **state)
     assert_true(fds[KNOCKS - 1] >= 0);
 }
 
-/* Leaves so many numbers free, whatever gaps there are between those in use. */
+/* Leaves `spare` numbers free, also where there are gaps between numbers in
+ * use. */
 static void
 leave_files(int spare)
 {
@@ -156,15 +157,16 @@ hard_limit_is_named(void **state)
         refused += ranks[r].status == ULYX_ERR_SYSTEM &&
                    strstr(ranks[r].text, "the hard limit of open files");
     }
-    /* All that were in are told; of the others those whom the places of these,
-     * once they have heard and gone, still let in before their deadline. */
+    /* All ranks that had joined receive the failure; of the other ranks those
+     * that get a descriptor before their deadline, once joined ranks have
+     * left. */
     assert_in_range(refused, RANKS - 3, RANKS);
 }
 
 /* ---- accept() that fails ------------------------------------------------- */
 
-/* Which of this process's accepts fail, and how: from the one numbered `first`
- * on, so many of them. */
+/* The accepts of this process that fail, and their errno: `count` of them, from
+ * number `first` on. */
 static struct {
     atomic_int first, count, number, calls;
 } shortage;
@@ -257,7 +259,8 @@ await_stage(struct siege *siege, int stage)
         usleep(1000);
 }
 
-/* Silent connections, held until the job is done with them or drops them. */
+/* Silent connections, held until the test closes them or the root drops
+ * them. */
 static int
 siege_begin(struct siege *siege)
 {

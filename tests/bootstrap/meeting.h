@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the bootstrap's tests share: a root on a chosen kind of socket, ranks
- * as threads that meet there, and bad peers made of raw sockets.
+ * Shared by the bootstrap's tests: a root on a chosen kind of socket, ranks as
+ * threads that meet there, and bad peers made of raw sockets.
  */
 #ifndef TESTS_BOOTSTRAP_MEETING_H
 #define TESTS_BOOTSTRAP_MEETING_H
@@ -18,12 +18,12 @@ struct uli_root *meeting_open(enum meeting_kind kind, double deadline_s,
 /* Stops it and waits until its thread has gone. */
 void meeting_close(struct uli_root *root);
 
-/* What one rank of meeting_run does and what came of it. */
+/* The task of one rank of meeting_run, and its result. */
 struct meeting_rank {
     int32_t rank, nranks;
     bool absent;  /* never comes */
     bool silent;  /* joins, gathers nothing until the others are done */
-    bool fails;   /* after its gathers says that it cannot go on */
+    bool fails;   /* reports a failure after its gathers */
     size_t bytes; /* of each record */
     int gathers;  /* how many */
     double patience_s;
@@ -36,7 +36,7 @@ struct meeting_rank {
  * ULYX_ERR_INTERNAL). */
 void meeting_run(
     const struct uli_endpoint *place, struct meeting_rank *ranks, int count);
-/* The same record for tests that gather by themselves. */
+/* A record for tests that gather by themselves. */
 unsigned char meeting_byte(int32_t rank, int gather, size_t at);
 
 /* Open descriptors of this process. */

@@ -2,9 +2,10 @@
  *
  * mpi_rank ORDER: one rank of a job under mpirun that uses MPI and ulyx. ORDER
  * is a word of steps, of which each is taken in turn: c makes a communicator
- * from the environment and waits for all in it, i is MPI_Init and a sum, f is
- * MPI_Finalize, F the same with the ranks but the first leaving PMIx late, n
- * says that PMIx is not in this process. "ok" is printed at the end.
+ * from the environment and waits for all its ranks, i is MPI_Init and a sum, f
+ * is MPI_Finalize, F is MPI_Finalize where all ranks except the first leave
+ * PMIx late, n checks that PMIx is not in this process. "ok" is printed at the
+ * end.
  */
 #include <dlfcn.h>
 #include <mpi.h>

@@ -17,12 +17,12 @@
 
 enum { CLIENTS = 4, PAIRS = 64, LINE = 2048 };
 
-/* What the server does wrong. */
+/* The server's fault. */
 enum fault {
     FAULT_NONE,
     FAULT_SILENT,      /* answers nothing */
     FAULT_CLOSES,      /* closes at the barrier */
-    FAULT_VERSION,     /* speaks version 2 */
+    FAULT_VERSION,     /* has version 2 */
     FAULT_PUT,         /* refuses to store */
     FAULT_NO_VALUE,    /* has no such key */
     FAULT_ENDLESS,     /* an answer without an end */
@@ -264,7 +264,7 @@ faults_are_named(void **state)
     (void)state;
     static const struct {
         enum fault fault;
-        int rank; /* who sees it */
+        int rank; /* the rank that gets the error */
         ulyx_status_t status;
         const char *text;
     } cases[] = {

@@ -33,7 +33,7 @@ fill_ranks(struct meeting_rank *ranks, int count, size_t bytes, int gathers)
     }
 }
 
-/* All that came have this status, and a text that has this in it. */
+/* All ranks that came have this status, and an error with this text. */
 static void
 assert_all(const struct meeting_rank *ranks, int count, ulyx_status_t status,
     const char *text)
@@ -282,7 +282,7 @@ rank_that_fails_sends_the_reason(void **state)
             ranks[i].text, ") failed: out of memory: no memory for ? window"));
 }
 
-/* One that comes after the failure is told what it was. */
+/* A rank that comes after the failure receives its cause. */
 static void
 late_rank_receives_the_failure(void **state)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who has no business at a root: each kind of bad peer knocks while ranks meet.
- * The meeting goes on; a meeting that times out names who was dropped and why.
+ * Connections that are not of the meeting: each kind of bad peer connects to
+ * the root while ranks meet. The meeting continues; a meeting that times out
+ * names the connections that were dropped, with the reason.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -116,8 +117,8 @@ reflected_proof(int fd)
     stray_answer(fd, &auth, ULI_AUTH_ROOT, true);
 }
 
-/* Shares that would make the key known to all: the neutral element, and bytes
- * that are none. The proof is right for a product of zero. */
+/* Shares that would make the key public: the neutral element, and bytes that
+ * are no element. The proof is right for a product of zero. */
 static void
 share_send(int fd, int byte)
 {
@@ -143,7 +144,7 @@ share_of_no_element(int fd)
     share_send(fd, 0xFF);
 }
 
-/* Knows the secret, then breaks the protocol. */
+/* Has the secret, then breaks the protocol. */
 static void
 stray_authenticate(int fd)
 {
@@ -197,7 +198,7 @@ nonsense_after_proof(int fd)
 static const struct {
     const char *name;
     stray_fn act;
-    const char *why; /* as the root says it */
+    const char *why; /* as the root logs it */
 } strays[] = {
     {"garbage", stray_garbage, "not ulyx"},
     {"http", stray_http, "closed within its first message"},
@@ -321,7 +322,7 @@ meeting_succeeds_beside_stray_connections(void **state)
     meeting_close(root);
 }
 
-/* One that sends a byte now and then holds up nobody, and is cut off. */
+/* A connection that sends a byte now and then delays no rank, and is closed. */
 static void
 slow_peer_holds_up_nobody(void **state)
 {
@@ -350,7 +351,7 @@ slow_peer_holds_up_nobody(void **state)
     meeting_close(root);
 }
 
-/* ---- the other side: what a rank says of a root that is none ------------- */
+/* ---- the rank's side: connections to something that is no root ----------- */
 
 struct impostor {
     int listener;
@@ -434,11 +435,12 @@ rank_refuses_what_is_no_root(void **state)
     dial_impostor(banner, 3, ULYX_ERR_SYSTEM, "does not answer");
 }
 
-/* A root that guesses: what comes back tells whether its guess was right, and
- * nothing of any other, the right one included. */
+/* A false root that guesses the secret: the answer shows whether its guess was
+ * right, and nothing about any other secret, the right one included. */
 struct guesser {
     int listener;
-    struct uli_auth auth; /* with the guess; then all that it learns */
+    struct uli_auth
+        auth; /* with the guess; then all that the false root receives */
     unsigned char answer[ULI_ANSWER_BYTES];
 };
 
@@ -505,7 +507,7 @@ fake_root_can_test_one_guess_only(void **state)
     }
 }
 
-/* Says yes to any proof, but knows no secret. */
+/* Accepts any proof, but has no secret. */
 static void
 rank_refuses_a_root_without_the_secret(void **state)
 {

@@ -27,8 +27,8 @@ depth_of(int32_t nranks, int32_t rank)
     return place.parent < 0 ? 0 : 1 + depth_of(nranks, place.parent);
 }
 
-/* Each rank is a child of its parent and of nobody else; one's children share
- * out the rest of its range. */
+/* Each rank is a child of its parent only; a rank's children divide the rest of
+ * its range. */
 static void
 every_rank_has_one_place(void **state)
 {
@@ -57,8 +57,8 @@ every_rank_has_one_place(void **state)
     }
 }
 
-/* What a gather costs, by the places alone: messages, bytes that leave the
- * busiest rank in tables, steps; beside the star's root. */
+/* The cost of a gather, computed from the places: messages, bytes that leave
+ * the busiest rank in tables, steps; beside the costs of the star's root. */
 static void
 messages_of_4096_ranks_are_few_everywhere(void **state)
 {

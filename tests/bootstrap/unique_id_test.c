@@ -2,7 +2,7 @@
  *
  * Unique ids: bytes and text and back, every way in which they can be damaged,
  * creation with the settings that choose addresses, and their end: an id that
- * has served or was destroyed says so at once, and gives back what it held.
+ * was used or destroyed is refused at once, and its resources are freed.
  */
 #include "bootstrap/meet/unique_id.h"
 
@@ -70,7 +70,7 @@ text_shows_the_addresses(void **state)
                               "10.0.0.1:1,[fd00::2]:65535/");
 }
 
-/* Whatever is cut off or changed, it is seen. */
+/* Any cut or change is detected. */
 static void
 damaged_text_is_refused(void **state)
 {
@@ -242,7 +242,7 @@ creation_honours_the_settings(void **state)
     assert_status(uli_unique_id_to_string(&id, text, sizeof(text)), 0);
     assert_non_null(strstr(text, "/127.0.0.1:"));
     assert_null(strchr(text, ','));
-    usleep(300000); /* its deadline is over: it tells those who come late */
+    usleep(300000); /* its deadline is over: it answers ranks that come late */
     assert_status(uli_unique_id_destroy(&id), 0);
     assert_true(meeting_all_ended());
     setenv("ULYX_SOCKET_IFNAME", "=nowhere9", 1);
@@ -338,7 +338,7 @@ served_id_is_refused_at_once_by_its_root(void **state)
     ranks_shared_free(shared, sizeof(*shared));
 }
 
-/* Who comes while the ranks are still meeting harms nobody. */
+/* A connection that comes while the ranks are still meeting harms no rank. */
 static void
 late_rank_does_not_disturb_a_meeting(void **state)
 {
@@ -374,7 +374,8 @@ late_rank_does_not_disturb_a_meeting(void **state)
     assert_true(meeting_all_ended());
 }
 
-/* Rank 0 waits for one who never comes; the other thread destroys the id. */
+/* Rank 0 waits for a rank that never comes; the other thread destroys the
+ * id. */
 static int
 wait_or_destroy(int rank, int nranks, void *context)
 {
@@ -407,7 +408,7 @@ destroyed_id_notifies_waiting_ranks(void **state)
     assert_non_null(strstr(ulyx_last_error(), "this unique id was destroyed"));
     assert_status(uli_unique_id_destroy(&shared.id), ULYX_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(ulyx_last_error(), "destroyed before"));
-    /* One whom nobody has joined goes as well, and says nothing. */
+    /* An id that no rank has joined is freed as well, without a log line. */
     assert_status(uli_unique_id_create(&shared.id), 0);
     assert_status(uli_unique_id_destroy(&shared.id), 0);
     assert_true(meeting_all_ended());
@@ -445,7 +446,8 @@ id_is_destroyed_by_its_maker_only(void **state)
 
 enum { IDS = 20, STAY = 8 };
 
-/* Of ids that nobody destroys few threads stay, as each creation sees to. */
+/* Ids that are never destroyed keep few threads, because each creation ends old
+ * ones. */
 static void
 assert_few_stay(const ulyx_unique_id_t ids[IDS])
 {
@@ -475,7 +477,7 @@ roots_of_served_ids_are_few(void **state)
     assert_few_stay(ids);
 }
 
-/* They would tell late ranks for half a minute. */
+/* They would answer late ranks for half a minute. */
 static void
 roots_of_failed_ids_are_few(void **state)
 {
@@ -500,7 +502,7 @@ count_descriptors(void)
     return count;
 }
 
-/* Nobody destroys it, and no other call on ids follows. */
+/* The id is not destroyed, and no other call on ids follows. */
 static void
 id_whose_meeting_failed_holds_no_descriptor(void **state)
 {
@@ -532,7 +534,7 @@ port_that_is_given_serves_again(void **state)
     unsetenv("ULYX_PORT");
 }
 
-/* The failed one still tells late ranks for a moment. */
+/* The failed meeting still answers late ranks for a moment. */
 static void
 port_that_is_given_serves_after_a_failure(void **state)
 {
@@ -549,7 +551,8 @@ port_that_is_given_serves_after_a_failure(void **state)
     assert_true(meeting_all_ended());
 }
 
-/* Two ids fill two ports; a third has none left, and says which range. */
+/* Two ids fill two ports; a third has none left, and its error names the
+ * range. */
 static void
 ports_are_of_the_range(void **state)
 {

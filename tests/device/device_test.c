@@ -326,7 +326,7 @@ devices_are_distinguished_and_grant_peer_access(void **state)
 }
 
 /* The thread is in the caller's mode of capture again once it has left the
- * outermost context, whatever it was inside of, and whatever failed there. */
+ * outermost context, after any nesting and any failure. */
 static void
 nesting_check(void)
 {
@@ -348,7 +348,7 @@ nesting_check(void)
     }
 }
 
-/* What is entered from within costs no call, on whatever way out. */
+/* Entering a context from within it makes no driver call, on every way out. */
 static void
 same_context_check(void)
 {

@@ -208,7 +208,7 @@ do_cuThreadExchangeStreamCaptureMode(int *mode)
     return 0;
 }
 
-/* Of memory that the fake made. */
+/* Attributes of memory that the fake made. */
 static int
 made_attribute(void *value, int attribute, const struct fake_range *range)
 {
@@ -455,7 +455,7 @@ do_cuDeviceGetAttribute(int *value, int attribute, int device)
                                         : ULI_CU_INVALID_DEVICE;
 }
 
-/* Newer entry points than asked for would have another signature. */
+/* Newer entry points than requested would have another signature. */
 static int
 function_lookup(const char *name, void **function, int version)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A CUDA driver for tests: a shared library with the entry points that ulyx
- * asks for, over host memory, which does what the test tells it.
+ * looks up, over host memory, with results that the test sets.
  */
 #ifndef TESTS_DEVICE_FAKE_DRIVER_H
 #define TESTS_DEVICE_FAKE_DRIVER_H

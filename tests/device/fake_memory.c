@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See fake_memory.h. A handle counts its holders: who created, imported or
- * retained it, and its mapping; the memfd lives as long as one does. Misuse
- * (sizes that are no multiple of the granularity, unmapping half a mapping, a
- * handle that is gone) is an error, as it is to the driver.
+ * See fake_memory.h. A handle counts its holders: each creation, import and
+ * retain, and each mapping; the memfd lives as long as one holder does. Misuse
+ * (sizes that are no multiple of the granularity, unmapping a part of a
+ * mapping, a handle that is freed) is an error, as it is to the driver.
  */
 #include "device/fake_memory.h"
 
@@ -115,7 +115,7 @@ fake_memory_count(void)
     return count;
 }
 
-/* Addresses stay reserved: nobody is to get them again by chance. */
+/* Addresses stay reserved, so that no allocation gets them again by chance. */
 void
 fake_memory_forget(void)
 {

@@ -12,7 +12,7 @@
 
 enum { FAKE_GRANULARITY = 1 << 16 };
 
-/* What lies at an address. */
+/* The allocation at an address. */
 struct fake_range {
     uli_cu_ptr base;
     size_t bytes;
@@ -38,7 +38,8 @@ int fake_device_now(void);
 /* The process may not make memory with fabric handles. */
 bool fake_no_fabric(void);
 
-/* The result that the test wants of the call of this name; 0 = do it. */
+/* The result that the test has set for the call of this name; 0 = make the
+ * call. */
 int fake_outcome(const char *name);
 
 /* All entry points; fake_memory.c has those of memory. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tests' driver (FAKE_12) opened for the whole process, as ulyx opens it,
- * and what its callers are told.
+ * The tests' driver (FAKE_12), opened for the whole process, as ulyx opens it,
+ * and checks of error texts.
  */
 #ifndef TESTS_DEVICE_FAKE_OPEN_H
 #define TESTS_DEVICE_FAKE_OPEN_H
@@ -14,7 +14,7 @@
 #include "device/fake_driver.h"
 #include "support/test.h"
 
-/* NULL when it is not there or ulyx refuses it. */
+/* NULL when the driver is missing or ulyx refuses it. */
 static inline struct fake_driver *
 fake_driver_open(void)
 {

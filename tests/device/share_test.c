@@ -42,7 +42,7 @@ nothing_left(void **state)
     return driver->count() == 0 && driver->depth == 0 ? 0 : -1;
 }
 
-/* A second process maps the share, reads what is there, writes over it. */
+/* A second process maps the share, reads its bytes, and overwrites them. */
 static bool
 peer_turns(const struct uli_share *share, int64_t offset)
 {
@@ -234,7 +234,7 @@ bad_sizes_and_devices_are_refused(void **state)
     assert_int_equal(import.device, -7);
 }
 
-/* A peer that says more than its memory has. */
+/* A peer that announces more bytes than its memory has. */
 static void
 a_share_larger_than_its_memory_is_not_mapped(void **state)
 {

@@ -18,7 +18,7 @@
 
 enum { MOST_RANKS = 8, MOST_STEPS = 50 };
 
-/* What the hook has seen. */
+/* The calls of the hook. */
 struct seen {
     bool f64;
     int64_t parameter_count, values;
@@ -136,7 +136,7 @@ compare_gradients(const struct seen *one, const struct seen *many,
     }
     if (!(norm <= tolerance))
         fail_msg("%d ranks: norm is %.3g from one rank's", (int)ranks, norm);
-    /* The same bits on every rank, or replicas drift apart. */
+    /* Equal bits on every rank, or replicas drift apart. */
     for (int64_t r = 1; r < ranks; r++)
         assert_memory_equal(many->gradients[r], many->gradients[0],
             (size_t)many->values * sizeof(double));
@@ -221,7 +221,8 @@ plain_sgd_f64(void **state)
     runs_compare(options);
 }
 
-/* AdamW forgets the gradient's scale, SGD shows what clipping made of it. */
+/* AdamW is independent of the gradient's scale; SGD shows the effect of
+ * clipping. */
 static void
 sgd_with_clipping(void **state)
 {

@@ -14,14 +14,14 @@
 extern const char *const failing_names[];
 int failing_kinds(void);
 
-/* From now on the n-th call (from 1) of this kind fails, by whatever thread of
- * this process; 0: none, they are counted. */
+/* From now on the n-th call (from 1) of this kind fails, in any thread of this
+ * process; 0: no call fails, calls are counted. */
 void failing_arm(int kind, int n);
 /* Nothing fails any more. returns whether anything has; *calls_p, unless NULL:
  * how many calls of the kind there were. */
 bool failing_disarm(int *calls_p);
 
-/* Blocks that the wrapped functions have given and nobody has freed. */
+/* Blocks that the wrapped functions have allocated and that were not freed. */
 long failing_blocks(void);
 
 /* For the test itself: never fails. */

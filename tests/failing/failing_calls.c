@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * failing_calls [--stride N] [--first N] [--world NAME]
- * [--kind NAME] [--call N]: for each world and each kind of call, the n-th one
- * fails, for n = first, first + stride, ... until a run has none so many: an
- * error that has a text at some ranks or success at all, nobody waits for his
- * deadline, nothing is kept, and the same works again afterwards. Each run is
- * in processes of its own. Prints a line for each run that went wrong, and the
- * table. Ends with 1 where any did.
+ * failing_calls [--stride N] [--first N] [--world NAME] [--kind NAME] [--call
+ * N]: for each world and each kind of call, the n-th call fails, for n = first,
+ * first + stride, ... until a run makes fewer calls than n. Required of each
+ * run: an error with a text at some ranks, or success at all ranks; no rank
+ * waits until its deadline; nothing is kept; and the scene succeeds again
+ * afterwards. Each run is in processes of its own. Prints a line for each run
+ * that went wrong, and the table. Ends with 1 where any run went wrong.
  *
- * Worlds: local (threads), id (threads that meet by a unique id), nodes (the
- * same as two nodes, over UCX), processes (by the environment).
+ * Worlds: local (threads), id (threads that meet by a unique id), nodes
+ * (threads that count as two nodes, over UCX), processes (by the environment).
  */
 #include <dirent.h>
 #include <getopt.h>
@@ -273,7 +273,7 @@ run_complain(
 }
 
 /* A rank that fails before it has reached the meeting, or, as rank 0, before it
- * serves it, cannot tell the others. */
+ * serves the meeting, cannot notify the others. */
 static bool
 was_never_there(const struct run *run, const struct scene_end *end)
 {
@@ -375,7 +375,7 @@ run_kind(struct run *run, const struct world *world, int kind,
         reached = run_one(run, world, kind, n, &well);
         runs += reached;
         bad += !well;
-        /* A sweep of a few does without the run that shows its end. */
+        /* A sweep of a few calls does not make the run that shows its end. */
         int all = run->calls * (world->processes ? SCENE_RANKS : 1);
         if (o->call || (o->stride > 1 && n + o->stride > all))
             break;

@@ -203,7 +203,7 @@ window_free(struct scene *s)
     return ulyx_mem_free(s->mem);
 }
 
-/* What cannot be destroyed is wrong, whatever has failed before. */
+/* An object that cannot be destroyed is an error, after any earlier failure. */
 static void
 destroy_all(struct scene *s)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank does while a call fails: everything once, from creation to
- * destroy. Its own memory is static, so that what is allocated is the
+ * The calls of a rank while one of them fails: each once, from creation to
+ * destroy. The scene's own memory is static, so that all allocations are the
  * library's.
  */
 #ifndef TESTS_FAILING_SCENE_H
@@ -30,7 +30,7 @@ enum scene_step {
 };
 extern const char *const scene_steps[STEPS];
 
-/* What came of it: the first error and its step. */
+/* The result: the first error and its step. */
 struct scene_end {
     ulyx_status_t status;
     enum scene_step step;

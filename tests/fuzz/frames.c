@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What comes over a connection of the bootstrap: a stream of frames, in pieces
- * whose length the first byte gives; and the payload of a join, and a hello.
+ * Input over a connection of the bootstrap: a stream of frames, in pieces whose
+ * length the first byte gives; and the payload of a join, and a hello.
  */
 #include <stdlib.h>
 #include <string.h>

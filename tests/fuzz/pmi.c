@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a launcher answers by PMI-1 (and Slurm's PMI-2 server), to rank 0, which
+ * A launcher's answers by PMI-1 (and Slurm's PMI-2 server), to rank 0, which
  * stores, and to rank 1, which reads: text that ends within its room, or a
  * refusal.
  */

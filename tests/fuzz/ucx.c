@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What comes over UCX, as far as it is ours: a rank's address (the first byte
- * is even), and active messages, header and data, with the token of the
- * receiver. UCX itself is not there: its calls do nothing.
+ * Input over UCX that this library reads: a rank's address (the first byte is
+ * even), and active messages, header and data, with the token of the receiver.
+ * UCX itself is replaced by calls that do nothing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static struct uli_ucx_calls calls;
 static ucp_am_recv_callback_t handler;
 static unsigned char window[WINDOW];
 
-/* Of a call that gives a request: it has ended at once. */
+/* A call that would give a request: the operation has ended at once. */
 static void *
 call_nothing(void)
 {

@@ -36,7 +36,8 @@ struct counters {
     int64_t bytes, packets, again; /* sent */
 };
 
-/* The first interface but loopback. A process sees its own network's. */
+/* The first interface except loopback. A process finds the interfaces of its
+ * own network. */
 static void
 read_interface(struct counters *counters_p)
 {
@@ -120,8 +121,8 @@ rows_of_node(const struct exchange *x, int32_t node)
     return sum;
 }
 
-/* Of one call, bytes from this rank's node to all others. HEAD_TO_SEQ takes a
- * head that several ranks have from one of them, here of this node. */
+/* Bytes of one call from this rank's node to all others. HEAD_TO_SEQ takes a
+ * head that several ranks have from one of them, here a rank of this node. */
 static int64_t
 due_bytes(const struct exchange *x, ulyx_direction_t direction, bool hier)
 {

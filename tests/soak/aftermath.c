@@ -40,7 +40,7 @@ aftermath_go_on(
                ranks_expect(scene_check(&s, op));
     }
     good = good && ranks_expect(scene_close(&s, 10));
-    /* Nobody leaves while another still talks to it. */
+    /* No rank leaves while another rank still sends to it. */
     good = good && ranks_expect(ulyx_comm_barrier(fewer) == ULYX_SUCCESS);
     good = ranks_expect(ulyx_comm_destroy(fewer) == ULYX_SUCCESS) && good;
     return good ? nranks : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the soaks' ranks do after a peer has been killed or stopped.
+ * The soaks' ranks after a peer has been killed or stopped.
  */
 #ifndef TESTS_SOAK_AFTERMATH_H
 #define TESTS_SOAK_AFTERMATH_H
@@ -11,8 +11,8 @@
 
 /* The time since then, if it is the longest of all ranks. */
 void aftermath_note(_Atomic int64_t *longest_ns, int64_t since_ns);
-/* Shrinks, and makes so many calls that are checked, adjoint ones in turn.
- * Returns how many ranks go on; 0, having said why, if they cannot. */
+/* Shrinks, and makes `calls` checked calls, adjoint ones in turn. Returns the
+ * number of remaining ranks; 0, with the reason printed, on failure. */
 int32_t aftermath_go_on(
     ulyx_comm_t *comm, enum scene_path path, int64_t rows, int calls);
 

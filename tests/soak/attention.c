@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The soak's attention; see attention.h. Each query head has a key head of its
- * own: gradients of shared ones are sums over ranks, whose bits depend on who
- * they are.
+ * own: gradients of shared key heads are sums over ranks, whose bits depend on
+ * the set of ranks.
  */
 #include "soak/attention.h"
 
@@ -98,7 +98,7 @@ attention_make(
     return status;
 }
 
-/* What this rank's rows have to be, as one rank alone computes them. */
+/* The expected rows of this rank, as one rank alone computes them. */
 static ulyx_status_t
 expected_compute(int64_t rows, struct attention *a)
 {

@@ -73,8 +73,8 @@ attach_once(struct calls *c)
     if (status != ULYX_SUCCESS)
         return status;
     status = keep_text(c, let_go(c, 0));
-    /* In quarantine: what failed the communicator is what the next call says.
-     */
+    /* In quarantine: the next call returns the error that failed the
+     * communicator. */
     return status == ULYX_ERR_BUSY ? keep_text(c, ulyx_comm_barrier(c->comm))
                                    : status;
 }
@@ -210,7 +210,7 @@ sources_unmap(struct calls *c)
     c->src = NULL;
 }
 
-/* Of processes it may even be no memory any more. */
+/* With processes, the memory may even be unmapped. */
 static void
 sources_spoil(struct calls *c)
 {

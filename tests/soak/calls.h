@@ -44,7 +44,7 @@ ulyx_status_t calls_open(ulyx_comm_t *comm, enum call call,
     enum scene_path path, int64_t rows, double timeout_s, struct calls *c);
 /* Where it fails, what it read is written over at once. */
 ulyx_status_t calls_once(struct calls *c);
-/* False, having said why, if something is left. */
+/* False, with the reason printed, if something is left. */
 bool calls_close(struct calls *c);
 
 #endif

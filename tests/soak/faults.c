@@ -46,7 +46,7 @@ strike_is_beside(const struct strike *strike, int rank)
 
 /* ---- striking ------------------------------------------------------------ */
 
-/* Of so many ranks, those that UCX has ended will not come. */
+/* Ranks that UCX has ended will not come. */
 static void
 await_count(struct strike *strike, const _Atomic int *count, int wanted)
 {
@@ -160,7 +160,7 @@ fault_from_within(struct strike *strike, ulyx_comm_t *comm)
     atomic_store(&strike->over, true);
 }
 
-/* ---- what has to be said ------------------------------------------------- */
+/* ---- expected errors ----------------------------------------------------- */
 
 /* "... rank 3 ...", "ranks 0, 2-3 ...", "these ranks did not come: 1". */
 static bool
@@ -174,7 +174,7 @@ text_lists(const char *text, int rank)
     return false;
 }
 
-/* Of a cut, ranks on one side name ranks of the other. */
+/* After a cut, ranks on one side name ranks of the other side. */
 static bool
 text_lists_other_side(const struct strike *strike, int rank, const char *text)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What befalls one rank of a soak, at a moment that is drawn: who does it, and
- * what the other ranks have to be told.
+ * The faults of one rank of a soak, at a moment that is drawn: the thread or
+ * process that injects the fault, and the errors that the other ranks must get.
  */
 #ifndef TESTS_SOAK_FAULTS_H
 #define TESTS_SOAK_FAULTS_H
@@ -39,25 +39,26 @@ struct strike {
     _Atomic int spoilt; /* ranks that UCX has ended by an assertion */
     _Atomic bool over;  /* the fault has passed: calls may end */
     _Atomic int64_t struck_ns;
-    _Atomic bool child_refused; /* the forked child was told ERR_FORKED */
+    _Atomic bool child_refused; /* the forked child got ERR_FORKED */
 };
 
-/* Do calls go on through the fault as if nothing had been? */
+/* Do calls continue through the fault without an error? */
 bool fault_is_harmless(enum fault fault);
 /* Does the fault make calls end by their deadline only? */
 bool fault_is_silent(enum fault fault);
-/* Does the fault want a process that strikes, or a thread of the victim? */
+/* Is the fault injected by a process of its own, or by a thread of the
+ * victim? */
 bool fault_is_outer(enum fault fault);
 /* Is the rank on the victim's host? Without hosts every rank is. */
 bool strike_is_beside(const struct strike *strike, int rank);
 /* Waits until the stopped victim, which is resumed when all others are through,
  * is so as well. */
 void fault_await_awake(struct strike *strike);
-/* A process that strikes; wait for it. */
+/* A process that injects the fault; to be waited for. */
 pid_t fault_send(struct strike *strike);
 /* Strikes from a thread of the victim: waits for all to be ready first. */
 void fault_from_within(struct strike *strike, ulyx_comm_t *comm);
-/* Is the status and the text what a surviving rank has to be told? */
+/* Are the status and the text those that a surviving rank must get? */
 bool fault_is_named(const struct strike *strike, int rank, ulyx_status_t status,
     const char *text);
 

@@ -65,8 +65,8 @@ job_meet(struct job *job, int n, int nranks, int rank, double timeout_s,
     id = job->ids[n & 1];
     atomic_store(&job->taken[rank], n + 1);
     status = ulyx_comm_create(&id, nranks, rank, &params, comm_p);
-    /* One that failed still tells late ranks; one that served holds a thread.
-     */
+    /* A failed meeting still answers late ranks; one that was used holds a
+     * thread. */
     if (rank == 0 && status == ULYX_SUCCESS)
         ulyx_unique_id_destroy(&id);
     return status;
@@ -101,7 +101,7 @@ count_mappings(void)
     return count;
 }
 
-/* 0 where the C library does not tell. */
+/* 0 where the C library has no count. */
 static int64_t
 heap_used(void)
 {

@@ -23,7 +23,7 @@ struct job {
 ulyx_status_t job_meet(struct job *job, int n, int nranks, int rank,
     double timeout_s, ulyx_comm_t **comm_p);
 
-/* What this process holds. */
+/* Resources of this process. */
 struct holdings {
     int64_t rss_bytes, heap_bytes; /* of malloc, in use */
     int descriptors, mappings, threads;
@@ -34,7 +34,7 @@ struct holdings holdings_now(void);
 bool holdings_back(const struct holdings *before, double limit_s);
 /* At most slack_bytes more of the heap than before? Prints both when not. Exact
  * only where the allocator keeps no freed blocks of threads (in glibc's
- * tcache), and always true under a sanitizer, whose allocator does not tell. */
+ * tcache), and always true under a sanitizer, whose allocator has no count. */
 bool holdings_heap_is(const struct holdings *before, int64_t slack_bytes);
 void holdings_print(const char *when, const struct holdings *now);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the soaks exchange: q, k and v of grouped-query attention, by the
+ * The exchange of the soaks: q, k and v of grouped-query attention, by the
  * public API alone. Values are whole numbers that encode tensor, row, head and
- * element, so that what comes back is checked without an oracle, sums too.
+ * element, so that results, also sums, are checked without an oracle.
  */
 #ifndef TESTS_SOAK_SCENE_H
 #define TESTS_SOAK_SCENE_H
@@ -52,8 +52,8 @@ void scene_pointers(const struct scene *s, ulyx_direction_t direction,
 void scene_fill(struct scene *s, ulyx_direction_t direction);
 /* Writes over all tensors. */
 void scene_spoil(struct scene *s);
-/* Plan, window and memory; BUSY windows are waited for, at most limit_s.
- * False, having said why, if anything is left. */
+/* Destroys plan, window and memory; waits for BUSY windows, at most limit_s.
+ * False, with the reason printed, if anything is left. */
 bool scene_close(struct scene *s, double limit_s);
 
 #endif

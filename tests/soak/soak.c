@@ -33,7 +33,7 @@ enum { RANKS_MAX = 5 };
 #define CREATE_S 20.0
 /* Survivors wait half of it for a rank that is stopped. */
 #define SHRINK_S 10.0
-/* A rank that is told so long after it was due has been told too late. */
+/* An error that arrives this long after it was due is late. */
 #define SLACK_NS INT64_C(15000000000)
 
 enum world { THREADS, PROCESSES, HOSTS, WORLDS };
@@ -44,13 +44,15 @@ static const char *const world_names[WORLDS] = {
 static const char *const algos[] = {"", "direct", "pairwise", "hier"};
 enum { ALGOS = 4 };
 
-/* What came of a scene, or of all scenes of a fault. */
+/* The results of a scene, or of all scenes of a fault. */
 struct outcome {
-    _Atomic int injected_ranks, named; /* ranks that had to be told, and were */
-    _Atomic int wrong;                 /* ranks that read wrong data */
-    _Atomic int leaks;                 /* ranks that hold more than before */
-    _Atomic int broken;                /* ranks that failed in any other way */
-    _Atomic int64_t longest_ns; /* from when a rank was due until it was told */
+    _Atomic int injected_ranks,
+        named;          /* ranks that had to get the error, and did */
+    _Atomic int wrong;  /* ranks that read wrong data */
+    _Atomic int leaks;  /* ranks that hold more than before */
+    _Atomic int broken; /* ranks that failed in any other way */
+    _Atomic int64_t
+        longest_ns; /* from when an error was due until it arrived */
 };
 
 struct scene_state {
@@ -64,7 +66,7 @@ struct scene_state {
     bool split;       /* the communicator is the child of another */
     const char *algo; /* HOSTS */
     double deadline_s;
-    _Atomic int last; /* call that nobody makes any more; 0: not known */
+    _Atomic int last; /* call that no rank makes any more; 0: not known */
     ulyx_comm_t *comms[RANKS_MAX]; /* THREADS */
 };
 
@@ -106,8 +108,8 @@ rank_count(_Atomic int *counter, int rank, const char *what, bool add)
     }
 }
 
-/* Rank 0 says which call is the last: of collective calls nobody is further
- * than the one that rank 0 begins. Attach is not collective. */
+/* Rank 0 sets which call is the last: in collective calls no rank is further
+ * than the call that rank 0 begins. Attach is not collective. */
 static ulyx_status_t
 call_on(struct scene_state *state, struct calls *c)
 {
@@ -155,8 +157,8 @@ rank_wake_late(struct scene_state *state, ulyx_comm_t *comm, int rank)
     atomic_store(&state->strike.awake, 1);
 }
 
-/* Does a node remain of which every process is stopped? Nobody may go on
- * without such a node (ulyx_comm_shrink). */
+/* Does a node remain of which every process is stopped? The other ranks may not
+ * continue without such a node (ulyx_comm_shrink). */
 static bool
 victim_is_a_node(const struct scene_state *state)
 {
@@ -256,10 +258,11 @@ in_communicator(struct scene_state *state, ulyx_comm_t *comm, int rank)
         go_on(state, comm, rank);
     }
     atomic_fetch_add(&strike->done, 1);
-    /* Who has left cannot be asked: one that wakes then may go on alone. */
+    /* A rank that has left gives no vote: a rank that is resumed then may
+     * continue alone. */
     if (strike->fault == FAULT_STOPPED && victim_is_a_node(state))
         fault_await_awake(strike);
-    /* Nobody leaves while another still talks to it. */
+    /* No rank leaves while another rank still sends to it. */
     if (fault_is_harmless(strike->fault))
         rank_count(&state->outcome.broken, rank, "the barrier failed",
             ulyx_comm_barrier(comm) != ULYX_SUCCESS);
@@ -332,7 +335,7 @@ static const int weights[WORLDS][FAULTS] = {
         [FAULT_CUT] = 1},
 };
 
-/* How often each fault is injected where that is asked for. */
+/* How often each fault is injected with "goals". */
 static const int goals[WORLDS][FAULTS] = {
     [THREADS] =
         {[FAULT_NONE] = 200, [FAULT_FORKED] = 200, [FAULT_ABORTED] = 200},
@@ -402,8 +405,8 @@ scene_draw(
         strike->pause_us /= 2;
         state->call = state->call == CALL_SPLIT ? CALL_ALLREDUCE : state->call;
     }
-    /* What a plan's creation leaves is closed there and then, but a window is
-     * kept until the stopped rank has said that it is through with it. */
+    /* Leftovers of a plan's creation are freed at once, but a window is kept
+     * until the stopped rank has released it. */
     if (state->call == CALL_PLAN && strike->fault >= FAULT_STOPPED &&
         state->path == SCENE_WINDOW)
         state->path = SCENE_SLOT;
@@ -564,8 +567,8 @@ goals_report(const struct soak *soak)
     return reached;
 }
 
-/* Freed blocks that glibc keeps for each thread would count as held; what says
- * so is read when a program starts. */
+/* Freed blocks that glibc keeps for each thread would count as held; the
+ * variable that turns this off is read when a program starts. */
 static void
 exactly_run(char **argv)
 {

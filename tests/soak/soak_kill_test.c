@@ -234,7 +234,7 @@ kill_once(enum act act, enum scene_path path, struct test_random *random)
     scene_environment(path);
     assert_int_equal(pthread_create(&thread, NULL, kill_thread, shared), 0);
     /* A fork in the middle of a thread's start copies locks of the sanitizer
-     * that nobody releases in the child: its service thread hung on them. */
+     * that no thread of the child releases: its service thread hung on them. */
     while (!atomic_load(&shared->killer_runs))
         usleep(100);
     int failed = ranks_run_processes_victim(

@@ -167,7 +167,7 @@ sleeper_wakes(struct scene *s)
     do
         status = scene_execute(s, ULYX_SEQ_TO_HEAD);
     while (status == ULYX_SUCCESS);
-    /* It was aborted by the others, or hears that its own time was over. */
+    /* It was aborted by the others, or its own deadline was over. */
     return ranks_expect(status == ULYX_ERR_ABORTED ||
                         status == ULYX_ERR_TIMEOUT ||
                         status == ULYX_ERR_RANK_LOST);

@@ -112,7 +112,8 @@ a_peer_has_destroyed_its_communicator(void **state)
 }
 
 /* Rank 0 gives up after 50 ms, before the others come, and destroys its plan.
- * They have 600 s, see that it was ready, and hear whose deadline it was. */
+ * The others have 600 s, find that rank 0 was ready, and get an error that
+ * names rank 0's deadline. */
 static int
 gave_up_body(int rank, int nranks, void *context)
 {
@@ -338,7 +339,7 @@ detached_body(int rank, int nranks, void *context)
     pthread_barrier_wait(&ranks->barrier);
     good &= ranks_expect(scene_execute(&s, ULYX_SEQ_TO_HEAD) == 0) &&
             ranks_expect(scene_check(&s, ULYX_SEQ_TO_HEAD));
-    /* Nobody takes a window away that another still stores into. */
+    /* No rank unmaps a window into which another rank still stores. */
     pthread_barrier_wait(&ranks->barrier);
     return !(ranks_expect(scene_close(&s, 10)) && good);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A rank that is killed, or stopped, at random moments of exchanges between
- * nodes, by each schedule. Of a death each survivor hears by name, long before
- * its deadline, and shrinks and goes on; of one that is stopped and resumed in
- * time nobody takes notice; of one that is not, all other ranks say that they
- * wait for it, when their deadline is over, and never that it is lost.
- * ULYX_TEST_DRAWS = scenes of each schedule.
+ * nodes, by each schedule. After a death each survivor gets the name of the
+ * dead rank, long before its deadline, and shrinks and continues. A rank that
+ * is stopped and resumed in time causes no error. A rank that stays stopped is
+ * named as awaited by all other ranks when their deadline is over, and never as
+ * lost. ULYX_TEST_DRAWS = scenes of each schedule.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -41,7 +41,7 @@ struct shared {
     _Atomic int ready, done;
     _Atomic bool resumed;
     _Atomic int spoilt; /* ranks that UCX has ended by an assertion */
-    _Atomic int last;   /* call that nobody makes any more; 0: not known */
+    _Atomic int last;   /* call that no rank makes any more; 0: not known */
     _Atomic bool victim_right;
     _Atomic int64_t struck_ns, longest_ns;
 };
@@ -54,8 +54,9 @@ direction_of(int call)
     return call % 2 ? ULYX_SEQ_TO_HEAD_ADJOINT : ULYX_SEQ_TO_HEAD;
 }
 
-/* Calls until one fails or, when the victim goes on, a few more. Rank 0 says
- * which is the last, for nobody is further than the call that it begins. */
+/* Makes calls until one fails or, when the victim continues, a few more. Rank 0
+ * sets which call is the last, because no rank is further than the call that
+ * rank 0 begins. */
 static ulyx_status_t
 call_on(struct shared *shared, struct scene *s, bool *right_p)
 {
@@ -111,7 +112,7 @@ in_communicator(struct shared *shared, int rank)
     atomic_fetch_add(&shared->done, 1);
     if (shared->fate == KILLED)
         good &= ranks_expect(aftermath_go_on(comm, SCENE_SLOT, ROWS, 4) > 0);
-    /* Nobody leaves while another still talks to it. */
+    /* No rank leaves while another rank still sends to it. */
     if (shared->fate == RESUMED)
         good &= ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS);
     good &= ranks_expect(scene_close(&s, 10));

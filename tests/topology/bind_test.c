@@ -111,8 +111,8 @@ devices_give_the_cores_and_memory_of_their_node(void **state)
     }
 }
 
-/* Random cores of a rank, random devices: what comes out are cores of the rank
- * and, where there is a device, all of those that are near it. */
+/* Random cores of a rank, random devices: the result is cores of the rank and,
+ * where there is a device, all of those that are near the device. */
 static void
 no_other_core_than_the_ranks_own(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who decides the schedule, and that the decision is the best that the model
- * sees and does not depend on how ranks are numbered.
+ * Which source decides the schedule; the decision is the best by the model and
+ * does not depend on how ranks are numbered.
  */
 #include "topology/choose/choose.h"
 #include "topology/model/schedule_hier.h"
@@ -275,8 +275,8 @@ planner_predicted(const struct uli_planner *planner, const struct uli_demand *x,
     return c.best.time_s;
 }
 
-/* With links that nobody has measured: never direct, which loads the network
- * most; hier only where slow links would say so too. Both happen. */
+/* With links that were not measured: never direct, which loads the network
+ * most; hier only where it is best for slow links too. Both happen. */
 static void
 assumed_links_choose_what_fits_any_network(void **state)
 {
@@ -320,8 +320,9 @@ assumed_links_choose_what_fits_any_network(void **state)
                 (seen[ULI_ALGO_PAIRWISE] && seen[ULI_ALGO_HIER] && apart));
 }
 
-/* Hier takes nodes of at most ULI_HIER_NODE_RANKS ranks: asked for, it is
- * refused by name; a rule's, it gives way and says so. */
+/* Hier takes nodes of at most ULI_HIER_NODE_RANKS ranks. For larger nodes a
+ * requested hier is refused by name; hier by a rule is replaced, and the
+ * description has the reason. */
 static void
 nodes_too_large_for_hier_go_pairwise(void **state)
 {
@@ -354,7 +355,7 @@ nodes_too_large_for_hier_go_pairwise(void **state)
     uli_demand_destroy(&x);
 }
 
-/* What the choice presumes of the table. */
+/* The conditions of the table on which the choice relies. */
 static void
 one_row_is_plain_and_one_safe(void **state)
 {

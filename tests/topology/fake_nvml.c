@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A stand-in for NVIDIA's management library, found by its name before any
- * other: two GPUs at the addresses of two-nic.xml's first, joined by two
- * links; each also has one to a switch, and one that is down. Built three
- * times: whole, as an old one that does not tell types (FAKE_OLD), and one that
- * has no driver (FAKE_INIT is not 0).
+ * other: two GPUs at the addresses of two-nic.xml's first two, joined by two
+ * links; each also has a link to a switch, and a link that is down. Built three
+ * times: complete, as an old library without types (FAKE_OLD), and as one
+ * without a driver (FAKE_INIT is not 0).
  */
 #include <stdint.h>
 #include <string.h>

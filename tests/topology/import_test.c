@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Importers and bad input: files that must be refused with a text that says
- * why, and files broken at random, which must be refused or read but never
- * harm. Detection of this machine, and what is left when it fails.
+ * Importers and bad input: files that must be refused with the reason, and
+ * files broken at random, which must be refused or read without harm. Detection
+ * of this machine, and the fallback when it fails.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -357,7 +357,7 @@ failures_leave_a_flat_machine(void **state)
     uli_topology_free(t);
 }
 
-/* Nobody is at their other end, and nobody comes. */
+/* Pipes without a writer. */
 static void
 pipes_as_files_are_not_waited_for(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The recorded machines: every query of each gives what NAME.expected beside
- * it says, text for text. hwloc's are read as version 2, in which they are
- * recorded, and as version 3.
+ * The recorded machines: the answers to all queries equal NAME.expected, text
+ * for text. hwloc's files are read as version 2, in which they are recorded,
+ * and as version 3.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -194,7 +194,7 @@ read_all(const char *path)
     return text;
 }
 
-/* The file at path answers as NAME.expected says. */
+/* The answers of the file at path equal NAME.expected. */
 static void
 check_answers(const char *path, const char *name)
 {
@@ -213,7 +213,7 @@ check_answers(const char *path, const char *name)
     assert_true(same);
 }
 
-/* What version 3 has beside the objects and version 2 lacks. */
+/* Parts of version 3 beside the objects that version 2 lacks. */
 #define BESIDE_3                                                               \
     "<info name=\"Backend\" value=\"Linux\"/>\n"                               \
     "<info name=\"OSName\" value=\"a &amp; b\"><nested/></info>\n"             \

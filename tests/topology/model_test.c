@@ -194,8 +194,9 @@ chunks_overlap_phases(void **state)
                 numbers_predict(&n, ULI_ALGO_HIER, 1));
 }
 
-/* What a chunk of `bytes` costs in a stage: fixed_s when it is the first to use
- * the link, its bytes by a rate, and a latency on the way to the next stage. */
+/* The cost of a chunk of `bytes` in a stage: fixed_s when the chunk is the
+ * first to use the link, its bytes by a rate, and a latency on the way to the
+ * next stage. */
 struct stage {
     double latency_s, fixed_s, rate;
 };
@@ -423,7 +424,8 @@ make_demand(struct test_random *random)
     return x;
 }
 
-/* What i sends j: tokens of one times what the other has on the head side. */
+/* Bytes from i to j: i's tokens times j's share on the head side, or the
+ * reverse. */
 static double
 pair_bytes(const struct uli_demand *x, int o, int32_t i, int32_t j)
 {
@@ -440,8 +442,8 @@ pair_bytes(const struct uli_demand *x, int o, int32_t i, int32_t j)
     }
 }
 
-/* Bytes between nodes by looking at every pair; hier: what a node shares once,
- * to it or from it. */
+/* Bytes between nodes by a loop over all pairs; hier: bytes that a node shares
+ * count once, to the node or from it. */
 static double
 wire_bytes(const struct uli_demand *x, int o, bool hier)
 {
@@ -513,8 +515,8 @@ flows_are_sums_over_pairs(void **state)
     }
 }
 
-/* What each rank gives are all heads once, whatever their readers; partials of
- * 16 bits are wider where any head is shared. */
+/* Each rank gives all heads once, for any number of readers; partials of 16
+ * bits are wider where any head is shared. */
 static void
 heads_are_given_once_and_partials_are_wide(void **state)
 {
@@ -541,8 +543,9 @@ heads_are_given_once_and_partials_are_wide(void **state)
     }
 }
 
-/* The limit of outstanding peers: none and one that nobody reaches are direct,
- * others never faster; streams of partials are not held back. */
+/* The limit of outstanding peers: no limit, and one that is never reached, give
+ * direct's time; others are never faster; streams of partials are not
+ * delayed. */
 static void
 the_limit_of_peers_is_the_models(void **state)
 {
@@ -574,7 +577,8 @@ the_limit_of_peers_is_the_models(void **state)
     uli_demand_destroy(&x);
 }
 
-/* A chunk is the wanted part of a stream within the limits, in whole lines. */
+/* A chunk is the requested part of a stream within the limits, in whole
+ * lines. */
 static void
 chunks_keep_within_the_limits(void **state)
 {

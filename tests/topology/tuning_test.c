@@ -164,7 +164,7 @@ the_first_line_has_form_and_version(void **state)
         ULYX_ERR_SYSTEM);
 }
 
-/* Whatever is read leaves a model that evaluates to a number. */
+/* Every accepted file leaves a model that evaluates to a number. */
 static void
 damaged_files_are_harmless(void **state)
 {

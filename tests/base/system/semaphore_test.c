@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The semaphore: posts are counted, waits end, and nobody sleeps through one.
+ * The semaphore: posts are counted, waits end, and no waiter sleeps through a
+ * post.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ posts_are_taken_once_each(void **state)
 
 struct ring {
     struct uli_semaphore turns[THREADS];
-    int64_t passed; /* by whoever has the turn */
+    int64_t passed; /* by the thread that has the turn */
 };
 struct runner {
     struct ring *ring;
