@@ -45,7 +45,8 @@ ROWS["adjoint 32/2 by copy engines"] = (SHOWN,)
 ROWS["staged"] = (SHOWN,)
 ROWS["nccl"] = (("vs_nccl", None, None), ("vs_nccl_each", None, None))
 
-# What the plan of a row must say of itself, or the row is of something else.
+# The text that the plan's description of a row must have; else the row is of
+# another kind.
 KINDS = {"copy engines": "engine on device memory", "staged": "(staged",
          "adjoint 32/2 by copy engines": "engine on device memory",
          "nccl": "(nccl"}

@@ -10,7 +10,7 @@ import xml.etree.ElementTree as xml
 
 
 def reason(case):
-    """What a skipped test said."""
+    """The reason of a skipped test."""
     text = case.findtext("system-out") or ""
     said = re.search(r"skipped:?\s*(.+)", text, re.IGNORECASE)
     return said.group(1).strip() if said else "it does not say"

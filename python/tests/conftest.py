@@ -4,5 +4,5 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-# What the library warns of is the subject of tests, not their output.
+# The library's warnings are the subject of tests, not their output.
 os.environ.setdefault("ULYX_DEBUG", "NONE")

@@ -42,7 +42,7 @@ def threads(nranks, body, timeout=TIMEOUT):
 
 
 def errors_of(nranks, body, timeout=TIMEOUT):
-    """What body(comm) raises on each rank; None where it does not."""
+    """The exception of body(comm) on each rank; None where it raises none."""
     def caught(comm):
         try:
             body(comm)
@@ -55,8 +55,8 @@ def errors_of(nranks, body, timeout=TIMEOUT):
 class Processes:
     """Ranks as processes of one script, which meet by ULYX_COMM_ID. A script
     has `ulyx`, `comm` (with meet=True), `say` (a line that arrives at once), and
-    Python's own handler of SIGINT: a shell lets what it starts in the background
-    ignore that signal, and so would they."""
+    Python's own handler of SIGINT: programs that a shell starts in the
+    background ignore that signal, and so would the ranks."""
 
     PRELUDE = """
 import os, signal, sys, threading, time
@@ -84,18 +84,18 @@ def say(*words): print(*words, flush=True)
                 stdout=subprocess.PIPE, stderr=self.files[rank], text=True))
 
     def line(self, rank):
-        """The next line that a rank says."""
+        """The next line of a rank's output."""
         line = self.ranks[rank].stdout.readline().strip()
         assert line, f"rank {rank} ended: {self.error(rank)}"
         return line
 
     def error(self, rank):
-        """What a rank has written to its standard error."""
+        """The standard error of a rank."""
         self.files[rank].seek(0)
         return self.files[rank].read()
 
     def end(self, rank, timeout=TIMEOUT):
-        """(exit status, what else it said) of a rank that ends by itself."""
+        """(exit status, rest of the output) of a rank that ends by itself."""
         try:
             said, _ = self.ranks[rank].communicate(timeout=timeout)
         except subprocess.TimeoutExpired:

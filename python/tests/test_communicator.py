@@ -99,7 +99,7 @@ def test_a_callback_that_returns_too_little_is_refused(given, text):
 
 
 class Mpi:
-    """What from_mpi uses of an mpi4py communicator."""
+    """The part of an mpi4py communicator that from_mpi uses."""
 
     def __init__(self, rank, gather):
         self.rank, self.gather = rank, gather
@@ -310,7 +310,7 @@ def test_arrays_of_others_come_by_dlpack():
 
 
 class OnDevice:
-    """An array that says that it lies in memory of a CUDA device."""
+    """An array that claims to lie in memory of a CUDA device."""
 
     def __init__(self):
         from ulyx.arrays import _DLTensor

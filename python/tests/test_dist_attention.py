@@ -214,7 +214,7 @@ def test_kernels_are_listed_and_taken():
 
 
 def test_calls_have_rows_and_documents_of_their_own():
-    """One object, two lengths, documents said by the calls themselves, and
+    """One object, two lengths, documents given by the calls themselves, and
     backward of each in the reverse order."""
     batches = [(21, [0, 5, 21]), (40, [0, 1, 30, 40])]
     tensors = [[DRAWS.standard_normal((1, rows, heads, 8)) for heads in

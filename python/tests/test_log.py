@@ -28,7 +28,7 @@ def test_lines_become_records():
     with pytest.raises(ulyx.InvalidArgumentError):
         ulyx.Plan(comm, [ulyx.Tensor(4, 8)], [-1])
     comm.close()
-    ulyx.log_to(None)  # what was told before is there now
+    ulyx.log_to(None)  # lines that were logged before have arrived
     told = [record.getMessage() for record in kept.records]
     assert any("rows" in text for text in told), told
     count = len(told)

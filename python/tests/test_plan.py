@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges against the whole tensors, and what a plan tells of itself."""
+"""Exchanges against the whole tensors, and the queries of a plan."""
 import threading
 import time
 

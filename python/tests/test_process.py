@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What processes do to each other: ends, forks, signals."""
+"""Effects of processes on each other: ends, forks, signals."""
 import signal
 import time
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package is typed: mypy, where it is installed, finds nothing wrong in it, and
-a program that uses it wrongly is told so."""
+"""The package is typed: mypy, where it is installed, finds no error in it, and
+reports errors in a program that uses it wrongly."""
 import os
 import subprocess
 import sys

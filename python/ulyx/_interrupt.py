@@ -4,10 +4,10 @@
 Python runs a signal's handler only once the call has returned, which may take
 until the deadline. But the signal's number is written to a file descriptor at
 once (signal.set_wakeup_fd), where a thread of ours reads it and aborts the
-communicator of the call that is waiting: the call returns, the peers are told,
-and Python raises KeyboardInterrupt. Only a SIGINT whose handler is Python's own
-does that; a program that handles SIGINT itself is left alone, and so are calls
-of other threads, whose main thread gets KeyboardInterrupt anyhow.
+communicator of the call that is waiting: the call returns, the peers get the
+abort, and Python raises KeyboardInterrupt. Only a SIGINT whose handler is
+Python's own does that; a program that handles SIGINT itself is left alone, and
+so are calls of other threads, whose main thread gets KeyboardInterrupt anyhow.
 
 Creations have no communicator yet that could be aborted: they run in a thread
 of their own, and the main thread waits for it (`interruptible`).
@@ -40,7 +40,7 @@ class _Watcher:
             waiting, previous = self.waiting, self.previous
             if signal.SIGINT in numbers and waiting is not None:
                 waiting.abort()
-            if previous >= 0:  # whoever else listens hears it as well
+            if previous >= 0:  # other readers of signals get it as well
                 try:
                     os.write(previous, numbers)
                 except OSError:
@@ -59,7 +59,8 @@ def _ready() -> _Watcher:
 
 def waiting(comm: Any, function: Callable[..., int], *arguments: Any) -> int:
     """function(*arguments), a call on the communicator's handle, during which
-    Ctrl-C aborts it; one of a single rank waits for nobody."""
+    Ctrl-C aborts the communicator. A communicator of one rank never waits and
+    is called directly."""
     comm.inside += 1
     watcher = None
     if not comm.alone and threading.get_ident() == _MAIN and \
@@ -78,8 +79,9 @@ def waiting(comm: Any, function: Callable[..., int], *arguments: Any) -> int:
 
 
 def interruptible(call: Callable[[], Any], undo: Callable[[Any], None]) -> Any:
-    """What call() returns or raises. On the main thread it runs in another,
-    so that Ctrl-C is felt; then undo() gets what it still returned."""
+    """Returns or raises as call(). On the main thread, call() runs in another
+    thread, so that Ctrl-C is handled at once; then undo() gets the result that
+    call() still returned."""
     if threading.get_ident() != _MAIN:
         return call()
     result: Any = None

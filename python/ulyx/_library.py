@@ -60,14 +60,15 @@ def _check_sizes() -> None:
 
 
 def check(status: int) -> None:
-    """Raises what a status says; the calling thread has just received it."""
+    """Raises the exception of a status that the calling thread has just
+    received."""
     if status:
         raise errors.of(status, lib.ulyx_last_error().decode(errors="replace"))
 
 
 def text_of(function: Any, handle: Any, size: int = 16384) -> str:
-    """What a function (handle, text_p, text_bytes) describes; one that has more
-    to say than fits says at its end how much."""
+    """The text of a function (handle, text_p, text_bytes). A text that does not
+    fit ends with the number of bytes left out."""
     text = ctypes.create_string_buffer(size)
     check(function(handle, text, size))
     cut = re.search(rb"\.\.\. \(needs (\d+)\)\Z", text.value)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of others as the library sees them: address, shape, strides in bytes,
-element type.
+"""Arrays of other packages as the library takes them: address, shape, strides
+in bytes, element type.
 
 NumPy arrays are taken as they are; anything else through DLPack (`__dlpack__`),
-read here and not by NumPy, which knows no bfloat16. NumPy itself has none
-either: outputs of that type are of ml_dtypes.bfloat16 where that package is
-installed, else uint16 with the same bits, and uint16 inputs are taken for
-bfloat16 where the call says so.
+read here and not by NumPy, which has no bfloat16. For the same reason outputs
+of that type are of ml_dtypes.bfloat16 where that package is installed, else
+uint16 with the same bits, and uint16 inputs are taken for bfloat16 where the
+call says so.
 """
 import ctypes
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
@@ -61,7 +61,7 @@ def numpy_dtype(code: int) -> np.dtype:
 
 
 class Array(NamedTuple):
-    """An array as the library sees it; `owner` keeps the memory alive."""
+    """An array as the library takes it; `owner` keeps the memory alive."""
 
     address: int
     shape: Tuple[int, ...]
@@ -235,7 +235,7 @@ def dense(given: Any, name: str, dtype: Optional[int] = None,
 
 def like(given: Array, dtype: Optional[int] = None,
          shape: Optional[Tuple[int, ...]] = None) -> np.ndarray:
-    """A new array for an output, of given's type and shape unless told."""
+    """A new array for an output, by default of given's type and shape."""
     if given.cuda:
         raise InvalidArgumentError("outputs of CUDA arrays are to be given")
     return np.empty(given.shape if shape is None else shape,
@@ -298,7 +298,7 @@ class Docs:
 
 
 def _indices(values: Any, name: str) -> np.ndarray:
-    """int32 arrays stay what they are, for the library takes them."""
+    """int32 arrays stay as they are, because the library takes them."""
     if isinstance(values, np.ndarray) and values.dtype == np.int32 and \
             values.ndim == 1:
         return np.ascontiguousarray(values)

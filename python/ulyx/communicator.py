@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Communicators: who takes part, how they meet, and plain collectives."""
+"""Communicators: their ranks, how ranks meet, and plain collectives."""
 import ctypes
 import itertools
 import os
@@ -20,7 +20,8 @@ AllGather = Callable[[bytes], Sequence[bytes]]
 
 class UniqueId(bytes):
     """Where ranks meet: plain bytes, to be copied to all ranks of one
-    communicator by any means, and to nobody else, for who has it can join."""
+    communicator by any means, and to no other process, because any process that
+    has them can join."""
 
     @property
     def text(self) -> str:
@@ -39,7 +40,7 @@ class UniqueId(bytes):
         return cls(bytes(known))
 
     def destroy(self) -> None:
-        """Ends an id that this process made and that nobody needs any more."""
+        """Ends an id that this process made and that no rank needs any more."""
         known = _abi.ulyx_unique_id_t.from_buffer_copy(self)
         check(lib.ulyx_unique_id_destroy(ctypes.byref(known)))
 
@@ -130,7 +131,7 @@ def _close_quietly(handle: _Handle) -> None:
     try:
         handle.close()
     except errors.UlyxError:
-        pass  # nobody is left who could be told
+        pass  # no peer is left to be notified
 
 
 # Compiled code names a communicator by a number of this process.
@@ -204,9 +205,9 @@ class Communicator:
         timeout: seconds, of the creation and of all later calls (default
         ULYX_TIMEOUT, 600). device: ordinal of a CUDA device, where tensors lie
         on one; None: tensors lie on the host. name: shown in logs and errors.
-        concurrent: a second thread will make calls, too; said before it does
-        (ULYX_COMM_CONCURRENT), so that ranks that wait for it are not taken for
-        ranks in different calls.
+        concurrent: a second thread will make calls, too; declared before its
+        first call (ULYX_COMM_CONCURRENT), so that ranks that wait for that
+        thread are not taken for ranks in different calls.
         """
         params = cls._params(timeout, name, device, concurrent)
         return cls._create(device, lib.ulyx_comm_create_from_env,
@@ -261,7 +262,7 @@ class Communicator:
         failure: List[BaseException] = []
 
         def gather(_: Any, mine: Any, everyones: Any, size: int) -> int:
-            # A ctypes callback that raises returns garbage, so nothing may
+            # A ctypes callback that raises returns garbage, so no exception may
             # leave it.
             try:
                 given = allgather(ctypes.string_at(mine, size))
@@ -292,8 +293,8 @@ class Communicator:
     def local(cls, nranks: int, *, timeout: Optional[float] = None,
               name: Optional[str] = None,
               concurrent: bool = False) -> List["Communicator"]:
-        """All ranks of a new communicator within this process, for a thread
-        each."""
+        """All ranks of a new communicator within this process, one per
+        thread."""
         params = cls._params(timeout, name, None, concurrent)
         handles = (ctypes.c_void_p * max(nranks, 1))()
         check(lib.ulyx_comm_create_local(nranks, ctypes.byref(params), handles))
@@ -333,7 +334,7 @@ class Communicator:
         self._handle.abort()
 
     def error(self) -> Optional[errors.UlyxError]:
-        """What has failed the communicator, or None. Never waits."""
+        """The error that has failed the communicator, or None. Never waits."""
         status = ctypes.c_int32()
         check(lib.ulyx_comm_get_async_error(self.handle, ctypes.byref(status)))
         if not status.value:
@@ -502,7 +503,7 @@ def _starts(sizes: Any) -> Any:
 
 
 def _offered_id(rank: int) -> Any:
-    """Rank 0's unique id, or why there is none: all ranks must hear of it."""
+    """Rank 0's unique id, or the error: all ranks must receive it."""
     if rank:
         return None
     try:

@@ -34,16 +34,16 @@ __all__ = ["DistributedAttention", "install", "uninstall"]
 
 communicator = Groups()  # of a process group
 _saved: Dict[str, Any] = {}
-# Masks that were made for a core, and that say nothing which the arguments of the
-# attention do not say as well: causality, a window, documents.
+# Masks that were made for a core, and that hold only what the arguments of the
+# attention give as well: causality, a window, documents.
 _redundant: Any = WeakIdKeyDictionary()
 
 
 # ---- transformers -----------------------------------------------------------
 
 class _Positions:
-    """The documents that a step's position_ids say: gathered once, since all
-    layers are given the same tensor."""
+    """The documents of a step's position_ids: gathered once, since all layers
+    are given the same tensor."""
 
     def __init__(self, comm: Communicator):
         self.comm = comm
@@ -67,8 +67,8 @@ class _Positions:
 def _attention_of(comm: Communicator, core: Callable[..., Any],
                   disable_in_eval: bool, only_bound: bool
                   ) -> Callable[..., Any]:
-    """What takes the place of a core attention. Modules of other models go on
-    with the core, where the recipe was given a model and not its name."""
+    """The replacement of a core attention. Modules of other models keep the
+    core, where the recipe was given a model and not its name."""
     positions = _Positions(comm)
 
     def attention(module: torch.nn.Module, query: torch.Tensor,

@@ -183,9 +183,9 @@ class DistAttention(Owned):
                     documents: Any = None, documents_k: Any = None) -> None:
         """Other rows from the next call on, within the parts' row_capacity, and
         other documents; local, the same on all ranks, which the next call
-        compares. rows: an entry a part; splits: an entry a part, where creation
-        had any. saved_bytes is that of the new rows afterwards; backward needs
-        the rows of its forward."""
+        compares. rows: one entry per part; splits: one entry per part, where
+        creation had any. saved_bytes is that of the new rows afterwards;
+        backward needs the rows of its forward."""
         table = RowTable(self.parts, self.comm.nranks, rows, splits)
         docs = arrays.Docs.of(documents), arrays.Docs.of(documents_k)
         check(lib.ulyx_dist_attention_update_rows(

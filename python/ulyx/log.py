@@ -47,7 +47,7 @@ class _Sink:
                             text.decode(errors="replace"))
 
     def close(self) -> None:
-        """What has been put is still told."""
+        """Lines that are in the queue are still logged."""
         self.lines.put(None)
         self.thread.join(5)
 
@@ -58,7 +58,7 @@ _pid = 0
 
 def log_to(logger: Optional[logging.Logger], level: Optional[str] = None) -> None:
     """Gives the library's lines to a logger instead of standard error; None:
-    back. level: "warning", "info" or "debug"; None: as ULYX_DEBUG says."""
+    back. level: "warning", "info" or "debug"; None: the level of ULYX_DEBUG."""
     global _sink, _pid
     from .plan import choice
     number = choice(level, _NAMES, "level")

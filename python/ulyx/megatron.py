@@ -8,13 +8,14 @@
     model = GPTModel(config, spec, ...)       # config.context_parallel_size = P
 
 Every rank of a context parallel group has the tokens that Megatron gives it, in
-two chunks, one from either end (get_batch_on_this_cp_rank); the attention between
-them is this package's. Heads need not be divisible by the ranks. What Megatron's
-own attention of these symbols computes is compared with before the first layer is
-made, on numbers, since its names have changed from version to version.
+two chunks, one from either end (get_batch_on_this_cp_rank); the attention
+between them is this package's. Heads need not be divisible by the ranks. Before
+the first layer is made, the result of Megatron's own attention is compared with
+ours on numbers, since its names have changed from version to version.
 
-Causal masks, windows, GQA, softmax_scale, attention sinks (softmax_type) and packed
-sequences ("thd") are known; dropout, other masks and biases are refused by name.
+Causal masks, windows, GQA, softmax_scale, attention sinks (softmax_type) and
+packed sequences ("thd") are supported; dropout, other masks and biases are
+refused by name.
 Megatron makes rotary embeddings on a GPU; for models on the CPU there is
 rotary_on_the_host().
 """
@@ -82,12 +83,12 @@ def _window(config: Any, layer_number: int) -> Optional[Tuple[int, int]]:
 
 
 class CoreAttention(MegatronModule):  # type: ignore[misc]
-    """What takes the place of core_attention in a layer's spec. Creation is
+    """The replacement of core_attention in a layer's spec. Creation is
     collective over the context parallel group, as Megatron creates layers.
 
     config, layer_number, attn_mask_type, attention_type, attention_dropout,
     softmax_scale, pg_collection: as Megatron's own. Raises UnsupportedError for
-    what would change the result and is not known, InternalError where
+    unsupported settings that would change the result, InternalError where
     self_check() finds that Megatron computes something else.
     """
 
@@ -193,8 +194,8 @@ class CoreAttention(MegatronModule):  # type: ignore[misc]
 # ---- rotary embeddings -------------------------------------------------------
 
 class RotaryOnTheHost(torch.nn.Module):
-    """What takes the place of a model's RotaryEmbedding: the same angles of the
-    same tokens, on the CPU, where Megatron's own asks for a GPU."""
+    """The replacement of a model's RotaryEmbedding: the same angles of the same
+    tokens, on the CPU, where Megatron's own needs a GPU."""
 
     def __init__(self, given: Any) -> None:
         super().__init__()
@@ -236,7 +237,7 @@ def rotary_on_the_host(model: Any) -> Any:
 # ---- the numeric self-check --------------------------------------------------
 
 class _Alone:
-    """A group of one rank, as Megatron asks about groups."""
+    """A group of one rank, with the queries that Megatron makes of groups."""
 
     def size(self) -> int:
         return 1
@@ -269,7 +270,7 @@ def self_check(config: Any, layer_number: int = 1, attn_mask_type: Any = None,
     config = copy.copy(config)
     config.context_parallel_size = config.tensor_model_parallel_size = 1
     config.masked_softmax_fusion = False  # on the CPU
-    config.sequence_parallel = True  # else dropout, of 0, asks a GPU's numbers
+    config.sequence_parallel = True  # else dropout, of 0, draws on a GPU
     config.fp16 = config.bf16 = False
     config.params_dtype, config.attention_softmax_in_fp32 = torch.float32, True
     groups_of_one = type("Collection", (), {"tp": _Alone(), "cp": _Alone()})()

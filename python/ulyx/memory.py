@@ -2,13 +2,13 @@
 """Memory that all ranks of a communicator reach directly (windows).
 
 A pool belongs to a communicator. It takes windows from the library, attaches
-them, and cuts them into blocks; a block that nobody refers to any more goes back
-to the pool, not to the system. Blocks are of size classes (eight to a doubling),
+them, and cuts them into blocks; a block without references goes back to the
+pool, not to the system. Blocks are of size classes (eight to a doubling),
 so what has gone back fits the next request of its class, and at most an eighth
 of a block is unused.
 
-A forked child shares windows with its parent: what the child writes into one,
-the parent sees.
+A forked child shares windows with its parent: the parent reads what the child
+writes.
 """
 import bisect
 import ctypes
@@ -41,7 +41,7 @@ def _class_of(size: int) -> Tuple[int, Any]:
 
 
 class Pool:
-    """Blocks in windows of one communicator. Any thread may ask.
+    """Blocks in windows of one communicator. Any thread may request them.
 
     Small blocks are cut from slabs; a large one has a window of its own, which
     trim() can give back. That happens by itself where a large block is to be
@@ -94,7 +94,7 @@ class Pool:
         return True
 
     def trim(self) -> None:
-        """Gives large blocks that nobody uses back to the system. Local, but not
+        """Gives large unused blocks back to the system. Local, but not
         while a call of this rank is in flight."""
         with self._lock:
             for size in [size for size in self._free if size > LARGE_BYTES]:

@@ -213,7 +213,7 @@ def create(comm: Communicator, function: Any, params: Any) -> int:
 
 
 class PlanQueries:
-    """What can be asked of a plan: local, at any time."""
+    """The queries of a plan: local, at any time."""
 
     comm: Communicator
 
@@ -296,7 +296,7 @@ class PlanQueries:
                              direction, side)[0]
 
     def traffic(self, direction: int = SEQ_TO_HEAD) -> Dict[str, int]:
-        """What an exchange in one direction moves, in bytes."""
+        """The traffic of an exchange in one direction, in bytes."""
         found = _abi.ulyx_traffic_t()
         check(lib.ulyx_plan_get_traffic(self._plan(), direction,
                                         ctypes.byref(found)))
@@ -446,8 +446,7 @@ class Plan(Owned, PlanQueries):
 
     def _moved(self, found: Sequence[arrays.Array], direction: int,
                source: bool) -> Optional[List[Tuple[int, ...]]]:
-        """Strides of all tensors where any lies otherwise than the plan
-        says."""
+        """Strides of all tensors where any lies otherwise than in the plan."""
         if all(array.lies_by(self._declared(i, direction, source))
                for i, array in enumerate(found)):
             return None

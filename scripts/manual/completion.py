@@ -9,7 +9,7 @@ def function_name(program):
 
 
 def bash_values(options):
-    """What follows an option: its words, files, or what cannot be guessed."""
+    """The completion after an option: its words, files, or nothing."""
     lines, free = [], []
     for option in options:
         names = "|".join(option.names)

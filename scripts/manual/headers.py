@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Public headers as pages of section 3: the comment above a declaration is its
-text, so what a header says is all that there is to keep.
+text, so the header is the only text to maintain.
 
 A header is read as units between empty lines: a comment, and the code right
 below it. Comments inside code stay with the code."""
@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import dataclass
 
-# What serves the compiler only.
+# Lines for the compiler only.
 MACHINERY = re.compile(
     r"^#ifdef __cplusplus\n(?:extern \"C\" \{|\})\n#endif\n"
     r"|^#ifndef ULYX_\w+_H\n#define ULYX_\w+_H\n|^#endif\n\Z"
@@ -29,7 +29,7 @@ class Unit:
 
     @property
     def names(self):
-        """What the unit declares, for its heading."""
+        """The declaration of the unit, for its heading."""
         code = re.sub(r"/\*.*?\*/", "", "\n".join(self.code), flags=re.S)
         types = re.findall(r"^(?:typedef [^;{}()]*?\b|\} )(\w+);"
                            r"|^typedef [^;{}]*?\(\*(\w+)\)", code, re.M)

@@ -19,8 +19,8 @@ def run(nranks, **job):
 @pytest.mark.parametrize("zero, recipe", [
     (1, True), (2, True), (3, True), (2, False)])
 def test_gradients_are_those_of_one_process(zero, recipe):
-    """With a sequence_parallel_size and without: the scale that loss_scale()
-    says, too."""
+    """With a sequence_parallel_size and without; also the scale that
+    loss_scale() returns."""
     found = run(2, kind="llama", zero=zero, ulyx=True, recipe=recipe)
     assert found["worst"] < 1e-5
     assert abs(found["scale"] - 1) < 1e-5
@@ -56,8 +56,8 @@ def accelerated(nranks=2, **job):
 ], ids=str)
 def test_sp_size_of_accelerate_trains_as_one_process(job):
     """Trainer with ParallelismConfig(sp_size=2), a model with a window: the
-    recipe leaves the core its masks there, for evaluation. SGD sees the scale of
-    gradients in its losses, Adam does not."""
+    recipe leaves the core its masks there, for evaluation. With SGD the scale
+    of gradients shows in the losses, with Adam it does not."""
     found = accelerated(kind="mistral", ulyx=True, **job)
     assert abs(found["scale"] - 1) < 1e-6
     assert found["losses"] == pytest.approx(found["alone"], abs=1e-4)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A GPT of Megatron whose context parallel ranks attend by ulyx is the GPT of one
-process with Megatron's own attention; what is not known is refused."""
+process with Megatron's own attention; unsupported settings are refused."""
 import json
 import os
 
@@ -38,7 +38,7 @@ def config(**options):
 
 
 class Alone(ulyx.megatron._OneRank):
-    """A layer that meets nobody, and checks nothing."""
+    """A layer without peers and without checks."""
 
 
 def layer(mask=AttnMaskType.causal, kind="self", made=None, **options):

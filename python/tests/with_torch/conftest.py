@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of ulyx.torch. Ranks are threads: backward of CPU tensors runs on the
-thread that asks for it."""
+thread that calls it."""
 import os
 import sys
 

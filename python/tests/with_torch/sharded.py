@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole tensors on every rank as functions of autograd, so that a test sees one
-function of whole tensors: gradcheck on a rank's own rows would mix up what the
-ranks perturb, here they perturb the same element in step."""
+"""Whole tensors on every rank as functions of autograd, so that a test has one
+function of whole tensors. gradcheck on a rank's own rows would mix the ranks'
+perturbations; here all ranks perturb the same element at the same time."""
 import torch
 import torch.nn.functional as F
 
@@ -64,7 +64,7 @@ class Replicated(torch.autograd.Function):
 
 
 def visible(batch, rows, causal, window, documents):
-    """[b, 1, S, S]: which key a query sees, written out."""
+    """[b, 1, S, S]: which keys a query attends to, written out."""
     seen = torch.zeros(batch, 1, rows, rows, dtype=torch.bool)
     left, right = window or (rows, rows)
     left = rows if left is None else left

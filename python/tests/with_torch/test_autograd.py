@@ -588,7 +588,7 @@ def test_compiled_whole(name, dynamic):
 
 
 def test_compiled_code_follows_the_communicator():
-    """What was traced inside of one use() is not taken for another's."""
+    """A trace made inside of one use() is not used inside of another."""
     q, k, v = three(1, 8, 2, 2)
     comms = [ulyx.Communicator.local(1)[0] for _ in range(2)]
     torch._dynamo.reset()

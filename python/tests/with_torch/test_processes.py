@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that torch.distributed has started, and what training does to them."""
+"""Ranks that torch.distributed has started, in training."""
 import os
 
 import pytest

@@ -12,13 +12,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(HERE, "..", "..", "..", "examples", "python")
 
 
-# Of the ports that a system does not give to whoever asks for any.
+# Outside of the ports that a system assigns by itself.
 PORTS = range(20000, 32000)
 
 
 def free_port():
-    """A port that nobody has; what the system chooses by itself might be
-    another's before rank 0 listens to it."""
+    """A free port. A port that the system assigns could be taken by another
+    program before rank 0 listens on it."""
     while True:
         port = random.choice(PORTS)
         with socket.socket() as probe:
@@ -30,8 +30,8 @@ def free_port():
 
 
 def wait(started, timeout):
-    """Until all have ended; where one fails, the others are given a while to
-    say why, and no longer, for they may wait for it."""
+    """Waits until all have ended; where one fails, the others get a short time
+    to end with their errors, because they may wait for the failed one."""
     end = time.monotonic() + timeout
     try:
         while any(process.poll() is None for process in started) and \
@@ -72,7 +72,7 @@ def ranks(nranks, script, *arguments, timeout=1800, **variables):
 
 
 def first_of(nranks, script, *arguments, **options):
-    """What rank 0 says where all ranks end well."""
+    """The output of rank 0 where all ranks succeed."""
     done = ranks(nranks, script, *arguments, **options)
     if any(status for status, _ in done):
         raise AssertionError("\n".join(
@@ -82,6 +82,6 @@ def first_of(nranks, script, *arguments, **options):
 
 
 def marked(text, mark):
-    """What follows the mark in the only line that begins with it."""
+    """The rest of the only line that begins with the mark."""
     line, = [line for line in text.splitlines() if line.startswith(mark)]
     return line[len(mark):]

@@ -35,7 +35,7 @@ def make(kind, dtype=torch.float64, seed=5):
     torch.manual_seed(seed)
     config = KINDS[kind]()
     implementation = "eager" if kind == "gpt-oss" else "sdpa"
-    config._experts_implementation = "eager"  # others know no float64
+    config._experts_implementation = "eager"  # others have no float64
     model = hf.AutoModelForCausalLM.from_config(
         config, attn_implementation=implementation)
     with torch.no_grad():  # sinks and norms are more than their first values
@@ -84,7 +84,7 @@ def targets(labels):
 
 
 def scale(found, wanted):
-    """The factor that all gradients have beside those that are wanted."""
+    """The common factor of all gradients over the expected ones."""
     name = "lm_head.weight"
     return float((wanted[name] * found[name]).sum() / (wanted[name] ** 2).sum())
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of test_scale.py: gradients of a tiny Qwen3 whose sequence the ranks share,
-under DDP and FSDP2, by the rule that loss_scale() is told, against one process; and
-how far the gradients of one process are from themselves when its loss has the same
-factor."""
+under DDP and FSDP2, by the rule that loss_scale() is given, against one
+process; and the difference of one process's gradients from themselves when its
+loss has the same factor."""
 import json
 import os
 
@@ -49,7 +49,7 @@ def alone(factor):
 
 
 def distance(comm, wrap, reduction, checkpoint):
-    """The worst gradient's, nothing taken out of it."""
+    """The worst gradient's difference, with the factor left in."""
     model = models.make("qwen3")
     wanted = alone(ut.loss_scale(reduction, RANKS))
     ut.attach(model, comm)

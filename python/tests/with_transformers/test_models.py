@@ -29,8 +29,8 @@ def positions_of(documents):
 
 
 def packed_masks(model, documents):
-    """What each token sees, [1, 1, S, S]; of each type of layer where the model
-    has several, for then transformers takes a dict."""
+    """The mask of each token, [1, 1, S, S]; a dict with one mask per type of
+    layer where the model has several types, as transformers takes it."""
     config = model.config
     window = getattr(config, "sliding_window", None)
     types = getattr(config, "layer_types", None)

@@ -20,7 +20,7 @@ from ._cache import Cache, Capacity, Lengths, Spec
 
 
 class Kind(NamedTuple):
-    """What an attention is made for, beside lengths."""
+    """The key of an attention, without lengths."""
 
     batch: int
     heads: int
@@ -73,8 +73,8 @@ class Entry:
         self.lengths, self.docs, self.docs_k = \
             call.spec.lengths, call.docs, call.docs_k
         self.dtype = _tensors.TORCH_DTYPES[kind.dtype]
-        # Where rows change, also with the documents of zigzag_docs, dense is
-        # what holds for all of them; calls say strides that depend on rows.
+        # Where rows change, also with the documents of zigzag_docs, dense holds
+        # for all of them; calls give strides that depend on rows.
         self.moving = capacity is not None or kind.order == "zigzag_docs"
         self.given = [
             None if self.moving and not _tensors.of_any_rows(
@@ -103,8 +103,8 @@ class Entry:
                 for axis, count in enumerate(rows)]
 
     def _measure(self) -> None:
-        """What rows and documents decide: this rank's rows, and the tensors
-        that come of them."""
+        """The values that follow from rows and documents: this rank's rows, and
+        the tensors made from them."""
         kind, plan = self.kind, self.dist.plan()
         rows = plan.seq_rows(0)
         kv_rows = plan.seq_rows(1) if kind.cross else rows
@@ -209,7 +209,8 @@ class Entry:
 
     def refuse(self, backward: bool) -> None:
         """Takes this rank's place in a call that it cannot make: without a
-        workspace the library refuses it, and tells the peers, who would wait."""
+        workspace the library refuses the call and notifies the peers, which
+        would otherwise wait."""
         nothing = (0,)
         try:
             if backward:
@@ -245,9 +246,8 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             sinks: Optional[torch.Tensor] = None,
             slopes: Optional[torch.Tensor] = None, *, room: int = 0
             ) -> Tuple[torch.Tensor, torch.Tensor, Entry]:
-    """(out, saved, entry) of [b, s, h, d] tensors, or with the axes swapped
-    that the call says. room: bytes of saved, where the caller has promised how
-    many they are."""
+    """(out, saved, entry) of [b, s, h, d] tensors, or with the axes swapped as
+    in the call. room: bytes of saved, where the caller has computed them."""
     comm, cache = call.comm, call.cache
     cache.enter()
     try:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a communicator keeps for PyTorch: objects of the library by what they
-were made for, and one workspace.
+"""The objects that a communicator keeps for PyTorch: objects of the library by
+their keys, and one workspace.
 
 Making an object is collective, so all ranks must find or miss it together: a
 key has nothing in it that is a rank's own. Strides are a rank's own (those of
 an axis with one row are arbitrary); an object is made with those of its first
-call, and a later one says its own, which no other rank needs to know. Objects
-leave in the order of their last use, the same on all ranks; one that a graph
-still needs for backward lives on until that has gone.
+call, and a later call gives its own, which no other rank needs. Objects leave
+in the order of their last use, the same on all ranks; one that a graph still
+needs for backward lives on until that has gone.
 
 Of a kind of calls there are at most two objects. The first is for the lengths
 of the first call alone, which take no more room than they need. The second is
@@ -43,7 +43,7 @@ class Lengths(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """What a call is about: nothing of it is a rank's own."""
+    """The key of a call: nothing of it is a rank's own."""
 
     kind: Hashable  # what its object is made for
     lengths: Lengths

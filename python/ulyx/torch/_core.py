@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attends between two exchanges: the default core of ulysses()."""
+"""The attention between two exchanges: the default core of ulysses()."""
 from typing import Any, NamedTuple, Optional, Tuple
 
 import torch
@@ -11,7 +11,7 @@ Window = Tuple[Optional[int], Optional[int]]
 
 
 class Head(NamedTuple):
-    """What a core is told beside its tensors."""
+    """The arguments of a core beside its tensors."""
 
     causal: bool
     window: Optional[Window]
@@ -36,13 +36,13 @@ def sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
         attn_mask=mask, is_causal=head.causal and mask is None,
         scale=head.scale, enable_gqa=q.shape[2] != k.shape[2])
-    if mask is not None:  # a token outside of all documents sees none
+    if mask is not None:  # a token outside of all documents attends to none
         out = torch.where(mask.any(-1, keepdim=True), out, 0.0)
     return out.transpose(1, 2)
 
 
 def _visible(batch: int, rows: int, head: Head) -> torch.Tensor:
-    """[b, 1, S, S]: which key a query sees."""
+    """[b, 1, S, S]: which keys a query attends to."""
     at = torch.arange(rows)
     distance = at[:, None] - at[None, :]
     left, right = head.window if head.window is not None else (None, None)

@@ -6,7 +6,7 @@ from ..communicator import Communicator
 
 
 class Groups:
-    """A communicator for each process group that was asked about."""
+    """A communicator for each process group that was used."""
 
     def __init__(self) -> None:
         self._comms: Dict[str, Communicator] = {}

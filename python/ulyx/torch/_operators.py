@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention and exchange as operators of torch.library, for torch.compile,
-torch.export and whatever else traces.
+torch.export and other tracers.
 
 Tracing must not call other ranks, so shapes come from _split.py. A communicator
 is a number here, and what a call depends on beside its tensors is spelled out as
@@ -46,7 +46,7 @@ def _call(comm_number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
 
 def _room(comm_number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
           rows: Any, kv_rows: Any) -> Any:
-    # Heads and dims are what the model says: int() makes them no variables.
+    # Heads and dims are the model's: int() keeps them from becoming variables.
     comm = by_number(comm_number)
     return _split.saved_bytes(
         q.shape[0], rows, rows if kv_rows < 0 else kv_rows, int(q.shape[2]),
@@ -130,7 +130,7 @@ attention_backward.register_autograd(_refused)
 
 # ---- exchange ------------------------------------------------------------------
 class _Shapes(NamedTuple):
-    """What an exchange of tensors of these heads gives on this rank."""
+    """The result of an exchange of tensors of these heads on this rank."""
 
     rows: Any
     heads: List[int]

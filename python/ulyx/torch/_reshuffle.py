@@ -17,7 +17,7 @@ ADJOINT = {_abi.SEQ_TO_HEAD: _abi.SEQ_TO_HEAD_ADJOINT,
 
 
 class Kind(NamedTuple):
-    """What a plan is made for, beside lengths."""
+    """The key of a plan, without lengths."""
 
     direction: int
     batch: int
@@ -59,7 +59,7 @@ class Entry:
         self.comm, self.kind, self.lengths = call.comm, kind, call.spec.lengths
         self.dtype = _tensors.TORCH_DTYPES[kind.dtype]
         self.moving = capacity is not None
-        # Where rows change, calls say strides that depend on them.
+        # Where rows change, calls give strides that depend on them.
         self.given = [
             None if layout is None or self.moving and not _tensors.of_any_rows(
                 layout, kind.batch) else layout for layout in layouts]
@@ -85,7 +85,8 @@ class Entry:
         return made
 
     def _measure(self) -> None:
-        """What rows decide: the shapes of this rank's tensors."""
+        """The values that follow from rows: the shapes of this rank's
+        tensors."""
         direction, numbers = self.kind.direction, range(len(self.given))
         self.shapes: List[Any] = [self.plan.shape(i, direction, True)
                                   for i in numbers]
@@ -136,7 +137,7 @@ class Entry:
 
     def refuse(self, direction: int) -> None:
         """As Entry.refuse of attention: without tensors the library refuses
-        this rank's call and tells the peers."""
+        this rank's call and notifies the peers."""
         nothing = [0] * len(self.shapes)
         try:
             self.plan.execute_addresses(direction, nothing, nothing)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who has which rows and heads, as arithmetic that may be symbolic: what traced
-code needs to know before anything has been agreed on with other ranks. The
-library has the last word; the operators compare."""
+"""Which rank has which rows and heads, as arithmetic that may be symbolic:
+traced code needs these before anything has been agreed on with other ranks. The
+library's results are authoritative; the operators compare."""
 from typing import Any, Optional, Sequence, Tuple
 
 ALIGNMENT = 64

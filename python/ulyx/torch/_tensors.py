@@ -127,8 +127,8 @@ def placed(tensor: torch.Tensor, strides: Strides,
 
 
 def head_memory(comm: Communicator) -> int:
-    """Where workspace and saved are to lie: in windows, unless nobody else is
-    there to reach them."""
+    """The place of workspace and saved: windows, or plain memory where there is
+    only one rank."""
     return _abi.POINTER_ANY if comm.nranks == 1 else _abi.POINTER_WINDOW
 
 
@@ -169,7 +169,7 @@ def block(comm: Communicator, size: int) -> torch.Tensor:
 
 
 def promised(comm: Communicator, room: int, needed: int) -> torch.Tensor:
-    """As block(), of the size that traced code was told."""
+    """As block(), of the size that was given to traced code."""
     if needed > room:
         raise InternalError(
             f"forward saves {needed} bytes, and traced code has {room}")
@@ -195,7 +195,7 @@ def per_head_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def check_per_head(given: torch.Tensor, name: str, heads: int,
                    dtype: torch.dtype) -> None:
-    """A number for each query head, as the library reads it."""
+    """One number per query head, as the library reads it."""
     if tuple(given.shape) != (heads,):
         raise InvalidArgumentError(
             f"{name} has the shape {tuple(given.shape)}, not ({heads},)")
@@ -228,6 +228,6 @@ class DocsOf:
 
 
 def once(gradients: Callable[..., Any], ctx: Any, *given: Any) -> Any:
-    """The gradients of a Function where a graph of them is asked for: it cannot
-    be differentiated again, and says so to who tries."""
+    """The gradients of a Function where a graph of them is requested: the graph
+    cannot be differentiated again, and an attempt raises the reason."""
     return torch.autograd.function.once_differentiable(gradients)(ctx, *given)

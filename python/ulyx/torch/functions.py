@@ -49,7 +49,7 @@ def axes_of(layout: str) -> Optional[Tuple[int, int]]:
 
 def global_rows(rows: Optional[int], splits: Optional[Sequence[int]],
                 local: int, nranks: int) -> int:
-    """The rows of all ranks together: as told, else as many on each."""
+    """The rows of all ranks together: as given, else as many on each rank."""
     if rows is not None:
         return rows
     return sum(splits) if splits is not None else local * nranks
@@ -94,8 +94,8 @@ def _decide(qkv: Tuple[torch.Tensor, ...], comm: Communicator, layout: str,
             softcap: Optional[float], order: str,
             splits: Optional[Tuple[int, ...]], max_docs: int
             ) -> _attention.Call:
-    """What the shapes and options of a call decide, once for all its likes:
-    without documents."""
+    """The values that follow from the shapes and options of a call, computed
+    once for equal calls: without documents."""
     axes = axes_of(layout)
     shapes = [shape_of(tensor, name) for tensor, name in zip(qkv, "qkv")]
     if axes is not None:
@@ -144,8 +144,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
     causal; window=(keys before, keys after), None lifts a side; causal with a
     window of W keys, the own included, is window=(W - 1, 0). documents:
     cumulative lengths over the flattened [b * rows] tokens (cu_seqlens): a
-    tensor, an array or a list, the same on all ranks; a token sees its own
-    document only. sinks, alibi_slopes: [heads]; the gradient of sinks is this
+    tensor, an array or a list, the same on all ranks; a token attends to its
+    own document only. sinks, alibi_slopes: [heads]; the gradient of sinks is
+    this
     rank's share, whose sum over ranks is the gradient, as for any parameter
     that the ranks have a copy of. scale: None is 1 / sqrt(dim).
 
@@ -295,7 +296,7 @@ def ulysses(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
             documents: Any = None, scale: Optional[float] = None,
             order: str = "contiguous",
             splits: Optional[Sequence[int]] = None) -> torch.Tensor:
-    """As attention(), but what attends is `core`: "sdpa", or a function
+    """As attention(), but with the attention of `core`: "sdpa", or a function
     core(q, k, v, head) of this rank's heads and all tokens, [b, S, h_r, d] each,
     that returns [b, S, h_r, d]; head is a Head. FlashAttention, flex attention
     and the like go there. It is not called on a rank that has no heads.

@@ -56,7 +56,7 @@ def attention(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor,
               softcap: Optional[float] = None,
               s_aux: Optional[torch.Tensor] = None, **options: Any
               ) -> Tuple[torch.Tensor, None]:
-    """What AttentionInterface calls: query, key, value [b, heads, s_r, dim] of
+    """Called by AttentionInterface: query, key, value [b, heads, s_r, dim] of
     this rank's tokens; returns [b, s_r, heads, dim] and no weights.
 
     From the batch come ulyx_rows, the tokens of all ranks together (default:
@@ -86,8 +86,9 @@ def mask(batch_size: int, q_length: int, kv_length: int,
          attention_mask: Optional[torch.Tensor] = None,
          local_size: Optional[int] = None, use_vmap: bool = False,
          config: Any = None, **options: Any) -> None:
-    """What AttentionMaskInterface calls: no mask is made, for attention() knows
-    causal masks, windows and documents by themselves; others are refused."""
+    """Called by AttentionMaskInterface: no mask is made, because attention()
+    has causal masks, windows and documents of its own; other masks are
+    refused."""
     del batch_size, q_length, options
     if attention_mask is not None and not bool(attention_mask.all()):
         _refuse("an attention_mask with zeros: ulyx.transformers.Collator "

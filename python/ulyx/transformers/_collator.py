@@ -28,7 +28,8 @@ def _tokens_of(batch: Batch) -> torch.Tensor:
 
 def _padding(mask: torch.Tensor) -> Optional[torch.Tensor]:
     """Documents [cumulative lengths over b * S] of a mask of padding; None where
-    nothing is padded. Padding is a document of its own: nobody else sees it."""
+    nothing is padded. Padding is a document of its own: no other token attends
+    to it."""
     mask = mask.bool()
     if bool(mask.all()):
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank's loss is multiplied with before backward."""
+"""The factor of a rank's loss before backward."""
 from ..errors import InvalidArgumentError
 
 # What becomes of the gradients of N ranks, each of its own tokens' loss: the
