@@ -12,9 +12,9 @@ import plant
 
 FOLDER = "collectives/device/mapped/"
 WORDS, KERNEL = FOLDER + "exchange_flags.h", FOLDER + "exchange.cu"
-WORK = FOLDER + "exchange_work.h"
-FILES = (KERNEL, WORDS, FOLDER + "exchange_move.h", FOLDER + "exchange_sum.h",
-         WORK)
+WORK, MOVE = FOLDER + "exchange_work.h", FOLDER + "exchange_move.h"
+SUM = FOLDER + "exchange_sum.h"
+FILES = (KERNEL, WORDS, MOVE, SUM, WORK)
 
 # name, file, statement, what takes its place
 FAULTS = [
@@ -59,6 +59,15 @@ FAULTS = [
     ("GIVEN_UP_NOT_SAID", WORDS,
      "ptx_st_release_sys_u64(&c.args->peers[p].yours->given_up, c.n);",
      ""),
+    ("WALK_WITHOUT_CARRY", MOVE, "w.left[d + 1]--;", ""),
+    ("WALK_CARRY_OF_THE_OTHER_SIDE", MOVE,
+     "w.src.at += w.src.carry[d];",
+     "w.src.at += w.dst.carry[d];"),
+    ("FIRST_SHARES_AGAIN", SUM,
+     "shares_from(c, item, s, shares);",
+     "shares_from(c, item, 0, shares);"),
+    ("SUM_WITHOUT_CARRY", MOVE, "at.v -= size.v;\n        at.k++;",
+     "at.v -= size.v;"),
     ("SLOT_DONE_BEFORE_DATA", KERNEL,
      "__syncthreads();\n    block_posts(c, true);",
      "block_posts(c, true);"),

@@ -21,10 +21,6 @@ struct digits {
     int64_t i, j, k, v;
 };
 
-struct walk {
-    struct digits at, step, size; /* size.i is not needed */
-};
-
 static __device__ int64_t
 divide_rest(int64_t a, int64_t b, int64_t *rest_p)
 {
@@ -37,6 +33,7 @@ divide_rest(int64_t a, int64_t b, int64_t *rest_p)
     return a / b;
 }
 
+/* size.i is not needed. */
 static __device__ __noinline__ struct digits
 digits_of(int64_t number, const struct digits &size)
 {
@@ -47,47 +44,113 @@ digits_of(int64_t number, const struct digits &size)
     return d;
 }
 
-/* vectors: of a run. */
-PTX_FN struct walk
-walk_from(const uli_gpu_item &item, int64_t vectors, int64_t first)
-{
-    struct walk w;
-    w.size.i = 0;
-    w.size.j = item.extent[1];
-    w.size.k = item.extent[2];
-    w.size.v = vectors;
-    w.at = digits_of(first, w.size);
-    w.step = digits_of(WARP, w.size);
-    return w;
-}
-
-PTX_FN void
-walk_on(struct walk &w)
-{
-    w.at.v += w.step.v;
-    w.at.k += w.step.k;
-    w.at.j += w.step.j;
-    w.at.i += w.step.i;
-    if (w.at.v >= w.size.v) {
-        w.at.v -= w.size.v;
-        w.at.k++;
-    }
-    if (w.at.k >= w.size.k) {
-        w.at.k -= w.size.k;
-        w.at.j++;
-    }
-    if (w.at.j >= w.size.j) {
-        w.at.j -= w.size.j;
-        w.at.i++;
-    }
-}
-
 /* Bytes from the base; bytes: of one vector. */
 PTX_FN int64_t
-walk_offset(const struct digits &at, const int64_t (&stride)[3], int64_t bytes)
+digits_offset(
+    const struct digits &at, const int64_t (&stride)[3], int64_t bytes)
 {
     return at.i * stride[0] + at.j * stride[1] + at.k * stride[2] +
            at.v * bytes;
+}
+
+/* A step further, with carries: each digit has one at most. */
+PTX_FN void
+digits_on(
+    struct digits &at, const struct digits &step, const struct digits &size)
+{
+    at.v += step.v;
+    at.k += step.k;
+    at.j += step.j;
+    at.i += step.i;
+    if (at.v >= size.v) {
+        at.v -= size.v;
+        at.k++;
+    }
+    if (at.k >= size.k) {
+        at.k -= size.k;
+        at.j++;
+    }
+    if (at.j >= size.j) {
+        at.j -= size.j;
+        at.i++;
+    }
+}
+
+/* ---- a lane's walk ------------------------------------------------------- */
+
+/* The lane's address on one side: what WARP vectors add to it, and what a carry
+ * out of v, k or j adds. */
+struct walk_side {
+    unsigned char *at;
+    int64_t step, carry[3];
+};
+
+/* Of v, k and j: how many are left up to the next carry, how many there are,
+ * and how many WARP vectors add. A number of vectors beyond 31 bits is cut off:
+ * a tile ends before its carry. */
+struct walk {
+    int32_t left[3], size[3], step[3];
+    struct walk_side dst, src;
+};
+
+enum { WALK_MOST = INT32_MAX - ULI_GPU_LINE };
+
+PTX_FN int32_t
+walk_cut(int64_t number)
+{
+    return (int32_t)(number < WALK_MOST ? number : WALK_MOST);
+}
+
+PTX_FN struct walk_side
+walk_side_from(unsigned char *base, const int64_t (&stride)[3],
+    const struct digits &at, const struct digits &step,
+    const struct digits &size, int64_t bytes)
+{
+    struct walk_side side;
+    side.at = base + digits_offset(at, stride, bytes);
+    side.step = digits_offset(step, stride, bytes);
+    side.carry[0] = stride[2] - size.v * bytes;
+    side.carry[1] = stride[1] - size.k * stride[2];
+    side.carry[2] = stride[0] - size.j * stride[1];
+    return side;
+}
+
+/* first: the lane's vector in loop order; bytes: of one. */
+PTX_FN struct walk
+walk_from(const uli_gpu_item &item, unsigned char *dst,
+    const unsigned char *src, int64_t first, int64_t bytes)
+{
+    struct digits size = {
+        0, item.extent[1], item.extent[2], item.run / bytes};
+    struct digits at = digits_of(first, size), step = digits_of(WARP, size);
+    struct walk w = {
+        {walk_cut(size.v - at.v), walk_cut(size.k - at.k),
+            walk_cut(size.j - at.j)},
+        {walk_cut(size.v), walk_cut(size.k), walk_cut(size.j)},
+        {(int32_t)step.v, (int32_t)step.k, (int32_t)step.j},
+        walk_side_from(dst, item.dst_stride, at, step, size, bytes),
+        walk_side_from((unsigned char *)src, item.src_stride, at, step, size,
+            bytes)};
+    return w;
+}
+
+/* WARP vectors further. A digit carries once at most. */
+PTX_FN void
+walk_on(struct walk &w)
+{
+    w.dst.at += w.dst.step;
+    w.src.at += w.src.step;
+#pragma unroll
+    for (int d = 0; d < 3; d++) {
+        w.left[d] -= w.step[d];
+        if (w.left[d] <= 0) {
+            w.left[d] += w.size[d];
+            if (d < 2)
+                w.left[d + 1]--;
+            w.dst.at += w.dst.carry[d];
+            w.src.at += w.src.carry[d];
+        }
+    }
 }
 
 /* The edges of the rows whose last vectors are in [first, end), units of U. */
@@ -111,8 +174,8 @@ move_edges(const uli_gpu_item &item, unsigned char *dst,
         U held = 0;
         if (item.kind == ULI_GPU_COPY)
             load_vector(
-                held, src + walk_offset(at, item.src_stride, 0) + in_row);
-        store_vector(dst + walk_offset(at, item.dst_stride, 0) + in_row, held);
+                held, src + digits_offset(at, item.src_stride, 0) + in_row);
+        store_vector(dst + digits_offset(at, item.dst_stride, 0) + in_row, held);
     }
 }
 
@@ -123,30 +186,28 @@ move_vectors(const uli_gpu_item &item, unsigned char *dst,
     const unsigned char *src, int64_t begin, int64_t end)
 {
     const int64_t bytes = sizeof(T);
-    int64_t lane = threadIdx.x % WARP, count = (end - begin) / bytes;
+    int32_t lane = (int32_t)(threadIdx.x % WARP);
+    int32_t count = (int32_t)((end - begin) / bytes);
     int64_t shift = (int64_t)(-(uintptr_t)dst % sizeof(T));
     bool zero = item.kind == ULI_GPU_ZERO;
-    struct walk w = walk_from(item, item.run / bytes, begin / bytes + lane);
     if (shift % 2)
         move_edges<uint8_t>(
             item, dst, src, begin / bytes, end / bytes, bytes, shift);
     else if (shift)
         move_edges<uint16_t>(
             item, dst, src, begin / bytes, end / bytes, bytes, shift);
-    int64_t edge = shift ? w.size.v - 1 : -1;
-    dst += shift;
-    src += zero ? 0 : shift;
-    for (int64_t n = lane; n < count; n += WARP * IN_FLIGHT) {
+    struct walk w =
+        walk_from(item, dst + shift, src + shift, begin / bytes + lane, bytes);
+    int32_t edge = shift ? 1 : 0; /* what is left at the last vector of a run */
+    for (int32_t n = lane; n < count; n += WARP * IN_FLIGHT) {
         T held[IN_FLIGHT] = {};
         unsigned char *to[IN_FLIGHT];
 #pragma unroll
         for (int u = 0; u < IN_FLIGHT; u++) {
-            bool here = n + u * WARP < count && w.at.v != edge;
-            to[u] = here ? dst + walk_offset(w.at, item.dst_stride, bytes)
-                         : nullptr;
+            bool here = n + u * WARP < count && w.left[0] != edge;
+            to[u] = here ? w.dst.at : nullptr;
             if (!zero && here)
-                load_vector(
-                    held[u], src + walk_offset(w.at, item.src_stride, bytes));
+                load_vector(held[u], w.src.at);
             walk_on(w);
         }
 #pragma unroll

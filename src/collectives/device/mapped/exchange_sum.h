@@ -12,7 +12,9 @@
 #include "collectives/kernels/sum_convert.h"
 #include "ulyx/types.h"
 
-enum { SHARES_IN_FLIGHT = 4 }; /* loaded before the first is added */
+/* Vectors of a lane, and shares of each, that are loaded before the first is
+ * added. */
+enum { SUM_VECTORS = 4, SUM_SHARES = 2 };
 
 /* ---- elements in memory: BYTES of them as words of 32 bits --------------- */
 
@@ -190,9 +192,35 @@ share_of(const struct call &c, const uli_gpu_item &item, int32_t s)
     return base ? base + source.offset : nullptr;
 }
 
-/* total, and the partial sum of the group at hand unless it is the first. */
+/* A share as a warp reads it all through a tile. */
+struct share {
+    const unsigned char *base;
+    int64_t stride[3];
+    int32_t group;
+};
+
+/* Shares [s, s + SUM_SHARES), as many as there are. */
+static __device__ void
+shares_from(const struct call &c, const uli_gpu_item &item, int32_t s,
+    struct share (&shares)[SUM_SHARES])
+{
+#pragma unroll
+    for (int u = 0; u < SUM_SHARES; u++) {
+        if (s + u >= item.nsources)
+            return;
+        const uli_gpu_source &source =
+            c.args->sources[item.first_source + s + u];
+        shares[u].base = share_of(c, item, s + u);
+        for (int d = 0; d < 3; d++)
+            shares[u].stride[d] = source.stride[d];
+        shares[u].group = source.group;
+    }
+}
+
+/* Of each vector the total, and the partial sum of the group at hand unless
+ * that is the first. */
 template <typename ACC, int V> struct tree {
-    ACC total[V], part[V];
+    ACC total[SUM_VECTORS][V], part[SUM_VECTORS][V];
     int32_t group;
     bool first_group;
 };
@@ -203,14 +231,16 @@ tree_close_group(struct tree<ACC, V> &t)
 {
     if (!t.first_group)
 #pragma unroll
-        for (int i = 0; i < V; i++)
-            t.total[i] += t.part[i];
+        for (int n = 0; n < SUM_VECTORS; n++)
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                t.total[n][i] += t.part[n][i];
 }
 
 template <int DTYPE, typename ACC, int V>
 PTX_FN void
 tree_add(struct tree<ACC, V> &t, int32_t s, int32_t group,
-    const elements<V * element_bytes<DTYPE>::value> &e)
+    const elements<V * element_bytes<DTYPE>::value> (&e)[SUM_VECTORS])
 {
     bool opens = s > 0 && group != t.group;
     if (opens) {
@@ -219,17 +249,61 @@ tree_add(struct tree<ACC, V> &t, int32_t s, int32_t group,
     }
     t.group = group;
 #pragma unroll
-    for (int i = 0; i < V; i++) {
-        ACC value = element_decode<DTYPE, ACC>(e, i);
-        if (s == 0)
-            t.total[i] = value;
-        else if (opens)
-            t.part[i] = value;
-        else if (t.first_group)
-            t.total[i] += value;
-        else
-            t.part[i] += value;
+    for (int n = 0; n < SUM_VECTORS; n++)
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            ACC value = element_decode<DTYPE, ACC>(e[n], i);
+            if (s == 0)
+                t.total[n][i] = value;
+            else if (opens)
+                t.part[n][i] = value;
+            else if (t.first_group)
+                t.total[n][i] += value;
+            else
+                t.part[n][i] += value;
+        }
+}
+
+/* A lane's vector in loop order, WARP of them, and how many there are. */
+struct sum_walk {
+    struct digits at, step, size;
+};
+
+PTX_FN struct sum_walk
+sum_walk_from(const uli_gpu_item &item, int64_t v, int64_t first)
+{
+    struct sum_walk w;
+    w.size = {0, item.extent[1], item.extent[2], item.run / v};
+    w.at = digits_of(first, w.size);
+    w.step = digits_of(WARP, w.size);
+    return w;
+}
+
+/* Shares [s, s + SUM_SHARES) of the lane's next vectors, of which left and
+ * those before left - WARP, .. are there. */
+template <int DTYPE, typename ACC, int V>
+PTX_FN void
+tree_add_shares(struct tree<ACC, V> &t, const uli_gpu_item &item,
+    const struct share (&shares)[SUM_SHARES], int32_t s,
+    const struct sum_walk &w, int64_t left)
+{
+    constexpr int BYTES = V * element_bytes<DTYPE>::value;
+    elements<BYTES> held[SUM_SHARES][SUM_VECTORS] = {};
+    struct digits at = w.at;
+#pragma unroll
+    for (int n = 0; n < SUM_VECTORS; n++) {
+#pragma unroll
+        for (int u = 0; u < SUM_SHARES; u++)
+            if (s + u < item.nsources && left > n * WARP)
+                load_elements(held[u][n],
+                    shares[u].base +
+                        digits_offset(at, shares[u].stride, BYTES));
+        digits_on(at, w.step, w.size);
     }
+#pragma unroll
+    for (int u = 0; u < SUM_SHARES; u++)
+        if (s + u < item.nsources)
+            tree_add<DTYPE>(t, s + u, shares[u].group, held[u]);
 }
 
 /* Elements [begin, end) of the item in loop order, V at a time. */
@@ -238,29 +312,30 @@ static __device__ void
 sum_vectors(const struct call &c, const uli_gpu_item &item, unsigned char *dst,
     int64_t dst_bytes, int64_t begin, int64_t end)
 {
-    constexpr int BYTES = V * element_bytes<DTYPE>::value;
-    int64_t lane = threadIdx.x % WARP, count = (end - begin) / V;
-    struct walk w = walk_from(item, item.run / V, begin / V + lane);
-    const uli_gpu_source *sources = c.args->sources + item.first_source;
-    for (int64_t n = lane; n < count; n += WARP, walk_on(w)) {
+    int64_t lane = threadIdx.x % WARP;
+    struct sum_walk w = sum_walk_from(item, V, begin / V + lane);
+    struct share shares[SUM_SHARES] = {};
+    bool all = item.nsources <= SUM_SHARES;
+    if (all)
+        shares_from(c, item, 0, shares);
+    for (int64_t left = (end - begin) / V - lane; left > 0;
+         left -= SUM_VECTORS * WARP) {
         struct tree<ACC, V> t = {};
         t.first_group = true;
-        for (int32_t s = 0; s < item.nsources; s += SHARES_IN_FLIGHT) {
-            elements<BYTES> held[SHARES_IN_FLIGHT];
-#pragma unroll
-            for (int u = 0; u < SHARES_IN_FLIGHT; u++)
-                if (s + u < item.nsources)
-                    load_elements(held[u],
-                        share_of(c, item, s + u) +
-                            walk_offset(w.at, sources[s + u].stride, BYTES));
-#pragma unroll
-            for (int u = 0; u < SHARES_IN_FLIGHT; u++)
-                if (s + u < item.nsources)
-                    tree_add<DTYPE>(t, s + u, sources[s + u].group, held[u]);
+        for (int32_t s = 0; s < item.nsources; s += SUM_SHARES) {
+            if (!all)
+                shares_from(c, item, s, shares);
+            tree_add_shares<DTYPE>(t, item, shares, s, w, left);
         }
         tree_close_group(t);
-        store_total(item.dtype,
-            dst + walk_offset(w.at, item.dst_stride, V * dst_bytes), t.total);
+#pragma unroll
+        for (int n = 0; n < SUM_VECTORS; n++) {
+            if (left > n * WARP)
+                store_total(item.dtype,
+                    dst + digits_offset(w.at, item.dst_stride, V * dst_bytes),
+                    t.total[n]);
+            digits_on(w.at, w.step, w.size);
+        }
     }
 }
 
