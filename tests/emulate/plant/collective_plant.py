@@ -51,7 +51,7 @@ FAULTS = [
     ("QUEUES_BEGIN_ALIKE", PIECES,
      "queue * a.chunk_bytes, a.queues", "0, a.queues"),
     ("SUM_IN_ANOTHER_ORDER", SUM,
-     "const unsigned char *from = share_at(c, a, r, p);\n"
+     "const unsigned char *from = place_at(places.from, p) + skip;\n"
      "        elements<BYTES> held", "the last rank first"),
     ("LAST_ELEMENTS_LEFT_OUT", SUM, "count > whole * V", "false"),
     ("SHARES_NOT_AWAITED", SUM,
@@ -70,7 +70,7 @@ def planted(number, text, instead):
         return f"({test} ? {instead.split(',', 1)[0]} : {first}),{rest}"
     if "const unsigned char *from" in text:
         return text.replace(
-            "r, p)", f"r, {test} ? a.base.nranks - 1 - p : p)")
+            "from, p)", f"from, {test} ? nranks - 1 - p : p)")
     return plant.choice(test, text, instead)
 
 

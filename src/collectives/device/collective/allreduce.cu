@@ -22,6 +22,7 @@
 enum {
     VECTORS_IN_FLIGHT = 4, /* that a lane loads from a rank before it adds */
     PART_ELEMENTS = 16,    /* parts begin at multiples: of 16 bytes at least */
+    PLACES = (ULI_COLLECTIVE_RANKS + WARP - 1) / WARP, /* of a lane */
 };
 
 /* Parts of a range of elements: rank p's has len(p) from at(p) on. */
@@ -54,11 +55,10 @@ part_length(const struct parts &parts, int32_t p)
 
 /* ---- where shares and sums lie ------------------------------------------- */
 
-/* Of one part, beginning `offset` bytes into the tensors, what begins `skip`
- * bytes later. queue: of receive buffers, whose next chunks hold it; -1: in
- * windows. */
+/* A part that begins `offset` bytes into the tensors. queue: of receive
+ * buffers, whose next chunks hold it; -1: in windows. */
 struct reach {
-    int64_t offset, skip;
+    int64_t offset;
     int32_t queue;
 };
 
@@ -67,11 +67,11 @@ share_at(const struct call &c, const uli_collective_args &a,
     const struct reach &r, int32_t p)
 {
     if (p == a.base.rank)
-        return a.src + r.offset + r.skip;
+        return a.src + r.offset;
     if (r.queue >= 0)
-        return queue_in(queue_of(a, p, r.queue)) + r.skip;
+        return queue_in(queue_of(a, p, r.queue));
     const unsigned char *base = place_of(c, p, ULI_COLLECTIVE_SRC);
-    return base ? base + r.offset + r.skip : nullptr;
+    return base ? base + r.offset : nullptr;
 }
 
 static __device__ unsigned char *
@@ -79,43 +79,70 @@ sum_at(const struct call &c, const uli_collective_args &a,
     const struct reach &r, int32_t p)
 {
     if (p == a.base.rank)
-        return a.dst + r.offset + r.skip;
+        return a.dst + r.offset;
     if (r.queue >= 0)
-        return queue_out(queue_of(a, p, r.queue)) + r.skip;
+        return queue_out(queue_of(a, p, r.queue));
     unsigned char *base = place_of(c, p, ULI_COLLECTIVE_DST);
-    return base ? base + r.offset + r.skip : nullptr;
+    return base ? base + r.offset : nullptr;
 }
 
-/* The low bits of all places; false: one cannot be reached. */
+/* Where shares and sums of one part begin at all ranks: lane l of the warp has
+ * those of ranks l, l + 32 and l + 64. */
+struct places {
+    uint64_t from[PLACES], to[PLACES];
+};
+
+/* One warp: fills them; *bits_p: the low bits of all. False: one cannot be
+ * reached. */
 static __device__ bool
-places_align(const struct call &c, const uli_collective_args &a,
-    const struct reach &r, uint64_t *bits_p)
+places_fill(const struct call &c, const uli_collective_args &a,
+    const struct reach &r, struct places &places, uint32_t *bits_p)
 {
-    uint64_t bits = 0;
+    uint32_t bits = 0;
     bool known = true;
-    for (int32_t p = 0; p < a.base.nranks; p++) {
-        const unsigned char *from = share_at(c, a, r, p);
-        const unsigned char *to = sum_at(c, a, r, p);
-        known = known && from && to;
-        bits |= (uint64_t)(uintptr_t)from | (uint64_t)(uintptr_t)to;
+#pragma unroll
+    for (int i = 0; i < PLACES; i++) {
+        int32_t p = i * WARP + (int32_t)(threadIdx.x % WARP);
+        places.from[i] = places.to[i] = 0;
+        if (p >= a.base.nranks)
+            continue;
+        places.from[i] = (uint64_t)(uintptr_t)share_at(c, a, r, p);
+        places.to[i] = (uint64_t)(uintptr_t)sum_at(c, a, r, p);
+        known = known && places.from[i] && places.to[i];
+        bits |= (uint32_t)(places.from[i] | places.to[i]);
     }
+    for (int lanes = WARP / 2; lanes > 0; lanes /= 2)
+        bits |= __shfl_xor_sync(0xFFFFFFFFu, bits, lanes);
     *bits_p = bits;
-    return known;
+    return __all_sync(0xFFFFFFFFu, known) != 0;
+}
+
+/* All lanes: the place of rank p. */
+PTX_FN unsigned char *
+place_at(const uint64_t (&held)[PLACES], int32_t p)
+{
+    uint64_t mine = held[0];
+#pragma unroll
+    for (int i = 1; i < PLACES; i++)
+        mine = p / WARP == i ? held[i] : mine;
+    mine = __shfl_sync(0xFFFFFFFFu, mine, p % WARP);
+    return (unsigned char *)(uintptr_t)mine;
 }
 
 /* ---- adding -------------------------------------------------------------- */
 
-/* Vectors n, n + 32, ... of V elements of all ranks, in rank order. */
+/* Vectors n, n + 32, ... of V elements of all ranks, in rank order, from `skip`
+ * bytes after their places on. */
 template <int DTYPE, typename ACC, int V>
 static __device__ void
-add_vectors(const struct call &c, const uli_collective_args &a,
-    const struct reach &r, int64_t n, int64_t count,
+add_vectors(const struct places &places, int32_t nranks, int64_t skip,
+    int64_t n, int64_t count,
     elements<V * element_bytes<DTYPE>::value> (&sums)[VECTORS_IN_FLIGHT])
 {
     constexpr int BYTES = V * element_bytes<DTYPE>::value;
     ACC total[VECTORS_IN_FLIGHT][V];
-    for (int32_t p = 0; p < a.base.nranks; p++) {
-        const unsigned char *from = share_at(c, a, r, p);
+    for (int32_t p = 0; p < nranks; p++) {
+        const unsigned char *from = place_at(places.from, p) + skip;
         elements<BYTES> held[VECTORS_IN_FLIGHT] = {};
 #pragma unroll
         for (int u = 0; u < VECTORS_IN_FLIGHT; u++)
@@ -134,20 +161,22 @@ add_vectors(const struct call &c, const uli_collective_args &a,
         round_elements<DTYPE>(sums[u], total[u]);
 }
 
-/* One warp: count vectors, summed and stored at all ranks. */
+/* One warp: count vectors, summed and stored at all ranks. All lanes go round
+ * as often, as places are theirs together. */
 template <int DTYPE, typename ACC, int V>
 static __device__ void
-warp_adds_vectors(const struct call &c, const uli_collective_args &a,
-    const struct reach &r, int64_t count)
+warp_adds_vectors(const struct places &places, const uli_collective_args &a,
+    int64_t skip, int64_t count)
 {
     constexpr int BYTES = V * element_bytes<DTYPE>::value;
-    for (int64_t n = threadIdx.x % WARP; n < count;
-         n += WARP * VECTORS_IN_FLIGHT) {
+    for (int64_t first = 0; first < count; first += WARP * VECTORS_IN_FLIGHT) {
         elements<BYTES> sums[VECTORS_IN_FLIGHT];
-        add_vectors<DTYPE, ACC, V>(c, a, r, n, count, sums);
+        int64_t n = first + threadIdx.x % WARP;
+        add_vectors<DTYPE, ACC, V>(
+            places, a.base.nranks, skip, n, count, sums);
         for (int32_t q = 0; q < a.base.nranks; q++) {
             int32_t p = (a.base.rank + q) % a.base.nranks;
-            unsigned char *to = sum_at(c, a, r, p);
+            unsigned char *to = place_at(places.to, p) + skip;
 #pragma unroll
             for (int u = 0; u < VECTORS_IN_FLIGHT; u++)
                 if (n + u * WARP < count)
@@ -163,16 +192,16 @@ warp_adds(const struct call &c, const uli_collective_args &a,
     const struct reach &r, int64_t count)
 {
     constexpr int SIZE = element_bytes<DTYPE>::value, V = 16 / SIZE;
-    uint64_t bits;
-    if (!places_align(c, a, r, &bits))
+    struct places places;
+    uint32_t bits;
+    if (!places_fill(c, a, r, places, &bits))
         return false;
     int64_t whole = bits % 16 ? 0 : count / V;
     if (whole)
-        warp_adds_vectors<DTYPE, ACC, V>(c, a, r, whole);
-    struct reach rest = r;
-    rest.skip += whole * 16;
+        warp_adds_vectors<DTYPE, ACC, V>(places, a, 0, whole);
     if (count > whole * V)
-        warp_adds_vectors<DTYPE, ACC, 1>(c, a, rest, count - whole * V);
+        warp_adds_vectors<DTYPE, ACC, 1>(
+            places, a, whole * 16, count - whole * V);
     return true;
 }
 
@@ -206,7 +235,7 @@ warp_adds_straight(const struct call &c, const uli_collective_args &a)
     int64_t warps = blockDim.x / WARP, workers = warps * gridDim.x;
     int64_t worker = blockIdx.x * warps + threadIdx.x / WARP;
     for (int64_t at = worker * tile; at < length; at += workers * tile) {
-        struct reach r = {(begin + at) * size, 0, -1};
+        struct reach r = {(begin + at) * size, -1};
         int64_t left = length - at;
         if (!warp_adds<DTYPE, ACC>(c, a, r, left < tile ? left : tile))
             return false;
@@ -286,7 +315,7 @@ queues_add_tile(const struct call &c, const uli_collective_args &a,
     queues_move(a, number, first * size, parts, size, true);
     if (!queues_await(c, a, number, false) || !queues_await(c, a, number, true))
         return false;
-    struct reach r = {(first + part_at(parts, a.base.rank)) * size, 0, number};
+    struct reach r = {(first + part_at(parts, a.base.rank)) * size, number};
     if (!warp_adds<DTYPE, ACC>(c, a, r, part_length(parts, a.base.rank)))
         return false;
     queues_have_added(a, number);
