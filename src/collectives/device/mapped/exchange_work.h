@@ -134,6 +134,9 @@ is_last_block(const struct call &c)
     return __syncthreads_or(last) != 0;
 }
 
+/* The end needs a fence only behind an outcome, which the host reads on its
+ * strength. Who frees memory of the call asks its event as well, or has waited
+ * for the stream of its graph. */
 static __device__ void
 call_advance(const struct call &c)
 {
@@ -144,8 +147,12 @@ call_advance(const struct call &c)
     c.args->state->call = c.n;
     if (!report)
         return;
-    if (c.args->state->outcome)
-        ptx_st_relaxed_sys_u64(&report->outcome, c.args->state->outcome);
+    uint64_t outcome = c.args->state->outcome;
+    if (!outcome) {
+        ptx_st_relaxed_sys_u64(&report->ended, c.n);
+        return;
+    }
+    ptx_st_relaxed_sys_u64(&report->outcome, outcome);
     c.args->state->outcome = 0;
     ptx_st_release_sys_u64(&report->ended, c.n);
 }
