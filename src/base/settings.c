@@ -350,6 +350,16 @@ gathered_load(const struct gathered *all, struct uli_settings *settings_p)
 
 /* ---- entry points -------------------------------------------------------- */
 
+int32_t
+uli_settings_cuda_connections(void)
+{
+    enum { LEAST = 1, USUAL = 8, MOST = 32 };
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    long connections = text ? strtol(text, NULL, 10) : 0;
+    return connections >= LEAST && connections <= MOST ? (int32_t)connections
+                                                       : USUAL;
+}
+
 static const char *
 user_file(char *path_p, size_t bytes)
 {

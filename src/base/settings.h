@@ -117,16 +117,21 @@ enum uli_setting_type {
     X(ULYX_NET_PEERS, net_peers, INT, "8", 0, 131072,                          \
         "ranks of other nodes that a pairwise exchange sends to at one time; " \
         "0 = all")                                                             \
-    X(ULYX_GPU_SMS, gpu_sms, INT, "32", 1, 4096,                               \
+    X(ULYX_GPU_SMS, gpu_sms, INT, "0", 0, 4096,                                \
         "most multiprocessors of an exchange on device memory, unless its "    \
-        "plan "                                                                \
-        "says")                                                                \
+        "plan says; 0 = 32, or where ranks share a device an equal part of "   \
+        "it for each")                                                         \
+    X(ULYX_GPU_BLOCKS, gpu_blocks, INT, "1", 1, 2,                             \
+        "blocks per multiprocessor of an exchange that adds nothing")          \
     X(ULYX_STAGE_CHUNK, stage_chunk_bytes, BYTES, "256K", 4096, 8388608,       \
         "largest chunk of device memory that travels through host memory; "    \
         "rank 0's counts")                                                     \
     X(ULYX_STAGE_BYTES, stage_bytes, BYTES, "256M", 1048576, 1099511627776,    \
         "pinned host memory of a rank for it: chunks are made smaller; "       \
         "rank 0's counts")                                                     \
+    X(ULYX_STAGE_QUEUES, stage_queues, INT, "8", 1, 64,                        \
+        "queues of a pair of ranks for it, at most, each with four chunks; a " \
+        "rank has twice as many in all; rank 0's counts")                      \
     X(ULYX_GPU_MODE, gpu_mode, CHOICE, "kernel|engine", 0, 0,                  \
         "what moves exchanges on device memory: a kernel, or copy engines, "   \
         "also for plans without the flag")                                     \
@@ -198,6 +203,10 @@ struct uli_setting_row {
 
 /* The table, for ulyx_info and the documentation check. */
 const struct uli_setting_row *uli_settings_rows(size_t *count_p);
+
+/* Queues of a CUDA device that the driver gives a process:
+ * CUDA_DEVICE_MAX_CONNECTIONS, 8 without a value from 1 to 32. */
+int32_t uli_settings_cuda_connections(void);
 
 /* Fills *settings_p from all sources. Unknown ULYX_ variables warn once a
  * process, with the nearest known name.

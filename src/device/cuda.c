@@ -347,13 +347,24 @@ cuda_host_free(int32_t device, void *address)
 
 /* ---- streams and events -------------------------------------------------- */
 
+/* Of the highest priority: streams of one priority may share a queue of the
+ * hardware, in which work of the library would stand behind a kernel of the
+ * caller's that waits for another rank. */
+static ulyx_status_t
+create_stream(uli_cu_handle *stream_p)
+{
+    int least = 0, greatest = 0;
+    ULI_TRY(ULI_CUDA(cuCtxGetStreamPriorityRange, (&least, &greatest)));
+    return ULI_CUDA(
+        cuStreamCreateWithPriority, (stream_p, STREAM_NON_BLOCKING, greatest));
+}
+
 static ulyx_status_t
 cuda_stream_create(int32_t device, void **stream_p)
 {
     uli_cu_handle stream = NULL;
     ULI_TRY(uli_cuda_enter(device));
-    ULI_TRY(uli_cuda_leave(
-        ULI_CUDA(cuStreamCreate, (&stream, STREAM_NON_BLOCKING))));
+    ULI_TRY(uli_cuda_leave(create_stream(&stream)));
     *stream_p = stream;
     return ULYX_SUCCESS;
 }

@@ -165,7 +165,9 @@ enum {
         (const struct uli_cu_copy2d *copy, uli_cu_handle stream))              \
     X(cuMemcpy3DAsync, 3020,                                                   \
         (const struct uli_cu_copy3d *copy, uli_cu_handle stream))              \
-    X(cuStreamCreate, 2000, (uli_cu_handle * stream, unsigned flags))          \
+    X(cuCtxGetStreamPriorityRange, 5050, (int *least, int *greatest))          \
+    X(cuStreamCreateWithPriority, 5050,                                        \
+        (uli_cu_handle * stream, unsigned flags, int priority))                \
     X(cuStreamDestroy, 4000, (uli_cu_handle stream))                           \
     X(cuStreamSynchronize, 2000, (uli_cu_handle stream))                       \
     X(cuStreamIsCapturing, 10000, (uli_cu_handle stream, int *status))         \

@@ -318,9 +318,22 @@ object_make(void **object)
 }
 
 int
-do_cuStreamCreate(void **stream, unsigned flags)
+do_cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
-    return flags == 1 ? object_make(stream) : ULI_CU_INVALID_VALUE;
+    *least = 0;
+    *greatest = -5;
+    return 0;
+}
+
+/* Non-blocking, and of the highest priority. */
+int
+do_cuStreamCreateWithPriority(void **stream, unsigned flags, int priority)
+{
+    int outcome = fake_outcome("cuStreamCreateWithPriority");
+    if (outcome)
+        return outcome;
+    return flags == 1 && priority == -5 ? object_make(stream)
+                                        : ULI_CU_INVALID_VALUE;
 }
 
 int

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
+#include "comm/device/residency.h"
 #include "comm/place.h"
 #include "device/device.h"
 
@@ -29,10 +30,9 @@ enum { PINNED_BYTES = 4096, STAGING_AT = 2048 };
 
 /* Under gpu->lock, after something was enqueued. */
 static ulyx_status_t
-gpu_settle(ulyx_comm_t *comm)
+gpu_settle(struct uli_gpu *gpu)
 {
-    struct uli_gpu *gpu = comm->gpu;
-    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
+    uli_deadline_t deadline = uli_deadline_in(gpu->timeout_s);
     int64_t busy_until = uli_clock_ns() + 50 * 1000;
     ULI_TRY(gpu->ops->event_record(gpu->device, gpu->event, gpu->stream));
     for (;;) {
@@ -65,21 +65,61 @@ begin_work(struct uli_gpu *gpu)
 
 /* status: of the enqueue. */
 static ulyx_status_t
-end_work(ulyx_comm_t *comm, ulyx_status_t status)
+end_work(struct uli_gpu *gpu, ulyx_status_t status)
 {
     if (status == ULYX_SUCCESS)
-        status = gpu_settle(comm);
-    pthread_mutex_unlock(&comm->gpu->lock);
+        status = gpu_settle(gpu);
+    pthread_mutex_unlock(&gpu->lock);
     return status;
+}
+
+static ulyx_status_t
+gpu_zero(struct uli_gpu *gpu, void *address, int64_t bytes)
+{
+    ULI_TRY(begin_work(gpu));
+    return end_work(
+        gpu, gpu->ops->zero(gpu->device, address, bytes, gpu->stream));
 }
 
 ulyx_status_t
 uli_gpu_zero(ulyx_comm_t *comm, void *address, int64_t bytes)
 {
-    struct uli_gpu *gpu = comm->gpu;
-    ULI_TRY(begin_work(gpu));
-    return end_work(
-        comm, gpu->ops->zero(gpu->device, address, bytes, gpu->stream));
+    return gpu_zero(comm->gpu, address, bytes);
+}
+
+/* All that have a stream; the lock is taken before that of one. */
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct uli_list opened = {&opened, &opened};
+
+static void
+gpu_enlist(struct uli_gpu *gpu)
+{
+    pthread_mutex_lock(&open_lock);
+    uli_list_append(&opened, &gpu->node);
+    pthread_mutex_unlock(&open_lock);
+}
+
+static void
+gpu_delist(struct uli_gpu *gpu)
+{
+    pthread_mutex_lock(&open_lock);
+    uli_list_remove(&gpu->node);
+    pthread_mutex_unlock(&open_lock);
+}
+
+ulyx_status_t
+uli_gpu_zero_new(int32_t device, void *address, int64_t bytes)
+{
+    ulyx_status_t status = ULYX_IN_PROGRESS;
+    pthread_mutex_lock(&open_lock);
+    for (struct uli_list *n = opened.next;
+         n != &opened && status == ULYX_IN_PROGRESS; n = n->next) {
+        struct uli_gpu *gpu = ULI_CONTAINER_OF(n, struct uli_gpu, node);
+        if (gpu->device == device)
+            status = gpu_zero(gpu, address, bytes);
+    }
+    pthread_mutex_unlock(&open_lock);
+    return status;
 }
 
 ulyx_status_t
@@ -88,7 +128,7 @@ uli_gpu_upload(ulyx_comm_t *comm, void *dst, const void *src, int64_t bytes)
     struct uli_gpu *gpu = comm->gpu;
     ULI_TRY(begin_work(gpu));
     return end_work(
-        comm, gpu->ops->copy(gpu->device, dst, src, bytes, gpu->stream));
+        gpu, gpu->ops->copy(gpu->device, dst, src, bytes, gpu->stream));
 }
 
 /* ---- the table ----------------------------------------------------------- */
@@ -112,9 +152,8 @@ uli_gpu_table_set(
             "window %u of rank %d has no entry on the device", window, rank);
     ULI_TRY(begin_work(gpu));
     *gpu->staging = address;
-    return end_work(
-        comm, gpu->ops->copy(gpu->device, row + window, gpu->staging,
-                  (int64_t)sizeof(*row), gpu->stream));
+    return end_work(gpu, gpu->ops->copy(gpu->device, row + window, gpu->staging,
+                             (int64_t)sizeof(*row), gpu->stream));
 }
 
 unsigned char *const *
@@ -240,7 +279,9 @@ make_own_things(ulyx_comm_t *comm)
     gpu->poison_there = there;
     gpu->staging = (void **)(void *)((char *)pinned + STAGING_AT);
     ULI_TRY(gpu->ops->stream_create(gpu->device, &gpu->stream));
-    return gpu->ops->event_create(gpu->device, &gpu->event);
+    ULI_TRY(gpu->ops->event_create(gpu->device, &gpu->event));
+    gpu_enlist(gpu);
+    return ULYX_SUCCESS;
 }
 
 ulyx_status_t
@@ -253,7 +294,9 @@ uli_gpu_open(ulyx_comm_t *comm)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a device's part");
     gpu->ops = uli_device_ops(ULYX_MEMORY_CUDA);
     gpu->sharers = 1;
+    gpu->timeout_s = comm->timeout_s;
     pthread_mutex_init(&gpu->lock, NULL);
+    uli_list_init(&gpu->node);
     uli_list_init(&gpu->arenas);
     pthread_mutex_init(&gpu->plans_lock, NULL);
     uli_list_init(&gpu->plans);
@@ -326,6 +369,7 @@ uli_gpu_connect(ulyx_comm_t *comm)
     if (status == ULYX_SUCCESS)
         status = make_table(comm);
     atomic_store(&gpu->ready, status == ULYX_SUCCESS);
+    uli_residency_warn(comm);
     return status;
 }
 
@@ -380,6 +424,7 @@ uli_gpu_close(ulyx_comm_t *comm)
     struct uli_gpu *gpu = comm->gpu;
     if (!gpu)
         return;
+    gpu_delist(gpu);
     if (gpu->table)
         (void)gpu->ops->free(gpu->device, gpu->table);
     if (gpu->event)

@@ -43,12 +43,14 @@ struct uli_gpu_calls {
 };
 
 struct uli_gpu {
+    struct uli_list node; /* of the process's, while its stream is there */
     const struct uli_device_ops *ops;
     int32_t device;  /* ordinal in this process */
     int32_t sharers; /* ranks on the same device, this one included */
 
     pthread_mutex_t lock; /* stream, event, staging; taken last */
     void *stream, *event; /* for the small work of this layer */
+    double timeout_s;     /* of that work, the communicator's */
     bool stuck;           /* earlier small work did not end in time */
 
     /* One allocation of pinned memory. poison: status and rank as in control.h,
@@ -157,6 +159,10 @@ ulyx_status_t uli_gpu_table_set(
     ulyx_comm_t *comm, int32_t rank, uint32_t window, void *address);
 /* Zeroes device memory and waits for the device. */
 ulyx_status_t uli_gpu_zero(ulyx_comm_t *comm, void *address, int64_t bytes);
+/* The same of memory that belongs to no communicator yet, by the stream of some
+ * communicator of the process on that device; IN_PROGRESS: there is none, so
+ * no kernel of this library runs there. Any thread. */
+ulyx_status_t uli_gpu_zero_new(int32_t device, void *address, int64_t bytes);
 void uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison);
 /* Frees the device arenas, or retires them to the team. */
 void uli_gpu_arena_close(ulyx_comm_t *comm);

@@ -6,10 +6,12 @@
  * channel and batch claims the blocks of its largest launch for as long as it
  * lives, out of what its device holds, whichever communicator it belongs to. A
  * plan that finds no room takes three launches per call, of which the waiting
- * ones are one warp each; a batch that finds no room waits in one block. As all
- * claims of a process fit on the device at one time, the order of launches on
- * different streams does not matter. Kernels of the caller end by themselves
- * and need no claim.
+ * ones are one warp each; a batch that finds no room waits in one block. Such a
+ * wait needs room as well, so it is counted as one block, and claims leave room
+ * for one. As all claims of a process fit on the device at one time, the order
+ * of launches on different streams does not matter; where waits are too many
+ * for that (crowded), the order has to be the same at all ranks. Kernels of
+ * the caller end by themselves and need no claim.
  *
  * Processes share a device in equal parts: a claim beyond the part of its
  * process is refused. (Without MPS, processes take turns, which ends every
@@ -22,29 +24,44 @@
 #include <stdint.h>
 #include "comm/comm.h"
 
+/* The launches of one plan, channel or batch. */
+struct uli_residency {
+    int32_t multiprocessors, per_sm; /* given */
+    int32_t claimed;                 /* so many blocks may wait, or 0 */
+    int32_t waits;                   /* launches of one warp that wait, or 0 */
+    bool crowded; /* the device may not hold them beside what is claimed */
+    bool shares_device; /* with another rank of this process */
+};
+
 /* Claims blocks. False: they do not fit. multiprocessors: this process's part
  * of the device; per_sm: blocks of the kernel that one multiprocessor holds.
  * Any thread. */
 bool uli_residency_claim(
     int32_t device, int64_t multiprocessors, int32_t per_sm, int64_t blocks);
-/* blocks: as claimed; 0: nothing was claimed. */
-void uli_residency_release(int32_t device, int32_t per_sm, int64_t blocks);
-
-/* The launches of one plan, channel or batch. */
-struct uli_residency {
-    int32_t multiprocessors, per_sm; /* given */
-    int32_t claimed;                 /* so many blocks may wait, or 0 */
-    bool shares_device;              /* with another rank of this process */
-};
+/* Counts launches of one warp that wait. False: they may find no room beside
+ * what is claimed. Any thread. */
+bool uli_residency_wait(int32_t device, int64_t multiprocessors, int64_t waits);
+/* Gives back what the room has claimed and counted, as choose has filled it;
+ * zeros give back nothing. */
+void uli_residency_release(int32_t device, const struct uli_residency *room);
 
 /* Multiprocessors of a launch: max_sms, the caller's hint, or the setting where
- * the hint is 0; at most an equal part of the device per rank on it. */
+ * the hint is 0; without either, 32, or where ranks share the device this
+ * rank's part. At most an equal part of the device per rank on it, less one
+ * multiprocessor for waits. */
 int32_t uli_residency_sms(
     const ulyx_comm_t *comm, int32_t max_sms, int32_t multiprocessors);
 /* Claims `blocks` blocks for launches whose blocks wait for each other, or none
- * where they may not all run at once. blocks = 0 claims none.
+ * where they may not all run at once or blocks is 0; then `waits` launches of
+ * one warp are counted, as many as the owner has in flight at one time.
  * room->multiprocessors and per_sm are given; fills the rest. */
-void uli_residency_choose(
-    const ulyx_comm_t *comm, int64_t blocks, struct uli_residency *room);
+void uli_residency_choose(const ulyx_comm_t *comm, int64_t blocks,
+    int32_t waits, struct uli_residency *room);
+
+/* Once the ranks are known: warns where ranks that are threads of one process
+ * may have more streams on their device than it has queues for
+ * (CUDA_DEVICE_MAX_CONNECTIONS, which is read here). A stream that shares a
+ * queue stands behind kernels of the other, also those that wait for it. */
+void uli_residency_warn(const ulyx_comm_t *comm);
 
 #endif

@@ -13,15 +13,20 @@
 
 /* ---- allocation ---------------------------------------------------------- */
 
-/* Zeroes on a stream of its own, so that a capture or a spinning kernel of the
- * caller does not delay it. The memory is new, so no other work can use it. */
+/* Zeroes on a stream of the library's, so that a capture or a spinning kernel
+ * of the caller does not delay the zeros. Where a communicator lives, the
+ * stream is there already: making one may wait for kernels that spin. The
+ * memory is new, so no other work can use it. */
 static ulyx_status_t
 mem_device_zero(int32_t device, void *address, int64_t bytes)
 {
     const struct uli_device_ops *ops = &uli_device_cuda;
     void *stream;
+    ulyx_status_t status = uli_gpu_zero_new(device, address, bytes);
+    if (status != ULYX_IN_PROGRESS)
+        return status;
     ULI_TRY(ops->stream_create(device, &stream));
-    ulyx_status_t status = ops->zero(device, address, bytes, stream);
+    status = ops->zero(device, address, bytes, stream);
     if (status == ULYX_SUCCESS)
         status = ops->stream_wait(device, stream);
     ulyx_status_t destroyed = ops->stream_destroy(device, stream);

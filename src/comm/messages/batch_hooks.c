@@ -107,14 +107,17 @@ hook_claim(
     struct uli_residency room = {
         .multiprocessors = multiprocessors, .per_sm = per_sm};
     int64_t most = uli_residency_sms(comm, 0, multiprocessors);
-    uli_residency_choose(comm, uli_min(requested, most), &room);
+    uli_residency_choose(comm, uli_min(requested, most), 1, &room);
     return room.claimed;
 }
 
 static void
 hook_release(void *context, int32_t per_sm, int32_t claimed)
 {
-    uli_residency_release(comm_of(context)->gpu->device, per_sm, claimed);
+    const struct uli_residency room = {.per_sm = per_sm,
+        .claimed = claimed,
+        .waits = claimed || per_sm == 0 ? 0 : 1};
+    uli_residency_release(comm_of(context)->gpu->device, &room);
 }
 
 struct uli_batch_params

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "base/log.h"
 #include "comm/device/gpu_scene.h"
 #include "device/device.h"
 #include "device/fake_open.h"
@@ -128,6 +129,46 @@ creation_without_a_device_fails_everywhere(void **state)
     }
 }
 
+/* ---- threads that share a device ----------------------------------------- */
+
+static void
+count_warnings(void *context, int32_t level, int32_t rank, const char *text)
+{
+    (void)rank;
+    *(_Atomic int *)context +=
+        level == ULI_LOG_WARN && strstr(text, "CUDA_DEVICE_MAX_CONNECTIONS");
+}
+
+static int
+warnings_of(int nranks, const char *connections)
+{
+    static const int32_t devices[GPU_RANKS];
+    ulyx_comm_t *comms[GPU_RANKS] = {NULL};
+    _Atomic int warnings = 0;
+    if (connections)
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", connections, 1);
+    else
+        unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    assert_true(uli_log_redirect(count_warnings, &warnings, ULI_LOG_WARN));
+    assert_status(gpu_threads(nranks, devices, 20, comms), ULYX_SUCCESS);
+    assert_true(uli_log_redirect(NULL, NULL, ULI_LOG_NONE));
+    for (int r = 0; r < nranks; r++)
+        assert_status(uli_comm_destroy(comms[r]), ULYX_SUCCESS);
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    return warnings;
+}
+
+static void
+more_streams_than_queues_are_warned_of(void **state)
+{
+    (void)state;
+    assert_int_equal(warnings_of(2, NULL), 0);
+    assert_int_equal(warnings_of(3, NULL), 3);
+    assert_int_equal(warnings_of(3, "9"), 0);
+    assert_int_equal(warnings_of(4, "9"), 4);
+    assert_int_equal(warnings_of(3, "none"), 3);
+}
+
 /* ---- the public edge ----------------------------------------------------- */
 
 static void
@@ -167,6 +208,7 @@ static const struct CMUnitTest tests[] = {
     CASE(devices_apart_are_the_same_reason_everywhere),
     CASE(other_nodes_are_reported_as_the_reason),
     CASE(creation_without_a_device_fails_everywhere),
+    CASE(more_streams_than_queues_are_warned_of),
     CASE(public_calls_make_windows_and_refuse_by_name),
 };
 

@@ -421,6 +421,28 @@ sharers_are_those_of_the_device(void **state)
         assert_int_equal(uli_gpu_sharers(w->comms[r]), devices[r] ? 1 : 2);
 }
 
+/* Making a stream may wait for kernels that spin, and it needs not be made:
+ * where a communicator lives, there is one. */
+static void
+memory_is_zeroed_by_a_stream_that_is_there(void **state)
+{
+    const int32_t another = 1 - devices[0];
+    struct world *w = *state;
+    char *address;
+    gpu_driver->failing = "cuStreamCreateWithPriority";
+    gpu_driver->result = 719;
+    ulyx_mem_t *mem = gpu_alloc(devices[0], 1000, &address);
+    assert_true(is_zero(address, 1000));
+    assert_status(ulyx_mem_free(mem), ULYX_SUCCESS);
+    assert_status(uli_comm_destroy(w->comms[1]), ULYX_SUCCESS);
+    w->comms[1] = NULL;
+    assert_status(uli_gpu_zero_new(another, address, 1), ULYX_IN_PROGRESS);
+    gpu_driver->failing = NULL;
+    mem = gpu_alloc(another, 1000, &address);
+    assert_true(is_zero(address, 1000));
+    assert_status(ulyx_mem_free(mem), ULYX_SUCCESS);
+}
+
 #define WITH_RANKS(name)                                                       \
     cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 static const struct CMUnitTest tests[] = {
@@ -436,6 +458,7 @@ static const struct CMUnitTest tests[] = {
     WITH_RANKS(children_inherit_the_device),
     WITH_RANKS(survivors_shrink_to_a_sound_communicator),
     WITH_RANKS(sharers_are_those_of_the_device),
+    WITH_RANKS(memory_is_zeroed_by_a_stream_that_is_there),
 };
 
 ULI_TEST_MAIN("Gpu", tests)

@@ -35,7 +35,9 @@ emu_open(const struct emu_config *config)
     return config->devices == card_devices(config->devices) ? 0 : -1;
 }
 
-/* Frees all memory of all devices. */
+/* Waits for all devices. No reset, unlike the emulator: the library keeps a
+ * device's context, and making a new one takes a third of a second. Memory is
+ * freed by whoever has allocated it, or when the process ends. */
 static inline void
 emu_close(void)
 {
@@ -43,7 +45,7 @@ emu_close(void)
     cudaGetDeviceCount(&count);
     for (int d = 0; d < count; d++) {
         cudaSetDevice(d);
-        cudaDeviceReset();
+        cudaDeviceSynchronize();
     }
 }
 

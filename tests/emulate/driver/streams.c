@@ -91,8 +91,16 @@ do_cuMemsetD8Async(
 }
 
 int
-do_cuStreamCreate(void **stream, unsigned flags)
+do_cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
+    *least = *greatest = 0; /* priorities have no effect here */
+    return 0;
+}
+
+int
+do_cuStreamCreateWithPriority(void **stream, unsigned flags, int priority)
+{
+    (void)priority;
     EMU_DRIVER_MAY_FAIL();
     EMU_DRIVER_NOT_IN_CAPTURE();
     int result = cudaStreamCreateWithFlags((cudaStream_t *)stream, flags);

@@ -16,13 +16,43 @@
 #endif
 #define good(call) assert_int_equal((call), cudaSuccess)
 
+/* Device memory of the world at hand, freed by ranks_close. */
+static struct {
+    void **at;
+    size_t count;
+} taken;
+
 static void *
 device_zeros(size_t bytes)
 {
     void *p;
     good(cudaMalloc(&p, bytes + 1));
     good(cudaMemset(p, 0, bytes + 1));
+    taken.at = realloc(taken.at, (taken.count + 1) * sizeof(*taken.at));
+    assert_non_null(taken.at);
+    taken.at[taken.count++] = p;
     return p;
+}
+
+static void
+free_taken(void)
+{
+    for (size_t i = 0; i < taken.count; i++)
+        (void)cudaFree(taken.at[i]);
+    free(taken.at);
+    taken.at = NULL;
+    taken.count = 0;
+}
+
+/* Copies from pageable memory and zeros may still be on their way when their
+ * call has returned, and the ranks' streams do not wait for them. */
+static void
+ranks_settle(const struct ranks_world *g)
+{
+    for (int d = 0; d < g->config.devices; d++) {
+        good(cudaSetDevice(d));
+        good(cudaDeviceSynchronize());
+    }
 }
 
 static void *
@@ -65,10 +95,21 @@ ready_card(struct ranks_world *g)
     int32_t blocks = 0;
     for (int d = 0; d < g->config.devices; d++) {
         good(cudaSetDevice(d));
-        good(uli_gpu_exchange_prepare(g->config.threads, &blocks));
+        good(uli_gpu_exchange_prepare(g->config.threads, true, &blocks));
         assert_in_range(blocks, 1, 64);
     }
 #endif
+}
+
+/* An earlier world may have done so. */
+static void
+enable_peer(int peer)
+{
+    cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
+    if (error == cudaErrorPeerAccessAlreadyEnabled)
+        (void)cudaGetLastError();
+    else
+        good(error);
 }
 
 static void
@@ -87,7 +128,7 @@ open_devices(struct ranks_world *g)
         for (int p = 0; p < g->config.devices; p++) {
             good(cudaSetDevice(d));
             if (p != d)
-                good(cudaDeviceEnablePeerAccess(p, 0));
+                enable_peer(p);
         }
     ready_card(g);
 }
@@ -265,19 +306,25 @@ ranks_open(
             if (w->directions >> op & 1)
                 make_table(g, r, op);
     }
+    ranks_settle(g);
 }
 
 void
 ranks_close(struct ranks_world *g)
 {
-    emu_close();
-    for (int32_t r = 0; r < g->nranks; r++)
+    for (int32_t r = 0; r < g->nranks; r++) {
+        (void)cudaSetDevice(g->at[r].device);
+        (void)cudaStreamDestroy(g->at[r].stream);
+        (void)cudaFreeHost(g->at[r].poison);
         for (int op = 0; op < ULYX_DIRECTIONS; op++) {
             struct uli_gpu_table *table = &g->at[r].table[op];
             free(table->items);
             free(table->sources);
             memset(table, 0, sizeof(*table));
         }
+    }
+    free_taken();
+    emu_close();
 }
 
 /* ---- calls --------------------------------------------------------------- */
@@ -358,6 +405,7 @@ void
 ranks_upload(struct ranks_world *g)
 {
     each_image(g, true);
+    ranks_settle(g);
 }
 
 void

@@ -106,12 +106,13 @@ threads_exchange_bytes(void **state)
 static void
 without_a_claim_one_block_exchanges_bytes(void **state)
 {
+    const struct uli_residency room = {.per_sm = 1, .claimed = 1000000};
     (void)state;
     for (int32_t d = 0; d < 2; d++)
         assert_true(uli_residency_claim(d, INT64_MAX, 1, 1000000));
     by_threads(new_case(3, 0, play_runs), 60);
     for (int32_t d = 0; d < 2; d++)
-        uli_residency_release(d, 1, 1000000);
+        uli_residency_release(d, &room);
 }
 
 static void

@@ -65,6 +65,13 @@ a_rank_alone_needs_no_peers(void **state)
     run_draws(1, 1, "2", "8K", 504);
 }
 
+static void
+give_back(int32_t device)
+{
+    const struct uli_residency room = {.per_sm = 1, .claimed = 1000000};
+    uli_residency_release(device, &room);
+}
+
 /* Three launches a call, of which one warp waits. */
 static void
 without_a_claim_every_bit_is_the_hosts(void **state)
@@ -73,8 +80,8 @@ without_a_claim_every_bit_is_the_hosts(void **state)
     assert_true(uli_residency_claim(0, INT64_MAX, 1, 1000000));
     assert_true(uli_residency_claim(1, INT64_MAX, 1, 1000000));
     run_draws(3, 2, "4", "1K", 505);
-    uli_residency_release(0, 1, 1000000);
-    uli_residency_release(1, 1, 1000000);
+    give_back(0);
+    give_back(1);
 }
 
 /* One rank alone has no claim: all have one queue, and meet in the same words.
@@ -85,7 +92,7 @@ ranks_with_and_without_a_claim_meet(void **state)
     (void)state;
     assert_true(uli_residency_claim(1, INT64_MAX, 1, 1000000));
     run_draws(3, 3, "4", "1K", 506);
-    uli_residency_release(1, 1, 1000000);
+    give_back(1);
 }
 
 /* ---- differences --------------------------------------------------------- */

@@ -176,6 +176,11 @@ plan_upload(struct plan_scene *s)
 {
     world_fill(s->w);
     move_images(s, true);
+    /* Copies from pageable memory may still be on their way. */
+    for (int d = 0; d < s->devices; d++) {
+        good(cudaSetDevice(d));
+        good(cudaDeviceSynchronize());
+    }
 }
 
 void

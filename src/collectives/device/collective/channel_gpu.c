@@ -99,7 +99,7 @@ choose_queues(struct uli_channel_gpu *channel)
     ULI_TRY(load_kernels(channel->device, room));
     channel->blocks =
         uli_residency_sms(channel->comm, 0, room->multiprocessors);
-    uli_residency_choose(channel->comm, channel->blocks, room);
+    uli_residency_choose(channel->comm, channel->blocks, 1, room);
     int64_t queues =
         room->claimed ? room->claimed * (int64_t)QUEUES_A_BLOCK : 1;
     int64_t chunk = recv_buffer / ULI_RECV_SLOTS / queues;
@@ -257,8 +257,7 @@ free_channel(struct uli_channel_gpu *channel)
         return;
     if (channel->block.address)
         uli_gpu_arena_free(channel->comm, &channel->block);
-    uli_residency_release(
-        channel->device, channel->room.per_sm, channel->room.claimed);
+    uli_residency_release(channel->device, &channel->room);
     if (channel->own_stream)
         (void)channel->ops->stream_destroy(
             channel->device, channel->own_stream);

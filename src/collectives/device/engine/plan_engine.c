@@ -447,7 +447,7 @@ engine_describe(const ulyx_plan_t *plan, struct uli_text *text)
         "bytes a peer; sums by %d of %d SMs)",
         plan->flags & ULYX_PLAN_COPY_ENGINE ? "the plan's flag"
                                             : "ULYX_GPU_MODE",
-        engine->slots, (long long)engine->slot_bytes, engine->gpu.blocks,
+        engine->slots, (long long)engine->slot_bytes, engine->gpu.sms,
         engine->gpu.room.multiprocessors);
 }
 

@@ -35,6 +35,7 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
     exchange_kernel(const __grid_constant__ uli_gpu_args args)
 {
     struct call c = begin_call(args);
+    struct uli_gpu_head head = head_of(args); /* beside the poison's load */
     bool ok = true;
     if (block_stopped(c))
         return;
@@ -50,10 +51,8 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
         block_awaits(c, ULI_GPU_AWAITS_READY);
         return;
     }
-    if (args.steps & ULI_GPU_MOVE) {
-        struct uli_gpu_head head = head_of(args);
+    if (args.steps & ULI_GPU_MOVE)
         ok = warp_works<SUMS>(c, 0, (int32_t)head.nitems, 0, head.ntiles);
-    }
     ok = __syncthreads_and(ok) != 0;
     if (ok && args.steps & ULI_GPU_CLOSE && is_last_block(c) && block_closes(c))
         call_advance(c);
@@ -100,9 +99,10 @@ uli_gpu_exchange_launch(const struct uli_gpu_args *args, int32_t blocks,
     int32_t threads, void *stream)
 {
     bool small = args->slots && args->steps == ULI_GPU_ALL;
+    bool sums = args->sums && args->steps & ULI_GPU_MOVE;
     struct uli_launch_config launch = {dim3(small ? 1 : (unsigned)blocks),
         dim3((unsigned)threads), 0, (cudaStream_t)stream};
-    return uli_kernel_launch(launch, kernel_of(small, args->sums != 0), *args);
+    return uli_kernel_launch(launch, kernel_of(small, sums), *args);
 }
 
 int
@@ -119,11 +119,12 @@ uli_gpu_multiprocessors(int32_t *count_p)
 }
 
 int
-uli_gpu_exchange_prepare(int32_t threads, int32_t *blocks_per_sm_p)
+uli_gpu_exchange_prepare(int32_t threads, bool sums, int32_t *blocks_per_sm_p)
 {
-    int least = 0;
+    int least = INT32_MAX;
     for (int i = 0; i < 4; i++) {
-        auto kernel = kernel_of(i & 1, i & 2);
+        bool adds = i & 2;
+        auto kernel = kernel_of(i & 1, adds);
         int fit = 0;
         cudaError_t error = uli_kernel_prepare(kernel, 0);
         if (error == cudaSuccess)
@@ -131,7 +132,7 @@ uli_gpu_exchange_prepare(int32_t threads, int32_t *blocks_per_sm_p)
                 &fit, (const void *)kernel, threads, 0);
         if (error != cudaSuccess)
             return error;
-        least = i == 0 || fit < least ? fit : least;
+        least = adds == sums && fit < least ? fit : least;
     }
     *blocks_per_sm_p = least;
     return cudaSuccess;

@@ -212,9 +212,10 @@ struct uli_gpu_args {
 int uli_gpu_exchange_launch(const struct uli_gpu_args *args, int32_t blocks,
     int32_t threads, void *stream);
 /* Loads all kernels on the current device, and says how many blocks of
- * `threads` threads a multiprocessor holds of the one that takes more room.
- * returns a cudaError_t. */
-int uli_gpu_exchange_prepare(int32_t threads, int32_t *blocks_per_sm_p);
+ * `threads` threads a multiprocessor holds of those with or without sums, of
+ * the kernel that takes more room. returns a cudaError_t. */
+int uli_gpu_exchange_prepare(
+    int32_t threads, bool sums, int32_t *blocks_per_sm_p);
 /* Of the current device. returns a cudaError_t. */
 int uli_gpu_multiprocessors(int32_t *count_p);
 

@@ -34,7 +34,7 @@ uli_plan_gpu_check(
 /* Loads the kernels, while none of ours can be running for the first plan of
  * the process. */
 static ulyx_status_t
-load_kernels(int32_t device, struct uli_residency *room)
+load_kernels(int32_t device, bool sums, struct uli_residency *room)
 {
     ULI_TRY(uli_cuda_enter(device));
     ulyx_status_t status =
@@ -42,20 +42,36 @@ load_kernels(int32_t device, struct uli_residency *room)
             "cudaDeviceGetAttribute");
     if (status == ULYX_SUCCESS)
         status = uli_cuda_status(
-            uli_gpu_exchange_prepare(ULI_GPU_THREADS, &room->per_sm),
+            uli_gpu_exchange_prepare(ULI_GPU_THREADS, sums, &room->per_sm),
             "loading the kernels of the exchange");
     return uli_cuda_leave(status);
 }
 
-/* Blocks that do not wait for those of others need no claim. */
+/* Whether any call adds shares, also after an update. */
+static bool
+has_sums(const struct uli_plan_gpu *gpu)
+{
+    for (int o = 0; o < ULYX_DIRECTIONS; o++)
+        if (gpu->op[o].source_room > 0)
+            return true;
+    return false;
+}
+
+/* Blocks that do not wait for those of others need no claim: copy engines have
+ * a launch of one warp on each of two streams. */
 static ulyx_status_t
 choose_blocks(ulyx_plan_t *plan, int32_t max_sms, bool waits)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     struct uli_residency *room = &gpu->room;
-    ULI_TRY(load_kernels(gpu->device, room));
-    gpu->blocks = uli_residency_sms(plan->comm, max_sms, room->multiprocessors);
-    uli_residency_choose(plan->comm, waits ? gpu->blocks : 0, room);
+    bool sums = has_sums(gpu);
+    ULI_TRY(load_kernels(gpu->device, sums, room));
+    gpu->sms = uli_residency_sms(plan->comm, max_sms, room->multiprocessors);
+    int64_t each =
+        sums ? 1 : uli_min(plan->comm->settings.gpu_blocks, room->per_sm);
+    gpu->blocks = (int32_t)(gpu->sms * uli_max(each, 1));
+    uli_residency_choose(
+        plan->comm, waits ? gpu->blocks : 0, waits ? 1 : 2, room);
     return ULYX_SUCCESS;
 }
 
@@ -135,8 +151,8 @@ uli_plan_gpu_begin(ulyx_plan_t *plan, const struct uli_mover_ops *mover,
     ULI_TRY(uli_plan_measure(plan));
     if (!plan_gpu_allocate(gpu, plan))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
-    ULI_TRY(choose_blocks(plan, max_sms, waits));
-    return uli_plan_gpu_measure(plan);
+    ULI_TRY(uli_plan_gpu_measure(plan));
+    return choose_blocks(plan, max_sms, waits);
 }
 
 ulyx_status_t
@@ -315,7 +331,7 @@ uli_plan_gpu_free(ulyx_comm_t *comm, struct uli_plan_gpu *gpu, bool gives_back)
         uli_gpu_arena_free(comm, &gpu->block);
     if (gives_back && gpu->marks.address)
         uli_arena_free(comm, &gpu->marks);
-    uli_residency_release(gpu->device, gpu->room.per_sm, gpu->room.claimed);
+    uli_residency_release(gpu->device, &gpu->room);
     if (gpu->own_stream)
         (void)gpu->ops->stream_destroy(gpu->device, gpu->own_stream);
     if (gpu->ended)

@@ -66,8 +66,8 @@ struct uli_plan_gpu {
     bool *shares;            /* [nranks]: do calls move anything with it? */
     struct uli_gpu_op op[ULYX_DIRECTIONS];
 
-    int32_t blocks;            /* of a launch that moves */
-    struct uli_residency room; /* without a claim: three launches a call */
+    int32_t sms, blocks; /* of a launch that moves */
+    struct uli_residency room; /* without a claim: three launches per call */
 
     void *own_stream; /* of refusals and of the end */
     void *ended;      /* event after the last call enqueued, if any was */

@@ -92,11 +92,17 @@ static void
 mapped_describe(const ulyx_plan_t *plan, struct uli_text *text)
 {
     const struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
-    uli_text_add(text, "direct on device memory (%d of %d SMs; %s", gpu->blocks,
+    uli_text_add(text, "direct on device memory (%d of %d SMs; %s", gpu->sms,
         gpu->room.multiprocessors,
         gpu->room.claimed
             ? "one launch a call (all that wait for each other fit on the card)"
             : "three launches a call (other plans have claimed the card)");
+    if (gpu->blocks > gpu->sms)
+        uli_text_add(text, "; %d blocks per SM", gpu->blocks / gpu->sms);
+    if (gpu->room.crowded)
+        uli_text_add(text,
+            "; waits may find no room beside other plans: all ranks have to "
+            "enqueue the calls of all plans in one order");
     if (uli_plan_engine_selected(plan))
         uli_text_add(
             text, "; no copy engines: %s", uli_plan_engine_refused(plan));
