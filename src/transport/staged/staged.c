@@ -26,9 +26,8 @@
 
 enum {
     WARPS = ULI_STAGED_THREADS / 32, /* of a block */
-    QUEUES = 8,                      /* of a pair, at most */
-    QUEUES_IN_ALL = 16,              /* of a rank, where that leaves a pair at
-                                      * least one */
+    PAIRS_OF_QUEUES = 2, /* a rank has the queues of so many pairs, where that
+                          * leaves a pair at least one */
     LOOK_NS = 100 * 1000,
 };
 /* How much longer a kernel waits than the watch over its call. */
@@ -53,7 +52,7 @@ struct staged_batch {
 /* ---- the shape ----------------------------------------------------------- */
 
 struct id {
-    int64_t chunk_bytes, bytes;
+    int64_t chunk_bytes, bytes, queues;
 };
 _Static_assert(sizeof(struct id) <= ULI_BATCH_ID_BYTES, "id");
 
@@ -62,7 +61,8 @@ make_id(
     const struct uli_settings *settings, unsigned char id_p[ULI_BATCH_ID_BYTES])
 {
     struct id id = {.chunk_bytes = settings->stage_chunk_bytes,
-        .bytes = settings->stage_bytes};
+        .bytes = settings->stage_bytes,
+        .queues = settings->stage_queues};
     memset(id_p, 0, ULI_BATCH_ID_BYTES);
     memcpy(id_p, &id, sizeof(id));
     return ULYX_SUCCESS;
@@ -77,8 +77,8 @@ shape_of(const struct uli_batch_params *params)
     struct uli_staged_shape shape = {.peers = params->nranks - 1};
     struct id id;
     memcpy(&id, params->id, sizeof(id));
-    shape.queues = (int32_t)uli_min(
-        QUEUES, uli_max(1, QUEUES_IN_ALL / uli_max(shape.peers, 1)));
+    shape.queues = (int32_t)uli_min(id.queues,
+        uli_max(1, PAIRS_OF_QUEUES * id.queues / uli_max(shape.peers, 1)));
     int64_t most = id.bytes / (2 * ULI_STAGED_SLOTS * shape.queues *
                                   uli_max(shape.peers, 1));
     shape.chunk_bytes = uli_max(uli_min(id.chunk_bytes, most), 4096);
