@@ -303,8 +303,10 @@ first_sweeps() {
 # Settings whose defaults nobody has measured.
 # shellcheck disable=SC2086
 knob_sweeps() {
-    with=ULYX_GPU_SMS=66
-    sweep "even P=2 on 66 SMs" 2 $many --vs copy -o both
+    with=ULYX_GPU_SMS=32 # by the default each has its part of the card
+    sweep "even P=2 on 32 SMs" 2 $many --vs copy -o both
+    with=ULYX_GPU_BLOCKS=2
+    sweep "even P=2 by 2 blocks per SM" 2 $many --vs copy -o both
     with=ULYX_SLOT_BYTES=32K # by the default P = 4 goes without slots
     sweep "64 KiB graph P=4 by slots" 4 $kib -o s2h -G 5
     with=ULYX_SLOT_BYTES=0 # and P = 8 by them
@@ -326,11 +328,16 @@ other_sweeps() {
         --kv-heads 2 -o s2h_adj
     with=ULYX_ALGO=staged
     sweep "staged" 2 $few -o s2h --vs copy
+    with="ULYX_ALGO=staged ULYX_STAGE_QUEUES=32"
+    sweep "staged by 32 queues" 2 $few -o s2h --vs copy
     with=
     # NCCL takes two ranks of one card where they pose as two hosts, so this is
     # for its bytes, not for its time.
     if [ "$as" = --procs ]; then
         sweep "nccl" 2 $few -o s2h --vs nccl
+        with=ULYX_ALGO=nccl # captured: NCCL may enqueue from threads of its own
+        sweep "by nccl in a graph" 2 $few -o s2h -G 2 --vs copy
+        with=
     else
         note "nccl" "skipped: needs ranks as processes" 0
     fi
@@ -357,30 +364,45 @@ else
 fi
 attention "attention vs torch, rest" 150 4-
 
+# Ranks that are threads want a hardware queue for each of their streams.
+queues=CUDA_DEVICE_MAX_CONNECTIONS=32
 # shellcheck disable=SC2086 # a list of words
 built $tests card_kernelcheck
 for test in $tests; do
     case $test in
     card_soak | card_many) ;; # long, and last
-    card_exchange)
-        run "$test" 60 env ULYX_TEST_DRAWS=0.25 "$folder/bin/$test"
+    card_probe) # answers, by the usual number of queues
+        run "$test" 60 "$folder/bin/$test" && [ -z "$dry" ] && cat "$log"
         ;;
-    *) run "$test" 60 "$folder/bin/$test" ;;
+    card_exchange)
+        run "$test" 60 env $queues ULYX_TEST_DRAWS=0.25 "$folder/bin/$test"
+        ;;
+    *) run "$test" 60 env $queues "$folder/bin/$test" ;;
     esac
 done
 run "attention" 90 sh scripts/gpu-attention.sh "$folder" check
+# A launch under the sanitizer may return only when its kernel has ended, so
+# ranks that wait for each other are processes. What a peer stores is unknown to
+# it: initcheck, which asks for stores, has a rank alone.
+sanitized() {
+    tool=$1
+    ranks=$2
+    name=$3
+    shift 3
+    run "$tool $name" 30 compute-sanitizer --target-processes all --tool "$tool" \
+        --error-exitcode 1 "$perf" --procs "$ranks" --memory cuda -n 1 -w 0 \
+        -b 64K -e 64K "$@"
+}
 if [ -n "$dry" ] || command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck initcheck; do
-        run "card_exchange $tool" 60 env ULYX_TEST_DRAWS=0.05 \
-            compute-sanitizer --tool "$tool" --error-exitcode 1 \
-            "$folder/bin/card_exchange"
-    done
+    sanitized memcheck 2 even -o both
+    sanitized memcheck 2 "GQA 14/2" -o both --heads 14 --kv-heads 2
+    sanitized memcheck 4 "adjoint 32/2" -o s2h_adj --kv-heads 2
+    sanitized initcheck 1 even -o both
 else
     note "compute-sanitizer" "skipped: not here" 0
 fi
-# Ranks that are threads want a hardware queue for each of their streams.
 for test in card_soak card_many; do
-    run "$test" 60 env CUDA_DEVICE_MAX_CONNECTIONS=32 ULYX_TEST_DRAWS=0.5 \
+    run "$test" 60 env $queues ULYX_TEST_DRAWS=0.5 \
         "$folder/bin/$test"
 done
 run "attention sanitized" 90 sh scripts/gpu-attention.sh "$folder" sanitize

@@ -9,7 +9,8 @@ With SWEEP only its lines are printed, without a head.
 
 Shares of copy and of permute hold on any card; times are one H100's (floor and
 goal, for what was enqueued call by call and in a graph). Rows without a floor
-are shown. "of even" is the share of copy over that of the even sweep with as
+are shown. Bytes are those that a rank has: whole tokens, so 49,152 where 64 KiB
+are asked for. "of even" is the share of copy over that of the even sweep with as
 many ranks."""
 import json
 import os
@@ -37,19 +38,22 @@ for name in ("GQA 32/8", "GQA 14/2", "uneven 30"):
 ROWS["adjoint 32/2"] = (SHOWN,)
 # They copy what goes to peers twice, so no floor of a kernel's holds for them.
 # Settings tried, beside the sweep with the default.
-ROWS["even P=2 on 66 SMs"] = (SHOWN,)
+ROWS["even P=2 on 32 SMs"] = (SHOWN,)
+ROWS["even P=2 by 2 blocks per SM"] = (SHOWN,)
 ROWS["64 KiB graph P=4 by slots"] = (TIME,)
 ROWS["64 KiB graph P=8 direct"] = (TIME,)
 ROWS["copy engines"] = (SHOWN, ("vs_permute", None, None))
 ROWS["adjoint 32/2 by copy engines"] = (SHOWN,)
 ROWS["staged"] = (SHOWN,)
+ROWS["staged by 32 queues"] = (SHOWN,)
 ROWS["nccl"] = (("vs_nccl", None, None), ("vs_nccl_each", None, None))
+ROWS["by nccl in a graph"] = (SHOWN,)
 
 # The text that the plan's description of a row must have; else the row is of
 # another kind.
 KINDS = {"copy engines": "engine on device memory", "staged": "(staged",
-         "adjoint 32/2 by copy engines": "engine on device memory",
-         "nccl": "(nccl"}
+         "staged by 32 queues": "(staged", "by nccl in a graph": "(nccl",
+         "adjoint 32/2 by copy engines": "engine on device memory"}
 ONE_LAUNCH = "one launch a call"
 
 ATTENTION = ("of cuDNN", 0.85, 1.0)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "emulate/exchange/payload.h"
+#include "emulate/driver/driver.h"
 #include "emulate/plan/plan_plays.h"
 #include "support/test.h"
 
@@ -101,6 +102,40 @@ every_byte_arrives_at_two_ranks_and_at_one(void **state)
     (void)state;
     run_draws(2, 2, 603, test_draws(10));
     run_draws(1, 1, 604, test_draws(5));
+}
+
+/* Of the plan's first direction. */
+static long
+copies_described(const struct world *w, int32_t rank)
+{
+    const char *at = strstr(plan_described(w, rank), " copies a call");
+    assert_non_null(at);
+    while (at[-1] >= '0' && at[-1] <= '9')
+        at--;
+    return strtol(at, NULL, 10);
+}
+
+/* The context is entered once for all of them. */
+static void
+a_copy_costs_one_call_of_the_driver(void **state)
+{
+    enum { CONTEXT = 4, CAPTURING = 2, FORK_AND_JOIN = 4, EVENT = 1 };
+    struct plan_scene s;
+    (void)state;
+    plan_open(&s, 2, 2, 0);
+    struct world *w = plain_world(&s, 200, 607);
+    assert_status(plan_create(&s, w), ULYX_SUCCESS);
+    plan_upload(&s);
+    for (int32_t r = 0; r < 2; r++) {
+        long copies = copies_described(w, r), before = emu_driver_calls();
+        assert_true(copies > 4);
+        assert_status(plan_execute(&s, r, 0), ULYX_SUCCESS);
+        assert_int_equal(emu_driver_calls() - before,
+            CONTEXT + CAPTURING + FORK_AND_JOIN + EVENT + copies);
+    }
+    plan_sync(&s);
+    plan_drop(&s);
+    plan_close(&s);
 }
 
 static int64_t
@@ -431,6 +466,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_byte_of_a_destination_is_written_once),
     cmocka_unit_test(many_rounds_go_through_two_slots),
     cmocka_unit_test(copies_are_as_few_as_the_layout_permits),
+    cmocka_unit_test(a_copy_costs_one_call_of_the_driver),
     cmocka_unit_test(a_flag_that_ranks_do_not_share_is_a_mismatch),
     cmocka_unit_test(a_setting_is_a_hint_for_all_plans),
     cmocka_unit_test(host_memory_has_no_copy_engines),
