@@ -116,6 +116,18 @@ without_a_claim_one_block_exchanges_bytes(void **state)
 }
 
 static void
+one_queue_and_many_exchange_bytes(void **state)
+{
+    static const char *const queues[] = {"1", "40"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        setenv("ULYX_STAGE_QUEUES", queues[i], 1);
+        by_threads(new_case(2, 0, play_runs), 60);
+    }
+    unsetenv("ULYX_STAGE_QUEUES");
+}
+
+static void
 processes_exchange_bytes(void **state)
 {
     (void)state;
@@ -391,6 +403,7 @@ a_killed_peer_ends_the_run(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(threads_exchange_bytes),
     cmocka_unit_test(without_a_claim_one_block_exchanges_bytes),
+    cmocka_unit_test(one_queue_and_many_exchange_bytes),
     cmocka_unit_test(processes_exchange_bytes),
     cmocka_unit_test(nodes_exchange_bytes),
     cmocka_unit_test(processes_of_two_nodes_exchange_bytes),
