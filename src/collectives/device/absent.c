@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The exchange's kernels where the library was built without CUDA. The host part
- * of device memory is built always, though its movers are not in the list then
- * (movers.c): for programs that link a part of it, with kernels of their own or
- * not.
+ * Stands for the kernels of the exchange where the library is built without
+ * CUDA. The host part of device memory is always built, because test programs
+ * link it with kernels of their own. Its movers are then left out of the list
+ * (movers.c).
  */
 #include "collectives/device/engine/engine_gpu.h"
 #include "collectives/device/mapped/exchange_gpu.h"

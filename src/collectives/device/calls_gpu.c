@@ -73,7 +73,7 @@ uli_gpu_fail_late(ulyx_comm_t *comm, const struct uli_gpu_noted_cause *cause,
     const char *name, double timeout_s)
 {
     if (cause->phase == ULI_GPU_GIVEN_UP) {
-        /* It may have told why. */
+        /* The peer may have sent the reason. */
         if (uli_comm_check(comm) == ULYX_SUCCESS)
             (void)uli_comm_fail(comm, ULYX_ERR_TIMEOUT, cause->peer,
                 "%s, call %u: rank %d was read from when it had given up the "
@@ -96,7 +96,7 @@ uli_gpu_calls_in_flight(const ulyx_comm_t *comm,
     if (atomic_load(enqueued) &&
         ops->event_test(device, ended) == ULYX_IN_PROGRESS)
         return true;
-    /* A call that leaves because of a failure says no end. */
+    /* A call that leaves because of a failure stores no end. */
     return atomic_load(&comm->failed) == 0 &&
            uli_gpu_noted(&report->failed) == 0 &&
            uli_gpu_noted(&report->begun) > uli_gpu_noted(&report->ended);

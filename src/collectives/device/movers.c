@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The movers of this build. Messages come first: they serve where memory is not
- * mapped or their batch transport is asked for by name.
+ * The movers of this build. Messages come first: they serve plans whose memory
+ * is not mapped, or that name a batch transport.
  */
 #include "collectives/device/movers.h"
 

@@ -19,16 +19,16 @@ FILES = (KERNEL, WORDS, MOVE, SUM, WORK)
 # name, file, statement, what takes its place
 FAULTS = [
     ("READY_WITHOUT_RELEASE", WORDS,
-     "ptx_fence_acq_rel_sys(); /* both stores' */",
+     "ptx_fence_acq_rel_sys(); /* releases both stores */",
      ""),
     ("READY_NOT_AWAITED", WORDS,
      "if (!c.args->slots && ",
      "if (%s) {"),
     ("DONE_WITHOUT_RELEASE", WORDS,
-     "ptx_fence_acq_rel_sys(); /* loads' and the store's */",
+     "ptx_fence_acq_rel_sys(); /* after the loads, before the store */",
      ""),
     ("DONE_OF_DEVICE_SCOPE", WORDS,
-     "ptx_fence_acq_rel_sys(); /* loads' and the store's */",
+     "ptx_fence_acq_rel_sys(); /* after the loads, before the store */",
      "ptx_fence_acq_rel_gpu();"),
     ("DONE_NOT_AWAITED", WORDS,
      "return __syncthreads_and(kept) != 0 && block_ends(c);",
@@ -72,7 +72,7 @@ FAULTS = [
      "__syncthreads();\n    block_posts(c, true);",
      "block_posts(c, true);"),
     ("SLOT_DONE_WITHOUT_RELEASE", WORDS,
-     "ptx_fence_acq_rel_sys(); /* both stores' */",
+     "ptx_fence_acq_rel_sys(); /* releases both stores */",
      "if (!done) ptx_fence_acq_rel_sys();"),
 ]
 

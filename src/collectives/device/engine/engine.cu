@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernel of the steps of engine_gpu.h. A thread a peer posts and waits; the
- * copies before a step in its stream are complete, and visible to peers, when
- * the step begins.
+ * The kernel of the steps of engine_gpu.h. One thread per peer posts and waits.
+ * When a step begins, the copies before it in its stream are complete and visible
+ * to peers.
  *
- * Cost: a launch, and a system-scope release and acquire a peer.
+ * Cost: a launch, and one release and one acquire at system scope per peer.
  */
 #include "collectives/device/engine/engine_gpu.h"
 #include "collectives/device/mapped/exchange_work.h"
@@ -16,8 +16,8 @@ round_word(const struct call &c, int32_t round)
     return c.n << ULI_ENGINE_ROUND_BITS | (uint64_t)round;
 }
 
-/* Told to the host also by a call that finds the plan failed: its copies are
- * in the stream all the same. */
+/* Stored for the host also by a call that finds the plan failed, because the
+ * copies of the call are in the stream all the same. */
 static __device__ void
 note_enter(const struct call &c)
 {
@@ -42,14 +42,15 @@ call_enter(const struct call &c)
     block_awaits(c, ULI_GPU_AWAITS_READY);
 }
 
-/* Rounds to (0) or from (1) each peer in a direction. */
+/* Rounds to (way 0) or from (way 1) each peer in a direction. */
 static __device__ const int32_t *
 rounds_of(const uli_engine_args &args, uint64_t direction, int way)
 {
     return args.rounds + (direction * 2 + way) * args.call.nranks;
 }
 
-/* Rounds that the peer has with this rank in its call n, to or from here. */
+/* Rounds to (way 0) or from (way 1) the peer in the call n that the peer
+ * executes. */
 static __device__ int32_t
 rounds_with(
     const struct call &c, const uli_engine_args &args, int32_t peer, int way)
@@ -69,7 +70,8 @@ await_round(
         c, word, round_word(c, round), ULI_GPU_AWAITS_DONE, peer);
 }
 
-/* Posts first, to all peers: waits of several ranks may depend on it. */
+/* Posts to all peers before the first wait, because waits of several ranks may
+ * depend on each other. */
 static __device__ void
 turn_out(const struct call &c, const uli_engine_args &args)
 {

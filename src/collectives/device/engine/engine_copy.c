@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A box as copies of the driver: up to three of its four dimensions (a run,
- * rows, slices) are one copy where both sides are regular enough, and what
- * remains is a loop on the host. A normalized box has its ones outermost.
+ * A box as copies of the driver. Up to three of its four dimensions (a run,
+ * rows, slices) become one copy where both sides are regular enough; a loop on
+ * the host does the rest. A normalized box has its extents of one outermost.
  *
  *     width run, height extent[2], depth extent[1]; extent[0] is the loop
  *     width run, height extent[2];  extent[0] x extent[1] is the loop

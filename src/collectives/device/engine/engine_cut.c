@@ -2,8 +2,9 @@
  *
  * Cuts the moves of a destination into copy items that fill the slots of its
  * receive buffer, round by round. A move is cut along the outermost of batch,
- * row, head and element whose unit is at most a quarter of a chunk, so a slot
- * is left at least three quarters full, unless a sum makes a pair skip ahead.
+ * row, head and element whose unit is at most a quarter of a chunk. So a slot
+ * is at least three quarters full when the next one begins, unless a sum makes
+ * a pair skip ahead.
  *
  *     unit[3] = element, unit[2] = dim elements, unit[1] = heads * unit[2],
  *     unit[0] = rows * unit[1]
@@ -14,7 +15,7 @@
 #include "base/status.h"
 #include "collectives/device/engine/engine_table.h"
 
-enum { SHARE = 4 }; /* of a chunk that a unit may take */
+enum { SHARE = 4 }; /* part of a chunk that a unit may take */
 
 ulyx_status_t
 uli_engine_walk_create(const struct uli_layout *layout, int64_t chunk_bytes,
@@ -69,8 +70,8 @@ visit_lands(const struct visit *v, const struct uli_move *move)
     return false;
 }
 
-/* Puts all sources into the round of the one that is furthest, or the round
- * after it, and says how many bytes each has room for. */
+/* Moves all sources to the round of the source that is furthest, or to the
+ * next round. Returns how many bytes each source has room for. */
 static int64_t
 align_sources(const struct visit *v, const struct uli_move *move, bool next)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The lists of a direction by copy engines; engine_table.h has the scheme.
- * Copy items are visited twice: to count, and, when all ranks' strides are known,
- * to make copies and items, which are then sorted by round.
+ * Copy items are visited twice: first to count them, and again when all ranks'
+ * strides are known, to make copies and items, which are then sorted by round.
  */
 #include "collectives/device/engine/engine_table.h"
 
@@ -32,7 +32,7 @@ no_memory(void)
 
 /* ---- places -------------------------------------------------------------- */
 
-/* Where an item begins in a tensor. */
+/* Returns where an item begins in a tensor. */
 static int64_t
 tensor_offset(const struct build *b, const struct uli_engine_copy_item *cut,
     const struct uli_place *place, enum uli_side side)
@@ -45,7 +45,7 @@ tensor_offset(const struct build *b, const struct uli_engine_copy_item *cut,
            cut->first[3] * uli_plan_elem_bytes(b->params->layout, t, side);
 }
 
-/* Where an item lies in the receive buffer of its pair. */
+/* Returns where an item lies in the receive buffer of its pair. */
 static int64_t
 recv_buffer_offset(
     const struct build *b, const struct uli_engine_copy_item *cut, int32_t src)
@@ -103,7 +103,7 @@ build_push(const struct build *b, const struct uli_engine_copy_item *cut,
     add_copy(b, &b->table->push, cut, cut->move->dst.rank, &box);
 }
 
-/* From the receive buffer, or from this rank's own tensor. */
+/* A source in the receive buffer, or in this rank's own tensor. */
 static void
 build_take(const struct build *b, const struct uli_engine_copy_item *cut)
 {
@@ -246,7 +246,8 @@ visit_in(void *context, const struct uli_engine_copy_item *cut)
     return true;
 }
 
-/* To peers from the next higher rank on, then what comes to this rank. */
+/* Visits the moves to peers, from the next higher rank on, then the moves to
+ * this rank. */
 static void
 walk_all(struct build *b, struct uli_engine_walk *walk)
 {
@@ -351,8 +352,8 @@ sort_copies(struct uli_engine_copies *copies, int32_t rounds)
     }
 }
 
-/* Counts items a round, puts them in their places in `sorted`, and cuts each
- * round's launch into tiles. */
+/* Counts the items of each round, copies them to their places in `sorted`, and
+ * cuts each round's launch into tiles. */
 static void
 sort_items(const struct build *b, struct uli_gpu_item *sorted)
 {

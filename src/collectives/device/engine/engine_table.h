@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What copy engines move in one direction at one rank, as lists made once: a
- * host that enqueues a call walks them and adds base addresses. Plain C.
+ * What copy engines move in one direction at one rank, as lists that are made
+ * once. To enqueue a call, the host walks the lists and adds base addresses.
+ * Plain C.
  *
- * A peer's tensor of this call is not known to the host that enqueues, only the
- * peer's receive buffer is: two slots a pair of a fixed size. So what goes from
- * s to d is cut into copy items that fill slots in rounds, slot k mod 2 in round k:
+ * The host that enqueues does not know the peer's tensor of this call, only the
+ * peer's receive buffer: two slots per pair, of a fixed size. So the bytes from
+ * rank s to rank d are cut into copy items that fill slots in rounds, slot
+ * k mod 2 in round k:
  *
  *     push   src tensor at s      ->  receive buffer at d, packed, items of s
  *                                     in order
  *     take   receive buffer at d  ->  dst tensor
  *     own    src tensor           ->  dst tensor, no receive buffer
  *
- * Both ends walk all moves of d in the layout's order and cut them alike, by
- * extents, never by strides; so an item has the same place and order of bytes
- * at both. An item of a sum lies in the same round for all its sharers: a pair
- * that is behind skips ahead. It is added by the kernel of the direct exchange,
- * when the round has landed.
+ * Both ends walk all moves of d in the layout's order and cut the moves alike,
+ * by extents, never by strides; so an item has the same place and order of bytes
+ * at both ends. An item of a sum lies in the same round for all its sharers: a
+ * pair that is behind skips ahead. The kernel of the direct exchange adds the
+ * shares when the round has arrived.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_ENGINE_ENGINE_TABLE_H
 #define ULI_COLLECTIVES_DEVICE_ENGINE_ENGINE_TABLE_H
@@ -27,12 +29,12 @@
 enum {
     ULI_ENGINE_SLOTS = 2,
     ULI_ENGINE_CHUNK_MIN = 4096,     /* the largest element */
-    ULI_ENGINE_ROUNDS_MAX = 1 << 20, /* less than: they share a word with n */
+    ULI_ENGINE_ROUNDS_MAX = 1 << 20, /* fewer: a round shares a word with n */
 };
 
 /* ---- copy items (engine_cut.c) ------------------------------------------- */
 
-/* How far a pair's stream of items to the destination at hand is. */
+/* Position in a pair's stream of items to the current destination. */
 struct uli_engine_cursor {
     int32_t round;
     bool used;
@@ -66,15 +68,17 @@ ulyx_status_t uli_engine_walk_create(const struct uli_layout *layout,
     int64_t chunk_bytes, struct uli_engine_walk *walk_p);
 void uli_engine_walk_free(struct uli_engine_walk *walk);
 
-/* Visits the copy items of all moves whose destination is dst; then the cursors
- * are at the streams' ends. visit may be NULL. False: visit ended it. */
+/* Visits the copy items of all moves whose destination is dst. Afterwards the
+ * cursors are at the ends of the streams. visit may be NULL. False: visit ended
+ * the walk. */
 bool uli_engine_each_copy(struct uli_engine_walk *walk, int32_t dst,
     uli_engine_copy_fn visit, void *context);
-/* Rounds that the walk's stream from src has. */
+/* Rounds of the walk's stream from src. */
 int32_t uli_engine_rounds(const struct uli_engine_walk *walk, int32_t src);
 
-/* Of all pairs and the directions: the fullest slot, and how many slots are
- * used. Equal on all ranks. Errors: UNSUPPORTED, too many rounds. */
+/* The bytes of the fullest slot of all pairs and the given directions, and the
+ * number of slots in use. Equal on all ranks. Errors: UNSUPPORTED, too many
+ * rounds. */
 ulyx_status_t uli_engine_measure(struct uli_engine_walk *walk,
     uint64_t directions, int64_t *slot_bytes_p, int32_t *slots_p);
 
@@ -98,7 +102,7 @@ struct uli_engine_sums {
     int64_t first, count, ntiles, tile_bytes;
 };
 
-/* All at one rank. */
+/* All lists of one rank. */
 struct uli_engine_table {
     struct uli_engine_copies push, take; /* own copies are takes of round -1 */
     struct uli_gpu_item *items;          /* sums and zeros, by round */
@@ -119,20 +123,21 @@ struct uli_engine_params {
     int64_t workers;               /* warps that share the tiles of a launch */
 };
 
-/* The table without places: counts and rounds, memory for all the rest. Needs
- * no strides. Errors: NO_MEMORY; free it in any case. */
+/* Makes the table without places: counts, rounds, and memory for all the rest.
+ * Needs no strides. Errors: NO_MEMORY; free the table in any case. */
 ulyx_status_t uli_engine_table_create(const struct uli_engine_params *params,
     struct uli_engine_walk *walk, struct uli_engine_table *table);
-/* Allocates nothing but the scratch of sums. Errors: NO_MEMORY. */
+/* Fills in the places. Allocates only the scratch of sums. Errors:
+ * NO_MEMORY. */
 ulyx_status_t uli_engine_table_fill(const struct uli_engine_params *params,
     struct uli_engine_walk *walk, struct uli_engine_table *table);
 void uli_engine_table_free(struct uli_engine_table *table);
 
 /* ---- copies of the driver (engine_copy.c) -------------------------------- */
 
-/* Driver copies that a box takes: one where rows and slices are regular. */
+/* Number of driver copies of a box: one where rows and slices are regular. */
 int64_t uli_engine_copy_count(const struct uli_box *box);
-/* Enqueues them. */
+/* Enqueues the copies of a box. */
 ulyx_status_t uli_engine_copy(const struct uli_device_ops *ops, int32_t device,
     const struct uli_box *box, unsigned char *dst, const unsigned char *src,
     void *stream);

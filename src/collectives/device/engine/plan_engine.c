@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Life of a plan by copy engines, its calls, and what it says of itself. Its receive
- * buffer and tables lie in the plan's block of the device arena. The receive
- * buffer holds, of every peer, two slots of a chunk (or one of the fullest,
- * where all fit), so it does not grow with the tensors; that of source s at
- * rank d is number (s - d - 1) mod P.
+ * Life of a plan by copy engines, its calls, and its description. The receive
+ * buffer and the tables lie in the plan's block of the device arena. The receive
+ * buffer has two slots of a chunk per peer, or one slot per peer where
+ * everything fits in one, so its size does not grow with the tensors. The part of
+ * source s at rank d is number (s - d - 1) mod P.
  */
 #include "collectives/device/engine/plan_engine.h"
 
@@ -96,7 +96,7 @@ load_kernel(int32_t device)
         uli_engine_prepare(), "loading the kernel of the copy engines"));
 }
 
-/* What needs no peer's strides. */
+/* Makes what does not depend on the peers' strides. */
 static ulyx_status_t
 engine_cut(ulyx_plan_t *plan, int64_t bytes_in_flight)
 {
@@ -119,8 +119,8 @@ engine_cut(ulyx_plan_t *plan, int64_t bytes_in_flight)
     return gpu->ops->event_create(gpu->device, &engine->join);
 }
 
-/* A launch that waits for other ranks has one warp here: copies move the
- * bytes. So nothing is claimed. */
+/* Copies move the bytes, and launches that wait for other ranks have one warp
+ * each. So no blocks are claimed. */
 static ulyx_status_t
 engine_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
 {
@@ -202,7 +202,7 @@ fill_tables(
     return ULYX_SUCCESS;
 }
 
-/* After the kernel's: with peers as that has filled them. */
+/* Runs after uli_plan_gpu_connect, with the peers that it has filled in. */
 static ulyx_status_t
 engine_connect(ulyx_plan_t *plan, const struct uli_gpu_peer *peers)
 {
@@ -238,8 +238,9 @@ engine_complete(ulyx_plan_t *plan)
 
 /* ---- a call -------------------------------------------------------------- */
 
-/* Kernels and copies on two streams, in the order that engine_gpu.h argues for.
- * Nothing is waited for and nothing is allocated. */
+/* One call, enqueued as kernels and copies on two streams, in the order that
+ * engine_gpu.h gives the reasons for. Enqueueing waits for nothing and allocates
+ * nothing. */
 struct enqueue {
     ulyx_plan_t *plan;
     struct uli_plan_engine *engine;
@@ -261,7 +262,7 @@ enqueue_launch(
         "launch of a step of an exchange"));
 }
 
-/* What comes later on one stream waits for what is on the other now. */
+/* Makes later work of one stream wait for what the other stream has now. */
 static ulyx_status_t
 enqueue_order(const struct enqueue *e, void *event, void *earlier, void *later)
 {
@@ -294,8 +295,8 @@ recv_buffer_from(const struct enqueue *e, int32_t peer)
     return e->recv_buffer + number * engine->slots * engine->slot_bytes;
 }
 
-/* The kernel of the direct exchange, with the receive buffer in place of
- * slots. */
+/* Launches the kernel of the direct exchange, with the receive buffer in place
+ * of slots. */
 static ulyx_status_t
 add_sums(const struct enqueue *e, int32_t round)
 {
@@ -325,7 +326,8 @@ add_sums(const struct enqueue *e, int32_t round)
         gpu, &args, ULI_GPU_MOVE, gpu->blocks, ULI_GPU_THREADS, e->own);
 }
 
-/* round -1: what does not go through the receive buffer. */
+/* Enqueues the copies and sums of a round. round -1: the bytes that do not go
+ * through the receive buffer. */
 static ulyx_status_t
 take_round(const struct enqueue *e, int32_t round)
 {
@@ -343,7 +345,7 @@ take_round(const struct enqueue *e, int32_t round)
     return add_sums(e, round);
 }
 
-/* Round k goes out before round k - 1 comes in. */
+/* Round k is pushed before round k - 1 is taken. */
 static ulyx_status_t
 enqueue_rounds(struct enqueue *e)
 {
@@ -419,8 +421,8 @@ engine_destroy(
 
 /* ---- in words ------------------------------------------------------------ */
 
-/* Beyond the kernel's on the host; what is on the device lies in the plan's
- * block. */
+/* On the host, beyond the bytes of the direct exchange; what is on the device
+ * lies in the plan's block. */
 static int64_t
 engine_bytes(const ulyx_plan_t *plan)
 {
@@ -461,7 +463,7 @@ count_copies(const struct uli_engine_copies *copies, bool own)
     return count;
 }
 
-/* Small calls go by the kernel's slots. */
+/* Small calls go through the slots of the direct exchange. */
 static void
 engine_describe_direction(
     const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text)

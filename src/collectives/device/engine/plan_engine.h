@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The mover of copy engines: its copies are strided copies of the driver, which
- * take no multiprocessor, for steps whose multiprocessors are busy.
- * engine_gpu.h has a call's protocol, engine_table.h how it is cut. Words,
+ * The mover of copy engines, for steps whose multiprocessors are busy: the bytes
+ * go by strided copies of the driver, which take no multiprocessor. engine_gpu.h
+ * has the protocol of a call, engine_table.h the way a call is cut. Words,
  * records, refusals, errors and the plan's end are those of the direct exchange
- * (plan_gpu.h); small calls go by its slots.
+ * (plan_gpu.h), and small calls go through the slots of the direct exchange.
  *
- * A copy that was captured stays what it was, so document tables, which replays
- * must obey, and this mover exclude each other: the kernel serves such plans.
+ * A captured copy cannot change, but replays must follow updates of document
+ * tables. So this mover does not serve plans with document tables; the mover
+ * "mapped" does.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_ENGINE_PLAN_ENGINE_H
 #define ULI_COLLECTIVES_DEVICE_ENGINE_PLAN_ENGINE_H
@@ -40,10 +41,10 @@ uli_plan_engine_of(const ulyx_plan_t *plan)
     return (struct uli_plan_engine *)plan->state;
 }
 
-/* Is the mover asked for, by flag or setting? The same at all ranks, or their
- * agreement says so. */
+/* Whether the flag or the setting selects the mover. Ranks that differ are
+ * found by their agreement. */
 bool uli_plan_engine_selected(const ulyx_plan_t *plan);
-/* Why it does not serve a plan that asks for it; NULL: it does. */
+/* Why this mover does not serve a plan that selects it; NULL: it does. */
 const char *uli_plan_engine_refused(const ulyx_plan_t *plan);
 
 #endif

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels of the exchange on device memory: one for calls whose copies go
- * straight to their place, one for small calls by slots; each with and without
- * sums, so that a permutation does not pay for the registers of the others.
- * exchange_gpu.h has the protocol.
+ * straight to their place, and one for small calls by slots. Each is built with
+ * and without sums, because sums take many registers. exchange_gpu.h has the
+ * protocol.
  *
- * Cost: every byte is read once and written once, zeros are written, a sum's
- * shares are read once. Two system-scope fences a peer, one for READY and one
- * for DONE (by slots one for both), and two acquires.
+ * Cost: every byte is read once and written once; shares of sums are read once.
+ * Per peer two fences at system scope, one for READY and one for DONE (by slots
+ * one for both), and two acquires.
  */
 #include "collectives/device/mapped/exchange_work.h"
 
-/* Tells the host; one thread of the launch that opens a call, after its posts,
- * whose fence would wait for this store to reach the host. */
+/* Stores for the host that the call has begun; one thread of the launch that
+ * opens the call. After the posts, because their fence would wait for this store
+ * to reach the host. */
 static __device__ void
 note_begin(const struct call &c)
 {
@@ -20,7 +21,7 @@ note_begin(const struct call &c)
         ptx_st_relaxed_sys_u64(&c.args->report->begun, c.n);
 }
 
-/* How much there is, as the last update has it. */
+/* The counts of the table, after the last update. */
 static __device__ struct uli_gpu_head
 head_of(const uli_gpu_args &args)
 {
@@ -35,7 +36,7 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
     exchange_kernel(const __grid_constant__ uli_gpu_args args)
 {
     struct call c = begin_call(args);
-    struct uli_gpu_head head = head_of(args); /* beside the poison's load */
+    struct uli_gpu_head head = head_of(args); /* while the poison is loaded */
     bool ok = true;
     if (block_stopped(c))
         return;
@@ -77,10 +78,10 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
          p += (int32_t)blockDim.x)
         if (p != args.rank && args.peers[p].shares)
             call_check(c, p);
-    head = head_of(args); /* not kept in registers all the while */
+    head = head_of(args); /* not kept in registers through the waits */
     warp_works<SUMS>(c, (int32_t)head.nfirst, (int32_t)head.nitems,
         head.nfirst_tiles, head.ntiles);
-    __syncthreads(); /* what others have judged and moved is in */
+    __syncthreads(); /* all warps have checked and moved */
     call_advance(c);
 }
 

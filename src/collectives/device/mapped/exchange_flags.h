@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The words of the exchange on a device: posting, waiting, and the peers'
- * records. Device code of all kernels of the exchange. exchange_gpu.h has the
- * protocol and its argument.
+ * The words of the exchange on a device: posts, waits, and the peers' records.
+ * Device code of all kernels of the exchange. exchange_gpu.h has the protocol and
+ * the reasons for it.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_FLAGS_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_FLAGS_H
@@ -13,22 +13,22 @@
 #include "ulyx/types.h"
 
 enum {
-    EAGER_POLLS = 64, /* before a waiting thread looks for failures, sleeps */
+    EAGER_POLLS = 64, /* before a waiting thread looks for failures and sleeps */
     POLL_SLEEP_NS = 100,
 };
 
 /* What a warp may do with a peer in this call. */
 enum peer_state { PEER_LEAVE, PEER_SKIP, PEER_USE };
 
-/* One call, as a kernel's threads see it. */
+/* One call in a kernel. */
 struct call {
     const uli_gpu_args *args;
     uint64_t n;
     uint64_t start_ns;
 };
 
-/* The poison lies on the host, a microsecond away: its load and that of the
- * state are under way together. */
+/* Whether to leave the call. The poison lies on the host, a microsecond away, so
+ * the poison and the state are loaded at the same time. */
 static __device__ bool
 call_stopped(const struct call &c)
 {
@@ -37,7 +37,7 @@ call_stopped(const struct call &c)
     return (poisoned | ptx_ld_relaxed_gpu_u64(&c.args->state->failed)) != 0;
 }
 
-/* The same answer for all threads of the block. */
+/* The same, with one answer for all threads of the block. */
 static __device__ bool
 block_stopped(const struct call &c)
 {
@@ -53,10 +53,10 @@ call_fail(const struct call &c, uint64_t status, uint64_t phase, int32_t peer)
         ptx_st_release_sys_u64(&c.args->report->failed, cause);
 }
 
-/* One thread: waits until a peer's word has reached a value. False: the call
- * has failed, here or elsewhere. Polls are relaxed, as each acquire empties the
- * multiprocessor's first-level cache under the warps that move; during the
- * first of them, some 20 us, nobody's failure is looked for. */
+/* One thread: waits until a peer's word has reached a value. False: the call has
+ * failed, at this rank or at another. Polls are relaxed, because each acquire
+ * empties the first-level cache of the multiprocessor while other warps move
+ * bytes. The first polls, some 20 us, do not look for failures. */
 static __device__ bool
 await_value(const struct call &c, const uint64_t *word, uint64_t value,
     uint64_t phase, int32_t peer)
@@ -72,11 +72,11 @@ await_value(const struct call &c, const uint64_t *word, uint64_t value,
         if (!eager)
             ptx_nanosleep(POLL_SLEEP_NS);
     }
-    (void)ptx_ld_acquire_sys_u64(word); /* with the store that was seen */
+    (void)ptx_ld_acquire_sys_u64(word); /* pairs with the store that the poll saw */
     return true;
 }
 
-/* The same of a word that counts calls. */
+/* The same for a word that counts calls. */
 static __device__ bool
 await_flag(
     const struct call &c, const uint64_t *word, uint64_t phase, int32_t peer)
@@ -104,8 +104,8 @@ hash_of(const struct call &c)
     return tables ^ c.args->user_hash;
 }
 
-/* READY(n) is here: is it that the peer has destroyed its plan? It may also be
- * doing so after a call n that both were in. */
+/* After READY(n) of the peer: whether the peer has destroyed its plan before
+ * call n. It may also destroy the plan after a call n that both were in. */
 static __device__ bool
 has_left(const struct call &c, int32_t peer)
 {
@@ -113,7 +113,7 @@ has_left(const struct call &c, int32_t peer)
     return gone != 0 && gone <= c.n;
 }
 
-/* The peer's record is here: does it do the same call? */
+/* After READY(n) of the peer: whether the peer executes the same call. */
 static __device__ bool
 record_agrees(const struct call &c, int32_t peer)
 {
@@ -123,8 +123,8 @@ record_agrees(const struct call &c, int32_t peer)
            record[ULI_GPU_RECORD_HASH] == hash_of(c);
 }
 
-/* Where (window, offset) of a peer lies, mapped here; NULL when this rank does
- * not know the window. */
+/* The address here of (window, offset) of a peer; NULL when this rank does not
+ * know the window. */
 static __device__ unsigned char *
 mapped_at(const struct call &c, int32_t peer, const uint64_t *address)
 {
@@ -134,7 +134,7 @@ mapped_at(const struct call &c, int32_t peer, const uint64_t *address)
     return base ? base + address[1] : nullptr;
 }
 
-/* Where a peer's tensor begins; NULL as above. */
+/* The address here of a rank's tensor; NULL as above. */
 static __device__ unsigned char *
 tensor_of(const struct call &c, int32_t peer, int32_t tensor, bool dst)
 {
@@ -145,8 +145,8 @@ tensor_of(const struct call &c, int32_t peer, int32_t tensor, bool dst)
             2 * tensor);
 }
 
-/* One warp, all lanes alike: the peer's record of this call is here. False: the
- * call has failed. */
+/* One warp, the same in all lanes: waits for the peer's record of this call.
+ * False: the call has failed. */
 static __device__ bool
 warp_awaits_ready(const struct call &c, int32_t peer)
 {
@@ -157,7 +157,8 @@ warp_awaits_ready(const struct call &c, int32_t peer)
     return warp_first((int)here) != 0;
 }
 
-/* One warp, all lanes alike: may it touch this peer's tensors or slot? */
+/* One warp, the same in all lanes: whether the warp may touch the tensors or the
+ * slot of this peer. */
 static __device__ enum peer_state
 warp_meets(const struct call &c, int32_t peer)
 {
@@ -168,7 +169,8 @@ warp_meets(const struct call &c, int32_t peer)
     return record_agrees(c, peer) ? PEER_USE : PEER_SKIP;
 }
 
-/* One warp: its record to the peer, then READY(n), and DONE(n) with it. */
+/* One warp: stores the record at the peer, then READY(n), and with `done` also
+ * DONE(n). */
 static __device__ void
 warp_posts(const struct call &c, int32_t peer, bool done)
 {
@@ -178,14 +180,14 @@ warp_posts(const struct call &c, int32_t peer, bool done)
         record[i] = i == ULI_GPU_RECORD_HASH ? hash_of(c) : c.args->record[i];
     __syncwarp();
     if (threadIdx.x % WARP == 0) {
-        ptx_fence_acq_rel_sys(); /* both stores' */
+        ptx_fence_acq_rel_sys(); /* releases both stores */
         ptx_st_relaxed_sys_u64(&yours->ready, c.n);
         if (done)
             ptx_st_relaxed_sys_u64(&yours->done, c.n);
     }
 }
 
-/* One block: to all peers that share a byte. */
+/* One block: posts to all peers that share bytes. */
 static __device__ void
 block_posts(const struct call &c, bool done)
 {
@@ -198,7 +200,7 @@ block_posts(const struct call &c, bool done)
     }
 }
 
-/* Is there a tensor of the peer in a window that is not known here? */
+/* Whether a tensor of the peer lies in a window that is not known here. */
 static __device__ bool
 lost_window(const struct call &c, int32_t peer)
 {
@@ -211,15 +213,16 @@ lost_window(const struct call &c, int32_t peer)
     return false;
 }
 
-/* Does this rank refuse the call itself? */
+/* Whether this rank refuses the call. */
 static __device__ bool
 call_refuses(const struct call &c)
 {
     return (c.args->record[ULI_GPU_RECORD_CALL] & 0xFFFFFFFFu) != 0;
 }
 
-/* Why nothing moved with a peer, whose record is here, and agrees with this
- * rank's or not; 0: not by what the two records say, or this rank refuses. */
+/* Why nothing moved between this rank and a peer, from their two records. agrees:
+ * whether the records agree. 0: the records have no cause, or this rank refuses
+ * the call. */
 static __device__ uint64_t
 cause_of_pair(const struct call &c, int32_t peer, bool agrees)
 {
@@ -237,7 +240,7 @@ cause_of_pair(const struct call &c, int32_t peer, bool agrees)
     return ULI_GPU_CAUSE(status & 0xFF, phase, peer, c.n);
 }
 
-/* Notes it as the call's outcome; true: it is the first. */
+/* Stores the cause as the call's outcome. True: it is the first. */
 static __device__ bool
 note_outcome(const struct call &c, uint64_t cause)
 {
@@ -245,8 +248,9 @@ note_outcome(const struct call &c, uint64_t cause)
            ptx_atom_cas_relaxed_gpu_u64(&c.args->state->outcome, 0, cause) == 0;
 }
 
-/* By slots this comes after DONE, when the peer may already have detached its
- * tensors' windows, which nothing was moved through. */
+/* Stores the outcome of the pair. By slots this comes after DONE, when the peer
+ * may have detached the windows of its tensors already; nothing was moved through
+ * them. */
 static __device__ void
 call_check(const struct call &c, int32_t peer)
 {
@@ -256,7 +260,7 @@ call_check(const struct call &c, int32_t peer)
     (void)note_outcome(c, cause);
 }
 
-/* One block: waits for a word of all peers; a thread a peer. */
+/* One block: waits for a word of all peers, with a thread per peer. */
 static __device__ bool
 block_awaits(const struct call &c, uint64_t phase)
 {
@@ -273,14 +277,15 @@ block_awaits(const struct call &c, uint64_t phase)
     return __syncthreads_and(here) != 0;
 }
 
-/* One thread, after this rank's last load from the peer: DONE(n), unless what
- * was loaded may be its caller's by now. The fence keeps loads before the look,
- * and makes the store a release. */
+/* One thread, after this rank's last load from the peer: posts DONE(n), unless
+ * the peer has given up the call, so that its caller may have written to what was
+ * loaded. The fence orders the loads before the check, and makes the store a
+ * release. */
 static __device__ bool
 thread_posts_done(const struct call &c, int32_t peer)
 {
     const uli_gpu_peer *p = &c.args->peers[peer];
-    ptx_fence_acq_rel_sys(); /* loads' and the store's */
+    ptx_fence_acq_rel_sys(); /* after the loads, before the store */
     if (ptx_ld_relaxed_sys_u64(&p->mine->given_up) != 0) {
         call_fail(c, (uint64_t)-ULYX_ERR_TIMEOUT, ULI_GPU_GIVEN_UP, peer);
         return false;
@@ -289,8 +294,8 @@ thread_posts_done(const struct call &c, int32_t peer)
     return true;
 }
 
-/* One block, after its DONE(n): the peers'. Where they do not come, peers are
- * told that nothing here is theirs to read any more. */
+/* One block, after its DONE(n): waits for the peers' DONE(n). If one does not
+ * come, stores given_up at all peers, which may load nothing here any more. */
 static __device__ bool
 block_ends(const struct call &c)
 {
@@ -303,8 +308,8 @@ block_ends(const struct call &c)
     return false;
 }
 
-/* One block, after all others' part: DONE(n) to all peers, once their records
- * have been read, and theirs. */
+/* One block, when all other blocks have ended their part: reads the peers'
+ * records, posts DONE(n) to all peers, and waits for the peers' DONE(n). */
 static __device__ bool
 block_closes(const struct call &c)
 {
@@ -321,8 +326,8 @@ block_closes(const struct call &c)
     return __syncthreads_and(kept) != 0 && block_ends(c);
 }
 
-/* One block, after the plan's last call: the peers' next calls find at once
- * that this rank is in none of them. */
+/* One block, after the plan's last call: the peers' next calls find at once that
+ * this rank takes no part in them. */
 static __device__ void
 block_leaves(const struct call &c)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Boxes and sums as items of the kernels' tables: extents and strides as they
- * are, and the bits that say how wide the vectors may be.
+ * Boxes and sums as items of the kernels' tables: extents and strides are copied,
+ * and `align` collects the bits from which kernels find the width of vectors.
  */
 #include <string.h>
 #include "base/dtype.h"
@@ -16,7 +16,7 @@ uli_gpu_packed_strides(
     stride[0] = stride[1] * extent[1];
 }
 
-/* Offsets need not be looked at: addresses are when they are known. */
+/* Without the offsets: kernels look at the addresses. */
 static uint64_t
 align_of(const int64_t extent[3], const int64_t stride[3])
 {
@@ -42,7 +42,7 @@ uli_gpu_item_of_box(struct uli_gpu_item *item, const struct uli_box *box)
         item->align |= align_of(item->extent, item->src_stride);
 }
 
-/* In elements; an odd number when some are not whole. */
+/* The bits in elements; an odd number when they are not whole elements. */
 static uint64_t
 element_align(uint64_t bytes, int64_t element)
 {

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One tile of a copy or of zeros, by one warp. A tile is a range of an item's
- * bytes in loop order, read as vectors of the widest power of two, 16 bytes
- * at most, that the run, all strides and the distance of source and destination
- * are multiples of. Lanes take neighbouring vectors, across the ends of rows:
- * short rows leave no lane idle. A lane's position is a number of four digits
- * (i, j, k, vector of the run) to which 32 is added with carries: no division
- * but at the start.
+ * bytes in loop order. It is read as vectors of the widest power of two, 16 bytes
+ * at most, of which the run, all strides and the distance of source and
+ * destination are multiples. Lanes take neighbouring vectors, across the ends of
+ * rows, so short rows leave no lane idle. A lane's position is a number of four
+ * digits (i, j, k, vector of the run), to which 32 is added with carries. The lane
+ * keeps its two addresses, and each carry adds a constant to them, so strides are
+ * read and divisions are made once per tile.
  *
- * Where both begin `shift` bytes before a multiple of the vector, vector v of a
- * row is bytes [v * width + shift, ...) of it, and the last one its two edges,
- * the first shift bytes and what is left at the end, which are moved apart.
+ * Where source and destination both begin `shift` bytes before a multiple of the
+ * vector, vector v of a row has bytes [v * width + shift, ...) of the row. The
+ * last vector then stands for the two edges of the row, the first `shift` bytes
+ * and the bytes left at the end, which are moved by themselves.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_MOVE_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_MOVE_H
@@ -44,7 +46,7 @@ digits_of(int64_t number, const struct digits &size)
     return d;
 }
 
-/* Bytes from the base; bytes: of one vector. */
+/* The offset in bytes. bytes: of one vector. */
 PTX_FN int64_t
 digits_offset(
     const struct digits &at, const int64_t (&stride)[3], int64_t bytes)
@@ -53,7 +55,7 @@ digits_offset(
            at.v * bytes;
 }
 
-/* A step further, with carries: each digit has one at most. */
+/* Adds a step with carries; each digit carries once at most. */
 PTX_FN void
 digits_on(
     struct digits &at, const struct digits &step, const struct digits &size)
@@ -78,16 +80,16 @@ digits_on(
 
 /* ---- a lane's walk ------------------------------------------------------- */
 
-/* The lane's address on one side: what WARP vectors add to it, and what a carry
- * out of v, k or j adds. */
+/* One side of a lane's walk: the address, what WARP vectors add to it, and what a
+ * carry out of v, k or j adds. */
 struct walk_side {
     unsigned char *at;
     int64_t step, carry[3];
 };
 
-/* Of v, k and j: how many are left up to the next carry, how many there are,
- * and how many WARP vectors add. A number of vectors beyond 31 bits is cut off:
- * a tile ends before its carry. */
+/* For v, k and j: how many are left up to the next carry, how many there are,
+ * and how many WARP vectors add. Numbers beyond 31 bits are cut off, because a
+ * tile ends before their carry. */
 struct walk {
     int32_t left[3], size[3], step[3];
     struct walk_side dst, src;
@@ -115,7 +117,7 @@ walk_side_from(unsigned char *base, const int64_t (&stride)[3],
     return side;
 }
 
-/* first: the lane's vector in loop order; bytes: of one. */
+/* first: the lane's vector in loop order; bytes: of one vector. */
 PTX_FN struct walk
 walk_from(const uli_gpu_item &item, unsigned char *dst,
     const unsigned char *src, int64_t first, int64_t bytes)
@@ -134,7 +136,7 @@ walk_from(const uli_gpu_item &item, unsigned char *dst,
     return w;
 }
 
-/* WARP vectors further. A digit carries once at most. */
+/* Goes on by WARP vectors. A digit carries once at most. */
 PTX_FN void
 walk_on(struct walk &w)
 {
@@ -153,7 +155,8 @@ walk_on(struct walk &w)
     }
 }
 
-/* The edges of the rows whose last vectors are in [first, end), units of U. */
+/* Moves the edges of the rows whose last vectors are in [first, end), in units
+ * of U. */
 template <typename U>
 static __device__ __noinline__ void
 move_edges(const uli_gpu_item &item, unsigned char *dst,
@@ -198,7 +201,7 @@ move_vectors(const uli_gpu_item &item, unsigned char *dst,
             item, dst, src, begin / bytes, end / bytes, bytes, shift);
     struct walk w =
         walk_from(item, dst + shift, src + shift, begin / bytes + lane, bytes);
-    int32_t edge = shift ? 1 : 0; /* what is left at the last vector of a run */
+    int32_t edge = shift ? 1 : 0; /* w.left[0] at the last vector of a run */
     for (int32_t n = lane; n < count; n += WARP * IN_FLIGHT) {
         T held[IN_FLIGHT] = {};
         unsigned char *to[IN_FLIGHT];
@@ -217,7 +220,7 @@ move_vectors(const uli_gpu_item &item, unsigned char *dst,
     }
 }
 
-/* dst, src: where the item's first bytes are. */
+/* dst, src: addresses of the item's first bytes. */
 static __device__ void
 move_tile(const uli_gpu_item &item, unsigned char *dst,
     const unsigned char *src, int64_t begin, int64_t end)

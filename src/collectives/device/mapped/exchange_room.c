@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How large the tables of exchange_table.c can get, and what making them needs
- * on the side: plans allocate both at creation, so that an update of document
- * tables cannot fail for memory. And how tables are cut into tiles. An item is
- * a move that this rank has a part in; a source is one share of a sum of this
- * rank.
+ * The most room that the tables of exchange_table.c take, and the scratch memory
+ * for making them. Plans allocate both at creation, so that an update of document
+ * tables cannot fail for want of memory. Also the cut of tables into tiles. An
+ * item is a move in which this rank takes part; a source is one share of a sum
+ * that this rank adds.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ count_move(void *context, const struct uli_move *move)
     return true;
 }
 
-/* Of all tables that an update can bring. */
+/* Adds the most room of all tables that an update can bring. */
 static void
 bound_room(const struct uli_layout *layout, ulyx_direction_t direction,
     int32_t me, int32_t tensor, struct room *room)
@@ -99,7 +99,7 @@ uli_gpu_table_room(const struct uli_layout *layout, ulyx_direction_t direction,
 
 /* ---- tiles --------------------------------------------------------------- */
 
-/* Tiles so large that each worker gets some, and none is tiny. */
+/* Tiles are so large that each worker gets some, and never tiny. */
 void
 uli_gpu_table_cut(struct uli_gpu_table *table, int64_t workers)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One tile of an ordered sum, by one warp: each lane loads the shares of its
- * elements in the plan's order, adds in registers, and stores once. The bits
- * are those of sum.c: the same tree (a group's shares to a partial
- * sum, the partial sums to the total), the same conversions (sum_convert.h).
+ * One tile of an ordered sum, by one warp. Each lane loads the shares of its
+ * elements in the plan's order, adds them in registers, and stores once. The bits
+ * are those of sum.c, because the tree (the shares of a group to a partial sum,
+ * the partial sums to the total) and the conversions (sum_convert.h) are the same.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_SUM_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_SUM_H
@@ -12,8 +12,8 @@
 #include "collectives/kernels/sum_convert.h"
 #include "ulyx/types.h"
 
-/* Vectors of a lane, and shares of each, that are loaded before the first is
- * added. */
+/* How many vectors of a lane, and shares of each, are loaded before the first
+ * share is added. */
 enum { SUM_VECTORS = 4, SUM_SHARES = 2 };
 
 /* ---- elements in memory: BYTES of them as words of 32 bits --------------- */
@@ -32,7 +32,7 @@ load_elements(elements<16> &e, const unsigned char *p)
     e.word[3] = v.w;
 }
 
-/* One element of any alignment, or several that are aligned. */
+/* Loads one element of any alignment, or several that are aligned. */
 template <int BYTES>
 PTX_FN void
 load_elements(elements<BYTES> &e, const unsigned char *p)
@@ -180,7 +180,7 @@ store_total(int32_t dtype, unsigned char *p, const ACC (&total)[V])
 
 /* ---- a tile -------------------------------------------------------------- */
 
-/* Where a share begins; NULL when its owner's tensor cannot be reached. */
+/* The address of a share; NULL when its owner's tensor cannot be reached. */
 static __device__ const unsigned char *
 share_of(const struct call &c, const uli_gpu_item &item, int32_t s)
 {
@@ -192,14 +192,14 @@ share_of(const struct call &c, const uli_gpu_item &item, int32_t s)
     return base ? base + source.offset : nullptr;
 }
 
-/* A share as a warp reads it all through a tile. */
+/* A share, as a warp reads it throughout a tile. */
 struct share {
     const unsigned char *base;
     int64_t stride[3];
     int32_t group;
 };
 
-/* Shares [s, s + SUM_SHARES), as many as there are. */
+/* Finds shares [s, s + SUM_SHARES), as many as there are. */
 static __device__ void
 shares_from(const struct call &c, const uli_gpu_item &item, int32_t s,
     struct share (&shares)[SUM_SHARES])
@@ -217,8 +217,8 @@ shares_from(const struct call &c, const uli_gpu_item &item, int32_t s,
     }
 }
 
-/* Of each vector the total, and the partial sum of the group at hand unless
- * that is the first. */
+/* For each vector the total, and the partial sum of the current group unless that
+ * is the first group. */
 template <typename ACC, int V> struct tree {
     ACC total[SUM_VECTORS][V], part[SUM_VECTORS][V];
     int32_t group;
@@ -264,7 +264,7 @@ tree_add(struct tree<ACC, V> &t, int32_t s, int32_t group,
         }
 }
 
-/* A lane's vector in loop order, WARP of them, and how many there are. */
+/* A lane's position in loop order, WARP vectors, and how many there are. */
 struct sum_walk {
     struct digits at, step, size;
 };
@@ -279,8 +279,8 @@ sum_walk_from(const uli_gpu_item &item, int64_t v, int64_t first)
     return w;
 }
 
-/* Shares [s, s + SUM_SHARES) of the lane's next vectors, of which left and
- * those before left - WARP, .. are there. */
+/* Adds shares [s, s + SUM_SHARES) of the lane's next SUM_VECTORS vectors, which
+ * are WARP apart. left: vectors from the first of them to the end of the tile. */
 template <int DTYPE, typename ACC, int V>
 PTX_FN void
 tree_add_shares(struct tree<ACC, V> &t, const uli_gpu_item &item,
@@ -345,7 +345,7 @@ dtype_bytes(int32_t dtype)
     return dtype == ULYX_DTYPE_F64 ? 8 : dtype == ULYX_DTYPE_F32 ? 4 : 2;
 }
 
-/* Can V elements at a time be loaded and stored whole? */
+/* Whether V elements at a time can be loaded and stored whole. */
 static __device__ bool
 sum_is_aligned(const struct call &c, const uli_gpu_item &item,
     const unsigned char *dst, int64_t v)
@@ -372,7 +372,8 @@ sum_as(const struct call &c, const uli_gpu_item &item, unsigned char *dst,
         sum_vectors<DTYPE, ACC, 1>(c, item, dst, dst_bytes, begin, end);
 }
 
-/* All shares can be reached; dst: where the item's first element is. */
+/* Requires that all shares can be reached. dst: address of the item's first
+ * element. */
 static __device__ void
 sum_tile(const struct call &c, const uli_gpu_item &item, unsigned char *dst,
     int64_t begin, int64_t end)

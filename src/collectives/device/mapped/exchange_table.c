@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tables of the exchange on device memory. A direct call pushes: for each
- * peer, from the next higher one on, all copies that this rank is the source
- * of, its own share last; then zeros and sums of its own destinations. A
- * small call packs all shares into the peers' slots first, and empties its
- * own slots after DONE. Sender and receiver walk the same moves in the same
- * order, so the place of a share in a slot needs no message.
+ * The tables of the exchange on device memory. The table of a direct call has the
+ * copies whose source is this rank, peer by peer from the next higher rank on,
+ * then the copies within this rank, and the zeros and sums of its destinations.
+ * A small call packs all shares into the peers' slots first and empties its own
+ * slots after DONE. Sender and receiver walk the same moves in the same order, so
+ * both know the place of a share in a slot without a message.
  */
 #include <string.h>
 #include "base/dtype.h"
@@ -21,7 +21,7 @@ struct build {
     enum uli_side from, to;
     struct uli_place *scratch; /* of uli_layout_each_move */
     int64_t *slot_at;          /* [nranks] bytes used of a pair's slot */
-    int32_t *group;            /* [nranks] of the sum at hand, as below */
+    int32_t *group;            /* [nranks] of the current sum, as below */
     int64_t *offset;
     int64_t (*stride)[3];
     bool second; /* after DONE */
@@ -149,7 +149,7 @@ add_zero(struct build *b, const struct uli_move *move)
 
 /* ---- sums ---------------------------------------------------------------- */
 
-/* The sum of a move in canonical form; its arrays are the builder's. */
+/* Makes the sum of a move in canonical form, with its arrays in the builder. */
 static void
 make_sum(struct build *b, const struct uli_move *move, struct uli_sum *sum)
 {
@@ -213,7 +213,7 @@ add_sum(struct build *b, const struct uli_move *move)
     return true;
 }
 
-/* This rank's share of a peer's sum, packed into the peer's slot. */
+/* Adds the copy of this rank's share of a peer's sum into the peer's slot. */
 static bool
 add_share(struct build *b, const struct uli_move *move)
 {
@@ -240,7 +240,7 @@ add_share(struct build *b, const struct uli_move *move)
 
 /* ---- the walk ------------------------------------------------------------ */
 
-/* To a peer. */
+/* A move to a peer. */
 static bool
 visit_out(void *context, const struct uli_move *move)
 {
@@ -252,8 +252,8 @@ visit_out(void *context, const struct uli_move *move)
     return !b->failed;
 }
 
-/* At this rank: what needs no peer's slot first, the rest in the second part
- * of a small call. */
+/* A move to this rank. In a small call, moves that need no slot of a peer belong
+ * to the first part, and the others to the second. */
 static bool
 visit_in(void *context, const struct uli_move *move)
 {
@@ -301,7 +301,7 @@ visit_need(void *context, const struct uli_move *move)
     return true;
 }
 
-/* Does the fullest slot of all pairs fit? The same at every rank. */
+/* Whether the bytes of every pair fit a slot. Equal at every rank. */
 static bool
 slots_fit(struct build *b)
 {

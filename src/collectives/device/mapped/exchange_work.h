@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the warps of a launch share the tiles of a table among them, what each
- * does with one, and how the last block is found. Device code, for all kernels
- * that work on tables of exchange_gpu.h.
+ * How the warps of a launch share the tiles of a table, what a warp does with a
+ * tile, and how the last block is found. Device code, for all kernels that work
+ * on tables of exchange_gpu.h.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_WORK_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_WORK_H
 
 #include "collectives/device/mapped/exchange_sum.h"
 
-/* At most: two blocks a multiprocessor, or one with sums. */
+/* Threads of a block at most. A multiprocessor then holds two blocks, or one
+ * with sums. */
 enum { EXCHANGE_THREADS = 256 };
 
 /* The item that has tile t: the last that begins at or before it. */
@@ -26,7 +27,7 @@ find_item(const uli_gpu_item *items, int32_t low, int32_t end, int64_t t)
     return low;
 }
 
-/* May the warp move this item: are its peers here, and of one mind? */
+/* Whether the warp may move this item: its peers are in the call and agree. */
 template <bool SUMS>
 static __device__ enum peer_state
 warp_may_move(const struct call &c, const uli_gpu_item &item)
@@ -46,7 +47,8 @@ warp_may_move(const struct call &c, const uli_gpu_item &item)
     return state;
 }
 
-/* Where a copy reads; NULL for zeros and for what cannot be reached. */
+/* The address that a copy reads; NULL for zeros, and where it cannot be
+ * reached. */
 static __device__ const unsigned char *
 source_of(const struct call &c, const uli_gpu_item &item)
 {
@@ -69,7 +71,7 @@ destination_of(const struct call &c, const uli_gpu_item &item)
     return base ? base + item.dst_offset : nullptr;
 }
 
-/* One warp moves one tile of an item that it may move. */
+/* One warp moves one tile of an item. */
 template <bool SUMS>
 static __device__ void
 warp_moves(const struct call &c, const uli_gpu_item &item, int64_t tile)
@@ -90,8 +92,9 @@ warp_moves(const struct call &c, const uli_gpu_item &item, int64_t tile)
         move_tile(item, dst, src, begin, end);
 }
 
-/* The warp's tiles among [first, end), of items [low, high): every one that
- * is its number away by a multiple of the number of warps. False: leave. */
+/* Moves the warp's tiles among [first, end), of items [low, high): tile
+ * first + worker, and every tile a multiple of the number of warps after it.
+ * False: leave the call. */
 template <bool SUMS>
 static __device__ bool
 warp_works(
@@ -122,8 +125,8 @@ begin_call(const uli_gpu_args &args)
     return c;
 }
 
-/* All blocks have ended their part when this returns true, in the last of
- * them only; what they wrote is then visible to it. */
+/* True in the last block only, when all other blocks have ended their part. What
+ * they wrote is then visible to the last block. */
 static __device__ bool
 is_last_block(const struct call &c)
 {
@@ -134,9 +137,10 @@ is_last_block(const struct call &c)
     return __syncthreads_or(last) != 0;
 }
 
-/* The end needs a fence only behind an outcome, which the host reads on its
- * strength. Who frees memory of the call asks its event as well, or has waited
- * for the stream of its graph. */
+/* Ends the call. Storing the end needs a fence only after an outcome, which the
+ * host reads when it has seen the end. Before it frees memory of the call, the
+ * host also waits for the call's event, or its caller has waited for the stream
+ * of the graph. */
 static __device__ void
 call_advance(const struct call &c)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Life of a plan over mapped device memory: its blocks before the agreement,
- * what it knows of its peers after it, its end.
+ * the addresses of its peers after the agreement, and its end.
  *
- * The end. Peers may post into this rank's words as long as they have calls,
- * so its block is retired until all have left. A rank leaves by a kernel
- * that tells the device words of each peer, waits for it, and then marks the
- * peer's host memory, which is what sweeps read: after the mark nothing of the
- * rank comes any more.
+ * The end. Peers may post into this rank's words as long as they have calls, so
+ * the plan's block is retired until all peers have left. To leave, a rank
+ * launches a kernel that stores into the device words of each peer, waits for
+ * the kernel, and then stores a mark in the peer's host memory, which sweeps
+ * read. After the mark the rank stores nothing at the peer any more.
  */
 #include "collectives/device/mapped/plan_gpu.h"
 
@@ -31,8 +31,8 @@ uli_plan_gpu_check(
     return uli_gpu_check_mapped(plan->comm, "");
 }
 
-/* Loads the kernels, while none of ours can be running for the first plan of
- * the process. */
+/* Loads the kernels. For the first plan of the process no kernel of the library
+ * can be running yet. */
 static ulyx_status_t
 load_kernels(int32_t device, bool sums, struct uli_residency *room)
 {
@@ -57,8 +57,9 @@ has_sums(const struct uli_plan_gpu *gpu)
     return false;
 }
 
-/* Blocks that do not wait for those of others need no claim: copy engines have
- * a launch of one warp on each of two streams. */
+/* waits: whether the blocks of a launch wait for the blocks of other ranks.
+ * Others need no claim: copy engines have a launch of one warp on each of two
+ * streams. */
 static ulyx_status_t
 choose_blocks(ulyx_plan_t *plan, int32_t max_sms, bool waits)
 {
@@ -165,7 +166,8 @@ uli_plan_gpu_take(ulyx_plan_t *plan)
 
 /* ---- after the agreement ------------------------------------------------- */
 
-/* Words and slots of p, which lie in its block as ours do in ours. */
+/* Finds the words and slots of p, which have the same places in its block as
+ * those of this rank in this rank's block. */
 static ulyx_status_t
 plan_meet(ulyx_plan_t *plan, int32_t p, struct uli_gpu_peer *peer)
 {
@@ -208,7 +210,7 @@ uli_plan_gpu_connect(ulyx_plan_t *plan, struct uli_gpu_peer *peers)
         plan->comm, base + gpu->tables_at, gpu->buffers[0], gpu->tables_bytes);
 }
 
-/* What no call changes. */
+/* Fills in the arguments that are equal in all calls. */
 static void
 fill_args(ulyx_plan_t *plan, struct uli_gpu_op *op)
 {
@@ -266,7 +268,7 @@ uli_plan_gpu_ready(ulyx_plan_t *plan, ulyx_status_t status)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Until own_stream is empty; a kernel there ends by its deadline. */
+/* Waits until own_stream is empty. A kernel there ends by its deadline. */
 static ulyx_status_t
 await_end(const ulyx_plan_t *plan)
 {
@@ -290,7 +292,7 @@ uli_plan_gpu_leave(ulyx_plan_t *plan)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     ulyx_comm_t *comm = plan->comm;
-    /* A refusal is enqueued where the caller cannot wait for it. */
+    /* A refusal is in own_stream, for which the caller cannot wait. */
     if (gpu->detour)
         ULI_TRY(await_end(plan));
     uli_plan_gpu_look(gpu);
@@ -299,14 +301,14 @@ uli_plan_gpu_leave(ulyx_plan_t *plan)
             "plan destroy: a call is in flight on device %d: wait for its "
             "stream",
             gpu->device);
-    /* What no execute will report is logged. */
+    /* Logs an outcome that no later execute can report. */
     (void)uli_plan_gpu_outcome(plan, uli_plan_gpu_noted(gpu));
-    /* On a failed communicator nobody starts a call any more. */
+    /* On a failed communicator no rank starts another call. */
     if (uli_comm_check(comm) == ULYX_SUCCESS)
         ULI_TRY(notify_peers(plan));
     plan_gpu_delist(comm, gpu);
-    /* A peer that shares nothing waits for no mark: its block of marks may be
-     * another plan's by now. */
+    /* A peer that shares no bytes waits for no mark, and its block of marks may
+     * belong to another plan by now. */
     for (int32_t p = 0; p < gpu->nranks; p++)
         if (gpu->their_marks[p] && gpu->shares[p])
             atomic_store(gpu->their_marks[p], 1);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The movers over mapped device memory: what that of the kernel ("mapped") and
- * that of copy engines ("engine", plan_engine.h) share. exchange_gpu.h has the
- * protocol of a call.
+ * What the movers over mapped device memory share: the mover of the kernel
+ * ("mapped") and the mover of copy engines ("engine", plan_engine.h).
+ * exchange_gpu.h has the protocol of a call.
  *
- * Everything that a call needs lies ready: words, slots and tables in one
- * block of the device arena, what the host reads in pinned memory. A call is
- * one launch on the caller's stream, or three where the blocks of all ranks
- * that wait for each other may not fit on the card together (residency.h).
+ * All that a call needs exists before the call: words, slots and tables in one
+ * block of the device arena, and the words that the host reads in pinned memory.
+ * A call is one launch on the caller's stream, or three where blocks that wait
+ * for each other may not fit on the card at one time (residency.h).
  *
- * Errors. The device notes them in pinned memory (uli_gpu_report). A timeout
- * fails the communicator as soon as the host looks: in execute, update and
- * destroy of the plan and in queries of the communicator or the plan. A call
- * that moved nothing with some peer, for one of both refused it or they
- * disagree, leaves all usable and is reported once.
+ * Errors. The device stores them in pinned memory (uli_gpu_report). A timeout
+ * fails the communicator when the host next reads the report: in execute, update
+ * and destroy of the plan and in queries of the communicator or the plan. A call
+ * that moved nothing between this rank and a peer, because one of the two refused
+ * it or they disagree, is reported once; the plan and the communicator stay
+ * usable.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_PLAN_GPU_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_PLAN_GPU_H
@@ -30,12 +31,12 @@ enum {
     ULI_GPU_BUFFERS = 2,
 };
 
-/* One direction's table; all places within a buffer of tables. */
+/* The table of one direction. All places are within a buffer of tables. */
 struct uli_gpu_op {
     int64_t item_room, source_room;
     int64_t head_at, items_at, sources_at;
     struct uli_gpu_table table; /* arrays in the last buffer that was filled */
-    struct uli_gpu_args args;   /* of every call, but for its tensors */
+    struct uli_gpu_args args;   /* of every call, without its tensors */
 };
 
 struct uli_plan_gpu {
@@ -50,8 +51,9 @@ struct uli_plan_gpu {
     int64_t slots_at, state_at, peers_at, tables_at, tables_bytes;
     int64_t recv_buffer_at, recv_buffer_bytes; /* of the engine, else 0 */
     int64_t extra_at, extra_bytes;     /* the engine's tables, else 0 */
-    struct uli_arena_block marks; /* host: [nranks], by peers: plan destroyed */
-    _Atomic uint64_t **their_marks; /* [nranks]: this rank's at them, or NULL */
+    struct uli_arena_block marks; /* host: [nranks], stored by peers that
+                                   * have destroyed the plan */
+    _Atomic uint64_t **their_marks; /* [nranks]: this rank's mark at each, or NULL */
 
     void *pinned; /* the report, then buffers of tables */
     int64_t pinned_bytes;
@@ -63,14 +65,14 @@ struct uli_plan_gpu {
     struct uli_gpu_scratch scratch;
     int32_t *nodes;          /* [nranks] */
     uli_strides_t **strides; /* [nranks] */
-    bool *shares;            /* [nranks]: do calls move anything with it? */
+    bool *shares;            /* [nranks]: whether calls move bytes with it */
     struct uli_gpu_op op[ULYX_DIRECTIONS];
 
     int32_t sms, blocks; /* of a launch that moves */
     struct uli_residency room; /* without a claim: three launches per call */
 
     void *own_stream; /* of refusals and of the end */
-    void *ended;      /* event after the last call enqueued, if any was */
+    void *ended;      /* event after the last enqueued call, if any */
     _Atomic bool enqueued;
     bool detour; /* the last call was enqueued on own_stream */
     uint64_t outcome_seen;
@@ -84,65 +86,66 @@ uli_plan_gpu_of(const ulyx_plan_t *plan)
 
 /* ---- life (plan_gpu.c) --------------------------------------------------- */
 
-/* check of the table. */
+/* The operation `check` of the mover. */
 ulyx_status_t uli_plan_gpu_check(
     const ulyx_plan_t *plan, const struct uli_plan_params *params);
-/* prepare has two halves, between which a mover sets recv_buffer_bytes and
- * extra_bytes. The first makes zeros, whose state begins a mover's, the plan's.
- * waits: do blocks of its launches wait for those of other ranks? Errors:
- * NO_MEMORY, the driver's. */
+/* The first half of the operation `prepare`: makes the zeroed *gpu, with which
+ * the mover's state begins, the state of the plan. The mover then sets
+ * recv_buffer_bytes and extra_bytes. waits: whether blocks of a launch wait for
+ * blocks of other ranks. Errors: NO_MEMORY, the driver's. */
 ulyx_status_t uli_plan_gpu_begin(ulyx_plan_t *plan,
     const struct uli_mover_ops *mover, struct uli_plan_gpu *gpu,
     int32_t max_sms, bool waits);
-/* The second takes pinned memory and blocks. Errors: NO_MEMORY, the driver's.
- */
+/* The second half: takes pinned memory and blocks. Errors: NO_MEMORY, the
+ * driver's. */
 ulyx_status_t uli_plan_gpu_take(ulyx_plan_t *plan);
-/* complete has two as well. The first uploads peers ([nranks] zeros, which it
- * fills) and tables. */
+/* The first half of the operation `complete`: fills peers ([nranks], zeroed)
+ * and uploads them and the tables. */
 ulyx_status_t uli_plan_gpu_connect(
     ulyx_plan_t *plan, struct uli_gpu_peer *peers);
-/* The second, after which calls may come. status: what has come of it all; an
- * error fails the communicator. */
+/* The second half, after which calls may come. status: of all that was done for
+ * the plan; an error fails the communicator. */
 ulyx_status_t uli_plan_gpu_ready(ulyx_plan_t *plan, ulyx_status_t status);
-/* leave, left of the table. */
+/* The operations `leave` and `left` of the mover. */
 ulyx_status_t uli_plan_gpu_leave(ulyx_plan_t *plan);
 bool uli_plan_gpu_left(const struct uli_mover_state *state);
-/* All of destroy but the memory of the struct itself. */
+/* The operation `destroy` but for the memory of the struct itself. */
 void uli_plan_gpu_free(
     ulyx_comm_t *comm, struct uli_plan_gpu *gpu, bool gives_back);
 
 int64_t uli_plan_gpu_bytes(const struct uli_plan_gpu *gpu);
-/* describe_direction of a call by the kernel. */
+/* The operation `describe_direction` for a call by the kernel. */
 void uli_plan_gpu_describe_direction(
     const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text);
 
 /* ---- tables (plan_gpu_tables.c) ------------------------------------------ */
 
-/* Lays out a buffer of tables, and sets tables_bytes. Errors: NO_MEMORY. */
+/* Lays out a buffer of tables and sets tables_bytes. Errors: NO_MEMORY. */
 ulyx_status_t uli_plan_gpu_measure(ulyx_plan_t *plan);
-/* Makes all tables of the present documents in the buffer. Errors: INTERNAL. */
+/* Makes the tables of the current documents in the buffer. Errors: INTERNAL. */
 ulyx_status_t uli_plan_gpu_fill(ulyx_plan_t *plan, int buffer);
-/* update of the table. */
+/* The operation `update` of the mover. */
 ulyx_status_t uli_plan_gpu_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream);
 
 /* ---- calls (plan_gpu_call.c) --------------------------------------------- */
 
-/* needs_windows of the table: peers reach nothing else of a device. */
+/* The operation `needs_windows` of the mover: peers reach only windows of a
+ * device. */
 const char *uli_plan_gpu_needs_windows(
     const ulyx_plan_t *plan, enum uli_side side);
-/* Enqueues a call that is too large for slots and whose args lack nothing.
- * *begun_p: peers know of it, so an error ends the communicator. */
+/* Enqueues a call that is too large for slots, with complete args. *begun_p:
+ * peers have been notified, so an error ends the communicator. */
 typedef ulyx_status_t uli_gpu_enqueue_fn(ulyx_plan_t *plan,
     ulyx_direction_t direction, struct uli_gpu_args *args, void *stream,
     bool *begun_p);
-/* start of the table, with the mover's own way for calls that are not small. */
+/* The operation `start` of the mover. enqueue: for calls that are not small. */
 ulyx_status_t uli_plan_gpu_start(ulyx_plan_t *plan,
     const struct uli_plan_call *call, uli_gpu_enqueue_fn *enqueue);
-/* refuse of the table. */
+/* The operation `refuse` of the mover. */
 ulyx_status_t uli_plan_gpu_refuse(
     ulyx_plan_t *plan, ulyx_status_t status, const char *text);
-/* Enqueues steps of a call whose args lack nothing else. */
+/* Enqueues steps of a call. Only args->steps is set here. */
 ulyx_status_t uli_plan_gpu_launch(struct uli_plan_gpu *gpu,
     struct uli_gpu_args *args, int32_t steps, int32_t blocks, int32_t threads,
     void *stream);
@@ -151,15 +154,16 @@ ulyx_status_t uli_plan_gpu_launch(struct uli_plan_gpu *gpu,
 
 /* Fails the communicator if a call of the plan has failed. Any thread. */
 void uli_plan_gpu_look(struct uli_plan_gpu *gpu);
-/* What an outcome (ULI_GPU_CAUSE) means to `rank`, as an error. */
+/* The error that an outcome (ULI_GPU_CAUSE) means for `rank`. */
 ulyx_status_t uli_gpu_outcome_error(uint64_t word, int32_t rank);
-/* What the device has noted of the last call that had an error, and that error,
- * once; SUCCESS if there is none. */
+/* The outcome that the device has stored last, and the error of an outcome, which
+ * comes once; SUCCESS if there is none. */
 uint64_t uli_plan_gpu_noted(const struct uli_plan_gpu *gpu);
 ulyx_status_t uli_plan_gpu_outcome(ulyx_plan_t *plan, uint64_t word);
-/* Have enqueued calls not ended? Graphs count while they run. Never waits. */
+/* Whether enqueued calls have not ended. Graphs count while they run. Never
+ * waits. */
 bool uli_plan_gpu_in_flight(const struct uli_plan_gpu *gpu);
-/* For comm->gpu->calls: of all plans and collectives. */
+/* For comm->gpu->calls: functions over all plans and collectives. */
 extern const struct uli_gpu_calls uli_plans_gpu_calls;
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One call of a plan over mapped device memory: checked and told where its
- * tensors lie as on the host, then enqueued.
+ * One call of a plan over mapped device memory. The call is checked, and the
+ * places of its tensors are found, as on the host; then the call is enqueued.
  *
- * A refused call posts its refusal from a stream of the plan's own, after the
- * last call, so that it needs nothing of the caller's stream, which may be what
- * is wrong; the next call's stream waits for it. While the stream is being
- * captured nothing is posted: no call takes place.
+ * A refused call posts its refusal from the plan's own stream, after the last
+ * call. So the refusal does not need the caller's stream, which may be the
+ * reason for it. The stream of the next call waits for the refusal. While a
+ * stream is being captured nothing is posted, because no call takes place.
  *
- * What the device has noted of calls is read from pinned memory, or asked of an
- * event: nothing waits.
+ * What the device has stored about calls is read from pinned memory, or from an
+ * event. Nothing waits.
  */
 #include <stdio.h>
 #include <string.h>
@@ -41,8 +41,9 @@ uli_plan_gpu_needs_windows(const ulyx_plan_t *plan, enum uli_side side)
     return plan->comm->nranks > 1 ? "tensors on a device must be" : NULL;
 }
 
-/* at: as the call's check has found it. A captured call may be replayed when an
- * update has given elements to a tensor that has none now. */
+/* at: the place that the call's check has found. A tensor without elements gets
+ * its place too where it has one: a captured call may be replayed after an update
+ * has given elements to the tensor. */
 static void
 write_address(const ulyx_plan_t *plan, uint64_t *words, const void *pointer,
     const struct uli_address *at, int64_t bytes)
@@ -173,7 +174,7 @@ uli_plan_gpu_outcome(ulyx_plan_t *plan, uint64_t word)
 bool
 uli_plan_gpu_in_flight(const struct uli_plan_gpu *gpu)
 {
-    /* Copies go on in a stream whose kernels have left. */
+    /* Copies go on in a stream whose kernels have left the call. */
     if (uli_gpu_noted(&gpu->report->entered) !=
         uli_gpu_noted(&gpu->report->left))
         return true;
@@ -199,7 +200,7 @@ const struct uli_gpu_calls uli_plans_gpu_calls = {plans_in_flight, plans_look};
 
 /* ---- enqueueing ---------------------------------------------------------- */
 
-/* A call that has begun to be enqueued and cannot be finished. */
+/* Fails the communicator for a call that is enqueued in part. */
 static ulyx_status_t
 plan_gpu_fail(ulyx_plan_t *plan, ulyx_status_t status)
 {
@@ -207,8 +208,8 @@ plan_gpu_fail(ulyx_plan_t *plan, ulyx_status_t status)
         uli_error_text());
 }
 
-/* Small calls go by slots, in one launch. The first launch may fail for the
- * stream's sake; peers are told then. */
+/* Small calls go through slots, in one launch. If the first launch fails, for
+ * instance because of the stream, the call is refused at the peers. */
 static ulyx_status_t
 enqueue_call(ulyx_plan_t *plan, ulyx_direction_t direction,
     struct uli_gpu_args *args, void *stream, uli_gpu_enqueue_fn *enqueue,
@@ -230,7 +231,7 @@ mark_end(struct uli_plan_gpu *gpu, void *stream)
     return ULYX_SUCCESS;
 }
 
-/* Posts -status as the record of the next call, from the plan's own stream. */
+/* Posts a record with -status for the next call, from the plan's own stream. */
 static ulyx_status_t
 post_refusal(
     ulyx_plan_t *plan, ulyx_direction_t direction, ulyx_status_t status)
@@ -250,7 +251,7 @@ post_refusal(
     return mark_end(gpu, gpu->own_stream);
 }
 
-/* status, whose text is the thread's last error, comes back. */
+/* Refuses the call. Returns status, whose text is the thread's last error. */
 static ulyx_status_t
 plan_refuse(ulyx_plan_t *plan, ulyx_direction_t direction, ulyx_status_t status)
 {
@@ -289,7 +290,7 @@ start_call(ulyx_plan_t *plan, const struct uli_plan_call *call,
     return capturing ? ULYX_SUCCESS : mark_end(gpu, stream);
 }
 
-/* In the device's context from here on, so that it is entered once a call. */
+/* Enters the device's context, once per call. */
 static ulyx_status_t
 enter_call(ulyx_plan_t *plan, const struct uli_plan_call *call,
     uli_gpu_enqueue_fn *enqueue)
@@ -307,7 +308,7 @@ uli_plan_gpu_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     ULI_TRY(uli_exchange_take(&plan->exchange));
     uli_plan_gpu_look(gpu);
-    /* Of earlier calls, though this one may end before it is looked at. */
+    /* Read first: this call may end before the outcome is looked at below. */
     uint64_t noted = uli_plan_gpu_noted(gpu);
     ulyx_status_t status = uli_comm_check(plan->comm);
     if (status == ULYX_SUCCESS)

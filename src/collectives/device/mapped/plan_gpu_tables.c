@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables of a plan on the device. All directions' tables make up one block, in
- * pinned host memory and, laid out alike, in the plan's block: so an update is
- * one copy in stream order, and calls before and after it on the stream find
- * what belongs to them. There are two blocks in pinned memory: one may still
- * be on its way while the next is filled. Rooms are those of the largest
- * tables, so an update allocates nothing.
+ * Tables of a plan on the device. The tables of all directions make up one
+ * block, in pinned host memory and with the same layout in the plan's block. So
+ * an update is one copy in stream order, and each call of the stream finds the
+ * tables that are current at its place in the stream. Pinned memory has two such
+ * blocks: one may still be copied while the next is filled. Each table has room
+ * for the largest, so an update allocates nothing.
  *
  * The counts and the hash lie in front of each table (uli_gpu_head), where
- * kernels read them: captured launches obey an update.
+ * kernels read them, so that captured launches follow an update.
  */
 #include <string.h>
 #include "base/size.h"
@@ -49,8 +49,8 @@ fill_one(ulyx_plan_t *plan, int o, unsigned char *buffer)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     struct uli_gpu_op *op = &gpu->op[o];
-    /* Smallness may not change with the documents: a captured launch is that
-     * of one kernel. */
+    /* A captured launch is of one kernel, so whether a call is small may not
+     * change with the documents. */
     struct uli_gpu_table_params params = {.layout = plan->layout,
         .direction = o,
         .rank = plan->comm->rank,
@@ -68,8 +68,8 @@ fill_one(ulyx_plan_t *plan, int o, unsigned char *buffer)
     return ULYX_SUCCESS;
 }
 
-/* Directions that the plan does not have get a head too: a call that is
- * refused for its direction carries the hash. */
+/* A direction that the plan does not have gets a head too, because the record
+ * of a call that is refused for its direction has the hash. */
 ulyx_status_t
 uli_plan_gpu_fill(ulyx_plan_t *plan, int buffer)
 {
@@ -89,8 +89,8 @@ uli_plan_gpu_fill(ulyx_plan_t *plan, int buffer)
 
 /* ---- update -------------------------------------------------------------- */
 
-/* From here on the layout is the new one: what fails now fails the plan's
- * communicator, for host and device would no longer agree. */
+/* The layout is the new one from here on. A failure now fails the communicator,
+ * because host and device would no longer agree. */
 static ulyx_status_t
 plan_replace(ulyx_plan_t *plan, void *stream)
 {

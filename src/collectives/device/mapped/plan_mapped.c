@@ -2,7 +2,7 @@
  *
  * The mover of mapped device memory: one kernel stores copies at peers and
  * loads the shares of sums. Serves every plan on device memory that no other
- * mover does.
+ * mover serves.
  */
 #include <stdlib.h>
 #include "base/size.h"
@@ -40,8 +40,9 @@ mapped_complete(ulyx_plan_t *plan)
     return uli_plan_gpu_ready(plan, status);
 }
 
-/* Of a launch that moves: warps without a tile would poll and be counted for
- * nothing. Tables of documents may get more with any update. */
+/* Blocks of a launch that moves: as many as have a tile, because warps without a
+ * tile would poll and be counted to no purpose. Tables of documents may get more
+ * tiles with any update. */
 static int32_t
 blocks_of(const ulyx_plan_t *plan, ulyx_direction_t direction)
 {
@@ -120,7 +121,7 @@ has_peers(const ulyx_plan_t *plan, ulyx_direction_t direction, int32_t *peers_p)
     return *peers_p > 0;
 }
 
-/* Copies are pushed and sums pulled, or all goes by slots. */
+/* Copies are pushed and sums are pulled, or everything goes through slots. */
 void
 uli_plan_gpu_describe_direction(
     const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text)
