@@ -20,6 +20,8 @@
 #include "attention/kernels/rows.h"
 
 #define SCORE_LD (ULI_TILE_KEYS + LANES)
+/* Queries of a tile as units. */
+#define QUERY_UNITS (PAIRED ? ULI_TILE_QUERIES / 2 : ULI_TILE_QUERIES)
 
 struct backward {
     struct uli_attn_call *call;
@@ -34,10 +36,10 @@ struct backward {
     int64_t q_columns, v_columns;
     int64_t q_ld, v_ld;
     float *kt, *vt;         /* [panel][unit][PANEL] */
-    float *k;               /* [key or pair of keys][q_ld] */
+    float *k;               /* [panel][key or pair of keys][PANEL] */
     float *dk, *dv;         /* [key][q_columns], [key][v_columns] */
     float *q, *dout;        /* [query][ld]: units along columns */
-    float *q2, *dout2;      /* [query or pair][ld]: units along queries */
+    float *q2, *dout2;      /* [panel][query or pair of queries][PANEL] */
     float *s, *dp, *turned; /* [query][SCORE_LD] */
     float *dq;              /* [query][q_columns], for a tile of few rows */
     float *staging;
@@ -57,13 +59,13 @@ backward_layout(struct backward *b, float *base)
     b->v_ld = b->v_columns + LANES;
     b->kt = carver_take(&c, ULI_TILE_KEYS * b->q_units);
     b->vt = carver_take(&c, ULI_TILE_KEYS * b->v_units);
-    b->k = carver_take(&c, ULI_TILE_KEYS * b->q_ld);
+    b->k = carver_take(&c, TILE_UNITS * panels_width(problem->dim_qk));
     b->dk = carver_take(&c, ULI_TILE_KEYS * b->q_columns);
     b->dv = carver_take(&c, ULI_TILE_KEYS * b->v_columns);
     b->q = carver_take(&c, ULI_TILE_QUERIES * b->q_ld);
     b->dout = carver_take(&c, ULI_TILE_QUERIES * b->v_ld);
-    b->q2 = PAIRED ? carver_take(&c, ULI_TILE_QUERIES * b->q_ld) : b->q;
-    b->dout2 = PAIRED ? carver_take(&c, ULI_TILE_QUERIES * b->v_ld) : b->dout;
+    b->q2 = carver_take(&c, QUERY_UNITS * panels_width(problem->dim_qk));
+    b->dout2 = carver_take(&c, QUERY_UNITS * panels_width(problem->dim_v));
     b->s = carver_take(&c, ULI_TILE_QUERIES * SCORE_LD);
     b->dp = carver_take(&c, ULI_TILE_QUERIES * SCORE_LD);
     b->turned = PAIRED ? carver_take(&c, ULI_TILE_QUERIES * SCORE_LD) : b->dp;
@@ -80,20 +82,13 @@ backward_load_keys(struct backward *b)
     const struct uli_attn_problem *problem = b->problem;
     int64_t end = b->j + b->count, rows = b->keys;
     load_keys(b->call, ULI_ATTN_V, b->unit->kv, &b->doc, b->j, end, rows,
-        b->staging, b->v_units);
+        b->staging, layout_plain(b->v_units, problem->dim_v));
     transpose_panels(b->vt, b->staging, b->v_units, rows, b->v_units);
     load_keys(b->call, ULI_ATTN_K, b->unit->kv, &b->doc, b->j, end, rows,
-        b->staging, b->q_units);
+        b->staging, layout_plain(b->q_units, problem->dim_qk));
     transpose_panels(b->kt, b->staging, b->q_units, rows, b->q_units);
-    if (PAIRED) {
-        interleave_rows(b->k, b->q_ld, b->staging, b->q_units, rows,
-            problem->dim_qk, b->q_columns);
-        return;
-    }
-    for (int64_t n = 0; n < rows; n++)
-        memcpy(b->k + n * b->q_ld, b->staging + n * b->q_units,
-            (size_t)b->q_units * 4);
-    clear_columns(b->k, b->q_ld, rows, b->q_units, b->q_columns);
+    pack_panels(b->k, layout_panels(TILE_UNITS, problem->dim_qk), b->staging,
+        b->q_units, rows, problem->dim_qk);
 }
 
 /* dk or dv of the tile's rows that are in the call: the sums to go on from
@@ -145,53 +140,66 @@ backward_load_queries(struct backward *b, const struct uli_attn_run *run,
 {
     const struct uli_attn_problem *problem = b->problem;
     int64_t row = b->doc.q_begin + i, all = whole_rows(rows);
-    load_queries(b->call, ULI_ATTN_Q, run, row, rows, all, b->q, b->q_ld);
-    load_queries(b->call, ULI_ATTN_DOUT, run, row, rows, all, b->dout, b->v_ld);
+    int64_t dim_qk = problem->dim_qk, dim_v = problem->dim_v;
+    load_queries(b->call, ULI_ATTN_Q, run, row, rows, all, b->q,
+        layout_plain(b->q_ld, dim_qk));
+    load_queries(b->call, ULI_ATTN_DOUT, run, row, rows, all, b->dout,
+        layout_plain(b->v_ld, dim_v));
     clear_blind_rows(b, lse2, rows);
-    if (PAIRED) {
-        interleave_rows(
-            b->q2, b->q_ld, b->q, b->q_ld, all, problem->dim_qk, b->q_columns);
-        interleave_rows(b->dout2, b->v_ld, b->dout, b->v_ld, all,
-            problem->dim_v, b->v_columns);
-    } else {
-        clear_columns(b->q, b->q_ld, all, b->q_units, b->q_columns);
-        clear_columns(b->dout, b->v_ld, all, b->v_units, b->v_columns);
-    }
+    pack_panels(
+        b->q2, layout_panels(QUERY_UNITS, dim_qk), b->q, b->q_ld, all, dim_qk);
+    pack_panels(b->dout2, layout_panels(QUERY_UNITS, dim_v), b->dout, b->v_ld,
+        all, dim_v);
 }
 
-/* p and ds of LANES keys of one row, in s and dp. key counts from the tile. */
+/* Scores s as the softmax takes them, and d of that / d s times the scale. */
+INLINE vf
+backward_transform(const struct backward *b, vf s, vf *gain_p, int32_t key,
+    const struct uli_tile_alibi *alibi)
+{
+    const struct uli_tile_head *head = &b->head;
+    s = s * v_set(head->scale);
+    if (head->cap > 0) {
+        vf t = v_tanh(s * v_set(head->cap_inverse));
+        *gain_p = *gain_p * (v_set(1.0f) - t * t);
+        s = t * v_set(head->cap);
+    }
+    if (head->slope != 0) {
+        vf n = COUNTED;
+        vf away = v_abs(v_set(alibi->at - (float)key) - n);
+        s = s - v_set(head->slope) * (away + v_set(alibi->plus));
+    }
+    return s;
+}
+
+/* p and ds of PANEL keys of one row, in s and dp. key counts from the tile. */
 INLINE void
-backward_pair(const struct backward *b, float *s_at, float *dp_at, int32_t key,
+backward_panel(const struct backward *b, float *s_at, float *dp_at, int32_t key,
     float lse2, float delta, const struct uli_tile_alibi *alibi, int32_t low,
     int32_t high, const bool transformed, const bool masked)
 {
     const struct uli_tile_head *head = &b->head;
-    vf s = v_load(s_at), gain = v_set(head->scale);
-    if (transformed) {
-        s = s * v_set(head->scale);
-        if (head->cap > 0) {
-            vf t = v_tanh(s * v_set(head->cap_inverse));
-            gain = gain * (v_set(1.0f) - t * t);
-            s = t * v_set(head->cap);
-        }
-        if (head->slope != 0) {
-            vf n = COUNTED;
-            vf away = v_abs(v_set(alibi->at - (float)key) - n);
-            s = s - v_set(head->slope) * (away + v_set(alibi->plus));
-        }
+    vf p[VECTORS], gain[VECTORS];
+    for (int i = 0; i < VECTORS; i++) {
+        vf s = v_load(s_at + i * LANES);
+        gain[i] = v_set(head->scale);
+        if (transformed)
+            s = backward_transform(b, s, &gain[i], key + i * LANES, alibi);
+        /* p <= 1 whatever the rounding of large scores and of lse */
+        p[i] = -v_max(v_set(0.0f), v_set(lse2) - s * v_set(head->factor));
     }
-    /* p <= 1 whatever the rounding of large scores and of lse */
-    vf below = v_max(v_set(0.0f), v_set(lse2) - s * v_set(head->factor));
-    vf p = v_exp2(-below);
-    vf ds = p * (v_load(dp_at) - v_set(delta)) * gain;
-    if (masked) {
-        vi at = v_seti(key) + (vi)COUNTED;
-        vi seen = (at >= v_seti(low)) & (at < v_seti(high));
-        p = (vf)((vi)p & seen);
-        ds = (vf)((vi)ds & seen);
+    v_exp2_each(p, VECTORS);
+    for (int i = 0; i < VECTORS; i++) {
+        vf ds = p[i] * (v_load(dp_at + i * LANES) - v_set(delta)) * gain[i];
+        if (masked) {
+            vi at = v_seti(key + i * LANES) + (vi)COUNTED;
+            vi seen = (at >= v_seti(low)) & (at < v_seti(high));
+            p[i] = (vf)((vi)p[i] & seen);
+            ds = (vf)((vi)ds & seen);
+        }
+        v_store(s_at + i * LANES, p[i]);
+        v_store(dp_at + i * LANES, ds);
     }
-    v_store(s_at, p);
-    v_store(dp_at, ds);
 }
 
 /* One row of the tile, keys [begin, end) of it (multiples of PANEL). */
@@ -210,8 +218,8 @@ backward_row(struct backward *b, int64_t n, int64_t i, int64_t begin,
         low = (int32_t)uli_min(uli_max(first, 0), ULI_TILE_KEYS);
         high = (int32_t)uli_min(uli_max(last, 0), ULI_TILE_KEYS);
     }
-    for (int64_t key = begin; key < end; key += LANES)
-        backward_pair(b, b->s + n * SCORE_LD + key, b->dp + n * SCORE_LD + key,
+    for (int64_t key = begin; key < end; key += PANEL)
+        backward_panel(b, b->s + n * SCORE_LD + key, b->dp + n * SCORE_LD + key,
             (int32_t)key, lse2, delta, &alibi, low, high, transformed, masked);
 }
 
@@ -289,7 +297,7 @@ backward_dq(struct backward *b, const struct uli_attn_run *run,
     gemm_stripes(GEMM_ADD, all, b->q_columns,
         PAIRED ? (end - begin) / 2 : end - begin,
         b->dp + (PAIRED ? begin / 2 : begin), SCORE_LD, 1,
-        b->k + (PAIRED ? begin / 2 : begin) * b->q_ld, b->q_ld, dq,
+        b->k + (PAIRED ? begin / 2 : begin) * PANEL, TILE_UNITS * PANEL, dq,
         b->q_columns, b->dq);
     if (dq != sums)
         memcpy(sums, dq, bytes);
@@ -320,18 +328,21 @@ backward_tile(struct backward *b, const struct uli_attn_run *run,
     backward_load_queries(b, run, i, rows, lse2);
     int64_t keys = end - begin, all = whole_rows(rows);
     int64_t depth = all / (PAIRED ? 2 : 1);
-    gemm_panels(all, keys, b->q_units, b->q, b->q_ld,
-        b->kt + begin * b->q_units, b->s + begin, SCORE_LD);
-    gemm_panels(all, keys, b->v_units, b->dout, b->v_ld,
-        b->vt + begin * b->v_units, b->dp + begin, SCORE_LD);
+    gemm_stripes(GEMM_ZERO, all, keys, b->q_units, b->q, b->q_ld, 1,
+        b->kt + begin * b->q_units, b->q_units * PANEL, b->s + begin, SCORE_LD,
+        b->s);
+    gemm_stripes(GEMM_ZERO, all, keys, b->v_units, b->dout, b->v_ld, 1,
+        b->vt + begin * b->v_units, b->v_units * PANEL, b->dp + begin, SCORE_LD,
+        b->dp);
     backward_scores(b, i, rows, begin, end, lse2, b->shared->delta + at);
     if (PAIRED)
         backward_pack(b, all, begin, end);
     gemm_stripes(GEMM_ADD, keys, b->v_columns, depth, b->s + begin, 1, SCORE_LD,
-        b->dout2, b->v_ld, b->dv + begin * b->v_columns, b->v_columns, b->dv);
+        b->dout2, QUERY_UNITS * PANEL, b->dv + begin * b->v_columns,
+        b->v_columns, b->dv);
     gemm_stripes(GEMM_ADD, keys, b->q_columns, depth, b->turned + begin, 1,
-        SCORE_LD, b->q2, b->q_ld, b->dk + begin * b->q_columns, b->q_columns,
-        b->dk);
+        SCORE_LD, b->q2, QUERY_UNITS * PANEL, b->dk + begin * b->q_columns,
+        b->q_columns, b->dk);
     backward_dq(b, run, run_index, i, rows, begin, end);
     b->scores += keys * all;
 }

@@ -25,9 +25,10 @@ struct forward {
     struct uli_attn_doc doc;
     struct uli_tile_head head;
     int64_t kv, units, columns; /* of q and k; of out, padded */
-    int64_t k_ld, v_ld;
+    int64_t k_ld;
     float *qt;                /* [panel][unit][PANEL] */
-    float *k, *v;             /* the tile */
+    float *k;                 /* [key][k_ld] */
+    float *v;                 /* [panel][key or pair of keys][PANEL] */
     float *st;                /* [key][PANEL] */
     float *out;               /* [row][columns] */
     float *max, *sum, *alpha; /* [row] */
@@ -43,7 +44,7 @@ forward_load_queries(struct forward *f)
     int64_t rows = (f->item->rows + PANEL - 1) / PANEL * PANEL;
     int64_t row = f->doc.q_begin + f->item->i;
     load_queries(f->call, ULI_ATTN_Q, &f->run, row, f->item->rows, rows,
-        f->staging, f->units);
+        f->staging, layout_plain(f->units, f->problem->dim_qk));
     transpose_panels(f->qt, f->staging, f->units, rows, f->units);
     for (int64_t n = 0; n < rows; n++) {
         f->max[n] = -INFINITY;
@@ -58,15 +59,18 @@ forward_load_tile(struct forward *f, int64_t j, int64_t count)
 {
     int64_t rows = (count + ROWS - 1) / ROWS * ROWS;
     int64_t dim_v = f->problem->dim_v;
-    load_keys(
-        f->call, ULI_ATTN_K, f->kv, &f->doc, j, j + count, rows, f->k, f->k_ld);
-    float *v = PAIRED ? f->staging : f->v;
-    int64_t ld = PAIRED ? units_of(dim_v) : f->v_ld;
-    load_keys(f->call, ULI_ATTN_V, f->kv, &f->doc, j, j + count, rows, v, ld);
-    if (PAIRED)
-        interleave_rows(f->v, f->v_ld, v, ld, rows, dim_v, f->columns);
-    else
-        clear_columns(f->v, f->v_ld, rows, dim_v, f->columns);
+    struct row_layout panels = layout_panels(TILE_UNITS, dim_v);
+    load_keys(f->call, ULI_ATTN_K, f->kv, &f->doc, j, j + count, rows, f->k,
+        layout_plain(f->k_ld, f->problem->dim_qk));
+    if (!PAIRED) {
+        load_keys(f->call, ULI_ATTN_V, f->kv, &f->doc, j, j + count, rows, f->v,
+            panels);
+        return;
+    }
+    int64_t ld = units_of(dim_v);
+    load_keys(f->call, ULI_ATTN_V, f->kv, &f->doc, j, j + count, rows,
+        f->staging, layout_plain(ld, dim_v));
+    pack_panels(f->v, panels, f->staging, ld, rows, dim_v);
 }
 
 /* cap(scale * dot) - slope * distance, in place. */
@@ -145,17 +149,20 @@ forward_softmax(struct forward *f, int64_t first, int64_t count)
         total[n] = v_set(0.0f);
     }
     for (int64_t key = 0; key < count; key += 2) {
+        float *st = f->st + key * PANEL;
+        vf p[2 * VECTORS];
+        for (int n = 0; n < 2 * VECTORS; n++)
+            p[n] = (v_load(st + n * LANES) - top[n % VECTORS]) * factor;
+        v_exp2_each(p, 2 * VECTORS);
+        for (int n = 0; n < 2 * VECTORS; n++)
+            total[n % VECTORS] += p[n];
         for (int n = 0; n < VECTORS; n++) {
-            float *st = f->st + key * PANEL + n * LANES;
-            vf a = v_exp2((v_load(st) - top[n]) * factor);
-            vf b = v_exp2((v_load(st + PANEL) - top[n]) * factor);
-            total[n] += a;
-            total[n] += b;
             if (PAIRED) {
-                v_store(f->st + key / 2 * PANEL + n * LANES, v_pair(a, b));
+                v_store(f->st + key / 2 * PANEL + n * LANES,
+                    v_pair(p[n], p[n + VECTORS]));
             } else {
-                v_store(st, a);
-                v_store(st + PANEL, b);
+                v_store(st + n * LANES, p[n]);
+                v_store(st + PANEL + n * LANES, p[n + VECTORS]);
             }
         }
     }
@@ -183,15 +190,15 @@ forward_panel(struct forward *f, int64_t first, int64_t j, int64_t tile_count)
     bool whole = uli_attn_visible_begin(problem, &f->doc, last) <= j + begin &&
                  uli_attn_visible_end(problem, &f->doc, i + first) >= j + end;
     gemm_stripes(GEMM_ZERO, count, PANEL, f->units, f->k + begin * f->k_ld,
-        f->k_ld, 1, f->qt + first * f->units, PANEL, f->st, PANEL, f->alpha);
+        f->k_ld, 1, f->qt + first * f->units, 0, f->st, PANEL, f->alpha);
     if (f->head.transformed)
         forward_transform(f, first, i, j + begin, count);
     if (!whole)
         forward_mask(f, first, i, j + begin, count);
     forward_softmax(f, first, count);
     gemm_stripes(GEMM_SCALE, PANEL, f->columns, PAIRED ? count / 2 : count,
-        f->st, 1, PANEL, f->v + (PAIRED ? begin / 2 : begin) * f->v_ld, f->v_ld,
-        f->out + first * f->columns, f->columns, f->alpha);
+        f->st, 1, PANEL, f->v + (PAIRED ? begin / 2 : begin) * PANEL,
+        TILE_UNITS * PANEL, f->out + first * f->columns, f->columns, f->alpha);
     f->scores += count * PANEL;
 }
 
@@ -234,9 +241,8 @@ forward_layout(struct forward *f, int64_t rows, float *base)
     f->units = units_of(f->problem->dim_qk);
     f->columns = columns_padded(f->problem->dim_v);
     f->k_ld = f->units + LANES;
-    f->v_ld = f->columns + LANES;
     f->k = carver_take(&c, ULI_TILE_KEYS * f->k_ld);
-    f->v = carver_take(&c, ULI_TILE_KEYS * f->v_ld);
+    f->v = carver_take(&c, TILE_UNITS * panels_width(f->problem->dim_v));
     f->st = carver_take(&c, ULI_TILE_KEYS * PANEL);
     f->alpha = carver_take(&c, PANEL);
     f->at = carver_take(&c, PANEL);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The matrix products of tiles: C[m][n] = init + sum over k of A(m,k) B[k][n]
- * in units, with C in fp32 and A of any strides. Two ways to compute them give
- * the same interface, gemm_stripes: vectors of an instruction set
- * (gemm_vectors.h), or tiles where a file defines TILE_DOT (gemm_tiles.h).
+ * in units. C is fp32, A has any strides, B lies in panels of PANEL columns,
+ * each [k][PANEL] without gaps, in the order in which the products read it. Two
+ * implementations have the same interface, gemm_stripes: vectors of an
+ * instruction set (gemm_vectors.h), and tiles where a file defines TILE_DOT
+ * (gemm_tiles.h).
  * The order of a sum over k depends on k alone, counted from A's first column.
  *   ROWS     rows of a register block; every m is a multiple of it
  *   VECTORS  vectors of a register block; n may be any number of vectors
@@ -26,16 +28,5 @@ enum gemm_init {
 #else
 #include "attention/kernels/gemm_vectors.h"
 #endif
-
-/* C[rows of a query tile][keys] from panels of transposed keys, each
- * [units][PANEL], one after another. */
-INLINE void
-gemm_panels(int64_t rows, int64_t keys, int64_t units, const float *a,
-    int64_t a_ld, const float *panels, float *c, int64_t c_ld)
-{
-    for (int64_t n = 0; n < keys; n += PANEL)
-        gemm_stripes(GEMM_ZERO, rows, PANEL, units, a, a_ld, 1,
-            panels + n * units, PANEL, c + n, c_ld, c);
-}
 
 #endif

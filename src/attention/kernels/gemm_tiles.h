@@ -84,7 +84,7 @@ scale_rows(float *c, int64_t ld, int64_t columns, const float *factor)
 /* ROWS rows and `vectors` tiles of C. */
 INLINE void
 gemm_block(const int vectors, const bool zero, int64_t depth, const float *a,
-    int64_t a_ld, const float *b, int64_t b_ld, float *c, int64_t c_ld)
+    int64_t a_ld, const float *b, float *c, int64_t c_ld)
 {
     float *below = c + 16 * c_ld;
     if (zero) {
@@ -102,12 +102,12 @@ gemm_block(const int vectors, const bool zero, int64_t depth, const float *a,
     }
     for (int64_t k = 0; k < depth; k += DEPTH_STEP) {
         TILE_LOAD(4, a + k, a_ld);
-        TILE_LOAD(6, b + k * b_ld, b_ld);
+        TILE_LOAD(6, b + k * PANEL, PANEL);
         TILE_DOT(0, 4, 6);
         TILE_LOAD(5, a + 16 * a_ld + k, a_ld);
         TILE_DOT(2, 5, 6);
         if (vectors > 1) {
-            TILE_LOAD(7, b + k * b_ld + 16, b_ld);
+            TILE_LOAD(7, b + k * PANEL + 16, PANEL);
             TILE_DOT(1, 4, 7);
             TILE_DOT(3, 5, 7);
         }
@@ -125,7 +125,7 @@ gemm_block(const int vectors, const bool zero, int64_t depth, const float *a,
 INLINE void
 gemm_stripes(const enum gemm_init init, int64_t rows, int64_t columns,
     int64_t depth, const float *a, int64_t a_row, int64_t a_col, const float *b,
-    int64_t b_ld, float *c, int64_t c_ld, const float *factor)
+    int64_t b_panel, float *c, int64_t c_ld, const float *factor)
 {
     float turned[ROWS * DEEPEST] __attribute__((aligned(64)));
     for (int64_t m = 0; m < rows; m += ROWS, a += ROWS * a_row) {
@@ -142,12 +142,13 @@ gemm_stripes(const enum gemm_init init, int64_t rows, int64_t columns,
         if (init == GEMM_SCALE)
             scale_rows(to, c_ld, columns, factor + m);
         TILE_STORED();
-        for (; n + PANEL <= columns; n += PANEL)
-            gemm_block(VECTORS, init == GEMM_ZERO, depth, from, ld, b + n, b_ld,
+        const float *panel = b;
+        for (; n + PANEL <= columns; n += PANEL, panel += b_panel)
+            gemm_block(VECTORS, init == GEMM_ZERO, depth, from, ld, panel,
                 to + n, c_ld);
         if (n < columns)
-            gemm_block(1, init == GEMM_ZERO, depth, from, ld, b + n, b_ld,
-                to + n, c_ld);
+            gemm_block(
+                1, init == GEMM_ZERO, depth, from, ld, panel, to + n, c_ld);
     }
 }
 

@@ -21,8 +21,8 @@ gemm_end(void)
 
 INLINE void
 gemm_block(const int vectors, const enum gemm_init init, int64_t depth,
-    const float *a, int64_t a_row, int64_t a_col, const float *b, int64_t b_ld,
-    float *c, int64_t c_ld, const float *factor)
+    const float *a, int64_t a_row, int64_t a_col, const float *b, float *c,
+    int64_t c_ld, const float *factor)
 {
     vf sum[ROWS][VECTORS];
     for (int m = 0; m < ROWS; m++)
@@ -33,10 +33,12 @@ gemm_block(const int vectors, const enum gemm_init init, int64_t depth,
             if (init == GEMM_SCALE)
                 sum[m][n] *= v_set(factor[m]);
         }
+        /* depths are multiples of 4 */
+#pragma GCC unroll 4
     for (int64_t k = 0; k < depth; k++) {
         vf row[VECTORS];
         for (int n = 0; n < vectors; n++)
-            row[n] = v_load(b + k * b_ld + n * LANES);
+            row[n] = v_load(b + k * PANEL + n * LANES);
         for (int m = 0; m < ROWS; m++) {
             vf each = v_set(a[m * a_row + k * a_col]);
             for (int n = 0; n < vectors; n++)
@@ -48,21 +50,22 @@ gemm_block(const int vectors, const enum gemm_init init, int64_t depth,
             v_store(c + m * c_ld + n * LANES, sum[m][n]);
 }
 
-/* Columns outermost: a stripe of B stays in the first cache while the rows of
- * A pass. columns: a multiple of LANES. */
+/* Columns outermost: a panel of B stays in the first cache while the rows of A
+ * pass. columns: a multiple of LANES; b_panel: floats from a panel to the
+ * next. */
 INLINE void
 gemm_stripes(const enum gemm_init init, int64_t rows, int64_t columns,
     int64_t depth, const float *a, int64_t a_row, int64_t a_col, const float *b,
-    int64_t b_ld, float *c, int64_t c_ld, const float *factor)
+    int64_t b_panel, float *c, int64_t c_ld, const float *factor)
 {
     int64_t n = 0;
-    for (; n + PANEL <= columns; n += PANEL)
+    for (; n + PANEL <= columns; n += PANEL, b += b_panel)
         for (int64_t m = 0; m < rows; m += ROWS)
-            gemm_block(VECTORS, init, depth, a + m * a_row, a_row, a_col, b + n,
-                b_ld, c + m * c_ld + n, c_ld, factor + m);
-    for (; n < columns; n += LANES)
+            gemm_block(VECTORS, init, depth, a + m * a_row, a_row, a_col, b,
+                c + m * c_ld + n, c_ld, factor + m);
+    for (; n < columns; n += LANES, b += LANES)
         for (int64_t m = 0; m < rows; m += ROWS)
-            gemm_block(1, init, depth, a + m * a_row, a_row, a_col, b + n, b_ld,
+            gemm_block(1, init, depth, a + m * a_row, a_row, a_col, b,
                 c + m * c_ld + n, c_ld, factor + m);
 }
 

@@ -16,7 +16,7 @@ struct probe {
     const float *a;
     int64_t a_row, a_col;
     const float *b;
-    int64_t b_ld;
+    int64_t b_panel;
     float *c;
     int64_t c_ld;
     const float *factor;

@@ -13,12 +13,12 @@ PROBE_NAME(const struct probe *p)
     gemm_begin();
     if (p->init == PROBE_ZERO)
         gemm_stripes(GEMM_ZERO, p->rows, p->columns, p->depth, a, p->a_row,
-            p->a_col, b, p->b_ld, c, p->c_ld, p->factor);
+            p->a_col, b, p->b_panel, c, p->c_ld, p->factor);
     else if (p->init == PROBE_ADD)
         gemm_stripes(GEMM_ADD, p->rows, p->columns, p->depth, a, p->a_row,
-            p->a_col, b, p->b_ld, c, p->c_ld, p->factor);
+            p->a_col, b, p->b_panel, c, p->c_ld, p->factor);
     else
         gemm_stripes(GEMM_SCALE, p->rows, p->columns, p->depth, a, p->a_row,
-            p->a_col, b, p->b_ld, c, p->c_ld, p->factor);
+            p->a_col, b, p->b_panel, c, p->c_ld, p->factor);
     gemm_end();
 }

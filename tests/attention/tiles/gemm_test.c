@@ -19,12 +19,14 @@
 #include "attention/tiles/gemm_probe.h"
 #include "support/random.h"
 
-enum { GUARD = 64, ROWS_MOST = 128, COLUMNS_MOST = 112, UNITS_MOST = 64 };
+enum { GUARD = 64, ROWS_MOST = 128, UNITS_MOST = 64 };
+enum { PANEL = 32, PANELS_MOST = 4, PANEL_MOST = UNITS_MOST * PANEL + 16 };
 #define A_FLOATS ((ROWS_MOST + UNITS_MOST) * 144)
-#define B_FLOATS (UNITS_MOST * 128)
+#define B_FLOATS (PANELS_MOST * PANEL_MOST)
 #define C_FLOATS (ROWS_MOST * 128)
 
-/* A product with room for its operands. a[m][k] is at m * a_row + k * a_col. */
+/* A product with room for its operands. a[m][k] is at m * a_row + k * a_col;
+ * b[k][n] in panels of PANEL columns, b_panel apart. */
 struct product {
     struct probe probe;
     bool turned;
@@ -95,6 +97,12 @@ unit_half(float unit, int h)
     return uli_float_of_bf16((uint16_t)(bits >> 16 * h));
 }
 
+static int64_t
+b_at(const struct probe *probe, int64_t k, int64_t n)
+{
+    return n / PANEL * probe->b_panel + k * PANEL + n % PANEL;
+}
+
 static struct product *
 product_create(enum probe_init init, bool turned, int64_t rows, int64_t columns,
     int64_t depth)
@@ -109,7 +117,7 @@ product_create(enum probe_init init, bool turned, int64_t rows, int64_t columns,
         .depth = depth,
         .a_row = turned ? 1 : depth + 16,
         .a_col = turned ? rows + 16 : 1,
-        .b_ld = columns + 16,
+        .b_panel = depth * PANEL + 16,
         .c_ld = columns + 16};
     p->probe.a = p->a, p->probe.b = p->b, p->probe.factor = p->factor;
     p->probe.c = p->c + GUARD;
@@ -118,7 +126,7 @@ product_create(enum probe_init init, bool turned, int64_t rows, int64_t columns,
             p->a[m * p->probe.a_row + k * p->probe.a_col] =
                 unit_random(&random);
         for (int64_t n = 0; n < columns; n++)
-            p->b[k * p->probe.b_ld + n] = unit_random(&random);
+            p->b[b_at(&p->probe, k, n)] = unit_random(&random);
     }
     for (int64_t m = 0; m < rows; m++) {
         p->factor[m] = m % 3 ? (float)test_random_normal(&random) : 1;
@@ -140,7 +148,7 @@ wanted_value(const struct product *p, int64_t m, int64_t n)
     for (int64_t k = 0; k < probe->depth; k++)
         for (int h = 0; h < 2; h++)
             sum += unit_half(p->a[m * probe->a_row + k * probe->a_col], h) *
-                   unit_half(p->b[k * probe->b_ld + n], h);
+                   unit_half(p->b[b_at(probe, k, n)], h);
     return sum;
 }
 
