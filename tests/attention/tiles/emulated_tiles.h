@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tiles in plain C, by the manual's account of TDPBF16PS, and the vectors that
- * go with them: so every machine checks how operands are laid out. Sums have
- * the instruction's order, and products of bf16 are exact in fp32, so bits
- * agree with the hardware's but for subnormals, which it flushes.
+ * Tiles in plain C, by the manual's account of TDPBF16PS: so every machine
+ * checks how operands are laid out. Sums have the instruction's order, and
+ * products of bf16 are exact in fp32, so bits agree with the hardware's but for
+ * subnormals, which it flushes.
  */
 #ifndef TESTS_ATTENTION_TILES_EMULATED_TILES_H
 #define TESTS_ATTENTION_TILES_EMULATED_TILES_H
@@ -14,12 +14,9 @@
 #include <string.h>
 #include "attention/element.h"
 #include "attention/tiles/emulated_fault.h"
+#include "attention/tiles/emulated_pairs.h"
 
-#define LANES   16
-#define PAIRED  1
-#define VECTORS 2
-#define ROWS    32
-#include "attention/kernels/simd.h"
+#define ROWS 32
 
 struct emulated_tile {
     uint32_t units[16][16];
@@ -65,30 +62,6 @@ emulated_dot(int to, int left, int right)
     }
 }
 
-static inline uint32_t
-emulated_pair(float low, float high)
-{
-    return uli_bf16_of_float(low) | (uint32_t)uli_bf16_of_float(high) << 16;
-}
-
-INLINE vf
-emulated_pairs(vf low, vf high)
-{
-    vu pairs;
-    for (int n = 0; n < LANES; n++)
-        pairs[n] = emulated_pair(low[n], high[n]);
-    return (vf)pairs;
-}
-
-INLINE void
-emulated_narrow(float *to, vf values)
-{
-    uint16_t halves[LANES];
-    for (int n = 0; n < LANES; n++)
-        halves[n] = uli_bf16_of_float(values[n]);
-    memcpy(to, halves, sizeof(halves));
-}
-
 /* A tile that is used outside of begin and end holds another's values. */
 #define TILE_BEGIN() memset(emulated, 0xff, sizeof(emulated))
 #define TILE_END()   memset(emulated, 0xff, sizeof(emulated))
@@ -97,7 +70,5 @@ emulated_narrow(float *to, vf values)
 #define TILE_LOAD(t, from, ld) emulated_load(t, from, ld)
 #define TILE_STORE(t, to, ld)  emulated_store(t, to, ld)
 #define TILE_DOT(c, a, b)      emulated_dot(c, a, b)
-#define SIMD_PAIR(a, b)        emulated_pairs(a, b)
-#define SIMD_NARROW(to, v)     emulated_narrow(to, v)
 
 #endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tile code of AVX-512 with bf16 dot products in plain C. It stands in for
+ * the kernel called amx, which takes bf16 only too, in a program that links
+ * this file.
+ */
+#include "attention/kernels/amx_state.h"
+#include "attention/tiles/emulated_pairs.h"
+#define ROWS     8
+#define TILE_OPS uli_attn_tile_amx
+#include "attention/kernels/tile_body.h"
+
+const char *
+uli_amx_refusal(void)
+{
+    return NULL;
+}
