@@ -4,9 +4,10 @@
  */
 #include "attention/kernels/avx512.h"
 
-#define PAIRED  0
-#define ROWS    8
-#define VECTORS 2
+#define PAIRED    0
+#define ROWS      8
+#define VECTORS   2
+#define ITEM_ROWS 512
 #define SIMD_DOT(c, a, b)                                                      \
     (vf) _mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c))
 #define TILE_OPS uli_attn_tile_avx512

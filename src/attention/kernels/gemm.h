@@ -7,8 +7,10 @@
  * instruction set (gemm_vectors.h), and tiles where a file defines TILE_DOT
  * (gemm_tiles.h).
  * The order of a sum over k depends on k alone, counted from A's first column.
- *   ROWS     rows of a register block; every m is a multiple of it
- *   VECTORS  vectors of a register block; n may be any number of vectors
+ *   ROWS       rows of a register block; every m is a multiple of it
+ *   ROWS_MOST  rows of the blocks that are used where they fit: ROWS, or half
+ * as much again VECTORS    vectors of a register block; n may be any number of
+ * vectors
  */
 #ifndef ULI_ATTENTION_GEMM_H
 #define ULI_ATTENTION_GEMM_H
@@ -16,6 +18,9 @@
 #include "attention/kernels/simd.h"
 
 #define PANEL (VECTORS * LANES)
+#ifndef ROWS_MOST
+#define ROWS_MOST ROWS
+#endif
 
 enum gemm_init {
     GEMM_ZERO,  /* init = 0 */

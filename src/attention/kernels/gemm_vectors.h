@@ -19,13 +19,14 @@ gemm_end(void)
 {
 }
 
+/* `rows` by `vectors` sums, which stay in registers. */
 INLINE void
-gemm_block(const int vectors, const enum gemm_init init, int64_t depth,
-    const float *a, int64_t a_row, int64_t a_col, const float *b, float *c,
-    int64_t c_ld, const float *factor)
+gemm_block(const int rows, const int vectors, const enum gemm_init init,
+    int64_t depth, const float *a, int64_t a_row, int64_t a_col, const float *b,
+    float *c, int64_t c_ld, const float *factor)
 {
-    vf sum[ROWS][VECTORS];
-    for (int m = 0; m < ROWS; m++)
+    vf sum[ROWS_MOST][VECTORS];
+    for (int m = 0; m < rows; m++)
         for (int n = 0; n < vectors; n++) {
             sum[m][n] = v_set(0.0f);
             if (init != GEMM_ZERO)
@@ -39,15 +40,32 @@ gemm_block(const int vectors, const enum gemm_init init, int64_t depth,
         vf row[VECTORS];
         for (int n = 0; n < vectors; n++)
             row[n] = v_load(b + k * PANEL + n * LANES);
-        for (int m = 0; m < ROWS; m++) {
+        for (int m = 0; m < rows; m++) {
             vf each = v_set(a[m * a_row + k * a_col]);
             for (int n = 0; n < vectors; n++)
                 sum[m][n] = SIMD_DOT(sum[m][n], each, row[n]);
         }
     }
-    for (int m = 0; m < ROWS; m++)
+    for (int m = 0; m < rows; m++)
         for (int n = 0; n < vectors; n++)
             v_store(c + m * c_ld + n * LANES, sum[m][n]);
+}
+
+/* All rows of some vectors of columns: blocks of ROWS_MOST rows, and of ROWS
+ * where what is left is no multiple of that. */
+INLINE void
+gemm_columns(const int vectors, const enum gemm_init init, int64_t rows,
+    int64_t depth, const float *a, int64_t a_row, int64_t a_col, const float *b,
+    float *c, int64_t c_ld, const float *factor)
+{
+    int64_t m = 0;
+    for (; rows - m >= ROWS_MOST && (ROWS_MOST == ROWS || rows - m != 2 * ROWS);
+         m += ROWS_MOST)
+        gemm_block(ROWS_MOST, vectors, init, depth, a + m * a_row, a_row, a_col,
+            b, c + m * c_ld, c_ld, factor + m);
+    for (; m < rows; m += ROWS)
+        gemm_block(ROWS, vectors, init, depth, a + m * a_row, a_row, a_col, b,
+            c + m * c_ld, c_ld, factor + m);
 }
 
 /* Columns outermost: a panel of B stays in the first cache while the rows of A
@@ -60,13 +78,11 @@ gemm_stripes(const enum gemm_init init, int64_t rows, int64_t columns,
 {
     int64_t n = 0;
     for (; n + PANEL <= columns; n += PANEL, b += b_panel)
-        for (int64_t m = 0; m < rows; m += ROWS)
-            gemm_block(VECTORS, init, depth, a + m * a_row, a_row, a_col, b,
-                c + m * c_ld + n, c_ld, factor + m);
+        gemm_columns(VECTORS, init, rows, depth, a, a_row, a_col, b, c + n,
+            c_ld, factor);
     for (; n < columns; n += LANES, b += LANES)
-        for (int64_t m = 0; m < rows; m += ROWS)
-            gemm_block(1, init, depth, a + m * a_row, a_row, a_col, b,
-                c + m * c_ld + n, c_ld, factor + m);
+        gemm_columns(
+            1, init, rows, depth, a, a_row, a_col, b, c + n, c_ld, factor);
 }
 
 #endif

@@ -105,14 +105,20 @@ elements_widen(float *to, const unsigned char *from, const ulyx_dtype_t dtype,
     int64_t c, int64_t count)
 {
     const uint16_t *halves = (const uint16_t *)(const void *)from + c;
+    int64_t n = 0;
     if (dtype == ULYX_DTYPE_F32)
         memcpy(to, from + c * 4, (size_t)count * 4);
     else if (dtype == ULYX_DTYPE_BF16)
-        for (int64_t n = 0; n < count; n++)
+        for (; n < count; n++)
             to[n] = uli_float_of_bf16(halves[n]);
-    else
-        for (int64_t n = 0; n < count; n++)
+    else {
+#ifdef SIMD_F16
+        for (; n + LANES <= count; n += LANES)
+            v_store(to + n, SIMD_F16(halves + n));
+#endif
+        for (; n < count; n++)
             to[n] = uli_float_of_f16(halves[n]);
+    }
 }
 
 /* Whole panels by loops of constant length, which become plain vector code. */

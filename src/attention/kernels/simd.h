@@ -9,6 +9,7 @@
  *   SIMD_DOT(c, a, b)   c + a * b, or the pairs' dot product
  *   SIMD_ROUND(a)       to the nearest whole
  *   SIMD_SCALE(x, a, n) a * 2^n, or 0 where x < -126
+ *   SIMD_F16(from)      LANES fp16 in memory as floats
  *   SIMD_PAIR(a, b)     units of bf16 (a low, b high), nearest even
  */
 #ifndef ULI_ATTENTION_SIMD_H

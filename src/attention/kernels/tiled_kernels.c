@@ -5,6 +5,9 @@
 #include "attention/kernels/kernels.h"
 #include "attention/kernels/amx_state.h"
 #include "attention/kernels/tile.h"
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 static const char *
 refuses_f64(const struct uli_attn_problem *problem)
@@ -41,10 +44,19 @@ TILED(portable, "portable", "tiles in portable C, fp32", always_applies, NULL,
     refuses_f64);
 
 #if defined(__x86_64__)
+/* Compilers differ in whether they know F16C by name. */
+static bool
+has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
+}
+
 static bool
 has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           has_f16c();
 }
 
 static bool
