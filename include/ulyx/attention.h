@@ -13,10 +13,10 @@
  *
  * i and j count rows within a document (without documents: within a batch
  * item); off and the mask are those of ulyx_mask_kind_t. cap(x) is softcap *
- * tanh(x / softcap), or x. A row that sees no key has out 0, zero gradients,
- * and lse -inf, or the sink where there is one. A row outside every document is
- * such a row; it adds nothing to d_sink, and its dout, delta and dlse are not
- * read.
+ * tanh(x / softcap), or x. A row without visible keys has out 0, zero
+ * gradients, and lse -inf, or the sink where there is one. A row outside every
+ * document is such a row; it adds nothing to d_sink, and its dout, delta and
+ * dlse are not read.
  *
  * Bits: a row of out, lse and dq depends on the row's data, the sizes, the mask
  * and the kernel only; never on batch, heads, threads, strides, pieces,
@@ -29,11 +29,11 @@
  * Device memory (exec->memory CUDA): the call is enqueued on the stream and may
  * be captured into a graph; every pass is deterministic. Tensors, workspace,
  * sinks, slopes, max_logit and d_sink are memory of the thread's current
- * device; kv_map, head_ids, segments, pieces and, unless docs_memory says
- * otherwise, documents lie on the host and are read before the call returns.
- * Flags of inputs are words that the device can read, and backward waits for
- * all of them before it begins; outputs have none. No fp64; at most 256 pieces
- * a tensor.
+ * device; kv_map, head_ids, segments, pieces and, unless docs_memory is CUDA,
+ * documents lie on the host and are read before the call returns. Flags of
+ * inputs are words that the device can read, and backward waits for all of
+ * them before it begins; outputs have none. No fp64; at most 256 pieces per
+ * tensor.
  */
 #ifndef ULYX_ATTENTION_H
 #define ULYX_ATTENTION_H
@@ -261,9 +261,10 @@ ULYX_API ulyx_status_t ulyx_attention_status(uint64_t cause);
 
 /* The names of the kernels that this machine runs for a kind of memory, fastest
  * first; exec->kernel takes such a name. A kernel may still refuse a problem;
- * ulyx_attention_describe says which one takes it, and why faster ones do not.
- * names_p: the first names_max of them; NULL with names_max 0 only asks for the
- *   count. The texts are the library's and stay.
+ * ulyx_attention_describe gives the one that takes it, and why faster ones do
+ * not.
+ * names_p: the first names_max of them; NULL with names_max 0 gives only the
+ * count. The texts are the library's and stay.
  * *count_p: of all, also where names_max is less; 0 for a device without
  *   driver, or in a build without its kernels.
  *

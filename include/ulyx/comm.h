@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Communicators: who takes part.
+ * Communicators: the ranks that take part.
  *
  * A communicator is one rank's handle on a group of ranks. Ranks are
  * processes, threads of one process, or handles driven by one thread inside a
@@ -29,12 +29,12 @@
  * returns the same status at once; only abort, shrink, agree, destroy and the
  * queries remain. A communicator has also failed after the ERR_MISMATCH of
  * ranks that wait for each other in different calls (two plans, or a plan and a
- * barrier); ulyx_comm_get_async_error tells the two kinds of ERR_MISMATCH
- * apart. All ranks get this error about a second after they stand still, and
- * its text has two of the calls. It needs host memory, and one thread per rank
- * that makes all calls of the communicator; otherwise such ranks wait until
- * their deadline. In a child forked while a communicator exists every call
- * returns ERR_FORKED and the parent is unharmed.
+ * barrier); ulyx_comm_get_async_error distinguishes the two kinds of
+ * ERR_MISMATCH. All ranks get this error about a second after they stand
+ * still, and its text has two of the calls. It needs host memory, and one
+ * thread per rank that makes all calls of the communicator; otherwise such
+ * ranks wait until their deadline. In a child forked while a communicator
+ * exists every call returns ERR_FORKED and the parent is unharmed.
  *
  * Order: the collective calls on one communicator (create, split, shrink,
  * agree, plan create, execute of one plan, reductions, barrier) come in the
@@ -50,8 +50,8 @@ extern "C" {
 #endif
 
 /* Where ranks meet: the root's addresses and a 128-bit secret. Plain bytes:
- * copy the id to the other ranks by any means, and keep it secret: whoever has
- * the id can join. */
+ * copy the id to the other ranks by any means, and keep it secret: any process
+ * that has the id can join. */
 #define ULYX_UNIQUE_ID_BYTES 256
 typedef struct {
     unsigned char bytes[ULYX_UNIQUE_ID_BYTES];
@@ -101,8 +101,8 @@ ULYX_API ulyx_status_t ulyx_unique_id_create(ulyx_unique_id_t *id_p);
 /* Ends an id that this process made: its thread and its port are given back
  * before this returns, or within a second. Optional: an id ends by itself at
  * its deadline. Any thread may call this at any time, once per id. Ranks that
- * have joined and are still meeting get ERR_ABORTED; those that come later find
- * nobody there until their own deadline, in this process they get
+ * have joined and are still meeting get ERR_ABORTED; those that come later
+ * find no root until their own deadline, in this process they get
  * ERR_INVALID_ARGUMENT at once. A communicator that was already made is not
  * affected.
  * returns: SUCCESS, also where the id has served or its deadline is over;
@@ -142,13 +142,12 @@ ULYX_API ulyx_status_t ulyx_comm_create_from_allgather(
 
 /* How a launcher has started this process. */
 typedef struct {
-    size_t size;          /* sizeof(ulyx_launch_t), set by the macro */
-    int32_t rank;         /* 0 without a launcher */
-    int32_t nranks;       /* 0 without a launcher; 0 also where only the
-                           * launcher's library knows (PMIx): make a
-                           * communicator to learn it */
-    int32_t local_rank;   /* among the ranks of this node; -1 = not said */
-    int32_t local_nranks; /* on this node; 0 = not said */
+    size_t size;    /* sizeof(ulyx_launch_t), set by the macro */
+    int32_t rank;   /* 0 without a launcher */
+    int32_t nranks; /* 0 without a launcher; 0 also where only the launcher's
+                     * library has it (PMIx): make a communicator to get it */
+    int32_t local_rank;   /* among the ranks of this node; -1 = not given */
+    int32_t local_nranks; /* on this node; 0 = not given */
     const char *launcher; /* "torchrun", "Slurm", ...: a static string; NULL =
                            * none is recognised */
 } ulyx_launch_t;
@@ -166,8 +165,9 @@ typedef struct {
  * launcher's values are not a rank and a number of ranks; a rank above 0
  * without a number of ranks; two launchers of which one says that this process
  * is alone and the other that there are several ranks, so that each process
- * would run the whole job: the text says what to set or unset; launch_p is NULL
- * or its size is wrong; a setting is wrong); ERR_NO_MEMORY; ERR_FORKED. */
+ * would run the whole job: the text names what to set or unset; launch_p is
+ * NULL or its size is wrong; a setting is wrong); ERR_NO_MEMORY;
+ * ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_launch_query(ulyx_launch_t *launch_p);
 
 /* As ulyx_comm_create, with rank, size and meeting point from the launcher's
@@ -224,8 +224,8 @@ enum {
 
 /* Collective over the ranks of a failed (or healthy) communicator that still
  * live: *value_p <- the value of all ranks' `mine`, the same on each of them,
- * whoever dies meanwhile; *nranks_p (may be NULL) <- of how many ranks. For
- * instance: how far all ranks have come, before they go on after a failure.
+ * also if ranks die meanwhile; *nranks_p (may be NULL) <- of how many ranks.
+ * For instance: how far all ranks have come, before they go on after a failure.
  * Does not wait for dead ranks. A rank that does not call within half of the
  * communicator's timeout_s is left out, of a later shrink too. The communicator
  * is as before the call, whatever it returns.
@@ -254,10 +254,10 @@ ULYX_API ulyx_status_t ulyx_comm_abort(ulyx_comm_t *comm);
  * rank: that call would end with ERR_RANK_LOST. A barrier before destroy makes
  * sure.
  * When a process exits (it calls exit, or main returns) without destroy, its
- * peers learn that the rank has left, as from destroy; it does not count as a
- * lost rank. It does where a thread is in a call of the communicator, an
- * operation is in flight, a call is queued, a log callback exits, or the
- * communicator is of device memory.
+ * peers are notified that the rank has left, as by destroy; it does not count
+ * as a lost rank. It does count as lost where a thread is in a call of the
+ * communicator, an operation is in flight, a call is queued, a log callback
+ * exits, or the communicator is of device memory.
  * returns: SUCCESS; ERR_BUSY when a plan, window or operation is left, or a
  * call is queued in a group or in flight in another thread (the text names it;
  * the handle stays valid); ERR_INVALID_ARGUMENT (destroyed before). On a failed
@@ -288,13 +288,13 @@ ULYX_API ulyx_status_t ulyx_comm_get_memory(
 
 /* Gives back host memory that the library keeps for later and does not need at
  * present: rings beyond those that the existing plans share, and arenas in
- * which nothing is in use, which the peers are asked to unmap. Local: not
+ * which nothing is in use, which the peers are requested to unmap. Local: not
  * collective, in no order with other calls, never queued in a group; calls of
  * plans may be in flight on any thread. Memory that a peer may still touch
  * stays, for instance that of a plan which the peer has not destroyed yet; so
- * trim again after a barrier. Rings of alltoall and memory of devices stay too.
- * Slow (one round trip per rank and arena): for the moment after many plans
- * were destroyed, not for every step.
+ * trim again after a barrier. Rings of alltoall and memory of devices stay
+ * too. Slow (one round trip per rank and arena): for the moment after many
+ * plans were destroyed, not for every step.
  * returns: SUCCESS; ERR_TIMEOUT naming a rank that did not let go,
  * ERR_RANK_LOST (both fail the communicator); the communicator's own failure;
  * ERR_INVALID_ARGUMENT; ERR_FORKED. */

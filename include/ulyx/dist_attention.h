@@ -270,8 +270,8 @@ typedef struct {
  * ERR_INVALID_ARGUMENT when saved was not written by this object with the
  * documents of the call, or when the documents are refused (the old ones then
  * stay); ERR_MISMATCH naming a rank that has other documents. A rank that
- * refuses or fails tells its peers, which return ERR_PEER_REFUSED naming it;
- * outputs are then undefined and the communicator stays usable. */
+ * refuses or fails notifies its peers, which return ERR_PEER_REFUSED naming
+ * it; outputs are then undefined and the communicator stays usable. */
 ULYX_API ulyx_status_t ulyx_dist_attention_forward(ulyx_dist_attention_t *dist,
     const ulyx_dist_attention_forward_t *call, void *stream);
 ULYX_API ulyx_status_t ulyx_dist_attention_backward(ulyx_dist_attention_t *dist,
@@ -305,13 +305,13 @@ ULYX_API ulyx_status_t ulyx_dist_attention_get_saved(
     const ulyx_dist_attention_t *dist, int64_t capacity, size_t tensor_size,
     ulyx_saved_tensor_t *tensors_p, int64_t *count_p);
 
-/* Without a communicator: what ulyx_dist_attention_get_bytes and _get_saved say
- * on `rank` of nranks, where every rank creates with these parameters;
- * max_workspace_bytes is the smallest of all ranks. A function of params,
- * nranks and rank alone: workspace_p, and a max_workspace_bytes other than 0,
- * need explicit threads and a kernel by name, since the sizes depend on them.
- * Creation with the same params needs the same bytes. Local, for any thread;
- * nothing is kept.
+/* Without a communicator: the results of ulyx_dist_attention_get_bytes and
+ * _get_saved on `rank` of nranks, where every rank creates with these
+ * parameters; max_workspace_bytes is the smallest of all ranks. A function of
+ * params, nranks and rank alone: workspace_p, and a max_workspace_bytes other
+ * than 0, need explicit threads and a kernel by name, since the sizes depend on
+ * them. Creation with the same params needs the same bytes. Local, for any
+ * thread; nothing is kept.
  * returns: SUCCESS; INVALID_ARGUMENT (nranks, rank, a field of params, threads
  * or kernel missing, a ceiling too low, capacity as in _get_saved);
  * UNSUPPORTED (as create; a kernel that this CPU lacks); OVERFLOW;

@@ -37,7 +37,7 @@ typedef struct {
         sizeof(ulyx_mem_params_t), 0, -1, 0                                    \
     }
 
-/* Ask for huge pages; where there are none, ordinary pages are used. */
+/* Huge pages; where there are none, ordinary pages are used. */
 #define ULYX_MEM_HUGEPAGES UINT64_C(1)
 
 /* Allocates a window of `bytes` bytes (> 0), zeroed, page aligned, reserved
@@ -87,7 +87,7 @@ ULYX_API ulyx_status_t ulyx_mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem);
  * (freed before). */
 ULYX_API ulyx_status_t ulyx_mem_free(ulyx_mem_t *mem);
 
-/* Where the memory begins here, and its size in bytes as it was asked for.
+/* Where the memory begins here, and its size in bytes as it was requested.
  * returns: SUCCESS; ERR_INVALID_ARGUMENT (a NULL pointer); ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_mem_get_range(
     const ulyx_mem_t *mem, void **address_p, int64_t *bytes_p);

@@ -232,8 +232,8 @@ ULYX_API ulyx_status_t ulyx_plan_create(
 
 /* Replaces the contents of the document tables; local, no communication; all
  * ranks must give the same, which the next execute checks by hash. Segments,
- * extents and, with ZIGZAG_DOCS, s_r change: ask again, or allocate once for
- * max_rows, max_kv_rows and max_local_rows. NULL = one document a batch item.
+ * extents and, with ZIGZAG_DOCS, s_r change: query again, or allocate once for
+ * max_rows, max_kv_rows and max_local_rows. NULL = one document per batch item.
  * Host arrays; stream is NULL on the host. CUDA: in stream order. Replays of
  * calls that were captured before use the new tables, so their tensors need
  * room for the maxima.
@@ -278,13 +278,13 @@ ULYX_API ulyx_status_t ulyx_plan_destroy(ulyx_plan_t *plan);
  * and ERR_MISMATCH of a call once, by the next execute, which is enqueued all
  * the same. returns: SUCCESS; ERR_INVALID_ARGUMENT (NULL, misaligned for its
  * dtype, overlapping, or outside the windows that the plan declared: peers are
- * told and the communicator stays usable); ERR_PEER_REFUSED naming the rank,
- * also one that has destroyed its plan; ERR_MISMATCH (direction or document
- * table); ERR_UNSUPPORTED (a direction not in params.directions); ERR_BUSY (an
- * operation of this plan is in flight, another thread executes it, or another
- * stream captures it); ERR_TIMEOUT; ERR_RANK_LOST; ERR_ABORTED; ERR_FORKED. A
- * call refused for its arguments leaves dst untouched; one that fails in flight
- * leaves dst undefined, inside the tensors only. */
+ * notified and the communicator stays usable); ERR_PEER_REFUSED naming the
+ * rank, also one that has destroyed its plan; ERR_MISMATCH (direction or
+ * document table); ERR_UNSUPPORTED (a direction not in params.directions);
+ * ERR_BUSY (an operation of this plan is in flight, another thread executes
+ * it, or another stream captures it); ERR_TIMEOUT; ERR_RANK_LOST; ERR_ABORTED;
+ * ERR_FORKED. A call refused for its arguments leaves dst untouched; one that
+ * fails in flight leaves dst undefined, inside the tensors only. */
 ULYX_API ulyx_status_t ulyx_reshuffle_execute(ulyx_plan_t *plan,
     ulyx_direction_t direction, const void *const src[], void *const dst[],
     void *stream);
@@ -334,7 +334,7 @@ ULYX_API ulyx_status_t ulyx_request_wait(ulyx_request_t *request);
 
 /* ---- queries: local, never block; all return SUCCESS or ERR_INVALID_ARGUMENT
  * (index out of range, NULL, capacity too small: *count_p, where there is one,
- * has the count all the same). A NULL array with capacity 0 asks for the count
+ * has the count all the same). A NULL array with capacity 0 gives the count
  * alone, and succeeds. ----------------------- */
 
 /* s_r of a part on a rank. */
@@ -404,8 +404,8 @@ typedef struct {
                             * (hier) those that it carries for its node, less
                             * than 8 for each sum's alignment included */
     int64_t wire_counted;  /* the same bytes as the plan's last call, of any
-                            * direction, has put them; not to be asked for
-                            * while one is in flight */
+                            * direction, has put them; not to be queried while
+                            * one is in flight */
 } ulyx_traffic_t;
 #define ULYX_TRAFFIC_INIT                                                      \
     {                                                                          \

@@ -11,10 +11,10 @@
  *
  * Versions: fields are only ever added at the end of a struct. Programs built
  * against an older header pass a smaller size, and get the values of the INIT
- * macro for what they do not know; those built against a newer one are served
- * where all that this library does not know is zero, and else refused by name
- * (ERR_UNSUPPORTED). Where structs stand in an array, the size of an element
- * is given beside it, and means the same.
+ * macro for the fields that they lack; those built against a newer one are
+ * served where all fields that this library lacks are zero, and else refused
+ * by name (ERR_UNSUPPORTED). Where structs stand in an array, the size of an
+ * element is given beside it, and means the same.
  */
 #ifndef ULYX_TYPES_H
 #define ULYX_TYPES_H
@@ -173,10 +173,10 @@ ULYX_API const char *ulyx_last_error(void);
 typedef int32_t ulyx_log_level_t;
 enum {
     ULYX_LOG_DEFAULT = 0, /* that of ULYX_DEBUG */
-    ULYX_LOG_VERSION = 1, /* one line a process */
-    ULYX_LOG_WARN = 2,    /* what nobody else tells: a few a process */
-    ULYX_LOG_INFO = 3,    /* a few an object */
-    ULYX_LOG_TRACE = 4,   /* a few an operation */
+    ULYX_LOG_VERSION = 1, /* one line per process */
+    ULYX_LOG_WARN = 2,    /* what no status reports: a few per process */
+    ULYX_LOG_INFO = 3,    /* a few per object */
+    ULYX_LOG_TRACE = 4,   /* a few per operation */
 };
 
 /* text has neither host nor a line's end; rank is -1 where there is none. Any

@@ -5,7 +5,7 @@
  *
  * Before 1.0 a minor version may change the API and the ABI, so the library's
  * SONAME is libulyx.so.MAJOR.MINOR and find_package(ulyx 0.2) takes 0.2.x
- * alone; a patch version changes neither. ulyx_get_version tells the version
+ * alone; a patch version changes neither. ulyx_get_version gives the version
  * of the library that runs.
  */
 #ifndef ULYX_VERSION_H

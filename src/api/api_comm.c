@@ -23,7 +23,7 @@ struct creation {
     void *allgather_context;
     int32_t nranks, rank;
     ulyx_comm_params_t params;
-    struct uli_outcome outcome; /* of params: the others are told */
+    struct uli_outcome outcome; /* of params: sent to the others */
     char name[64];
     ulyx_comm_t **comm_p;
 };

@@ -19,7 +19,7 @@ struct offspring {
     int32_t color, key;
     ulyx_comm_params_t params;
     char name[64];
-    struct uli_outcome outcome; /* of a split's arguments: peers are told */
+    struct uli_outcome outcome; /* of a split's arguments: sent to the peers */
     ulyx_comm_t **new_p;
 };
 
@@ -107,7 +107,7 @@ struct agreement {
     ulyx_comm_t *comm;
     uint64_t mine;
     ulyx_agree_t how;
-    struct uli_outcome outcome; /* of the arguments: peers are told */
+    struct uli_outcome outcome; /* of the arguments: sent to the peers */
     uint64_t *value_p;
     int32_t *nranks_p;
 };

@@ -14,7 +14,7 @@
 
 /* ---- parameters ---------------------------------------------------------- */
 
-/* Strides come an array a tensor, an entry a part of its axis. */
+/* Strides come as one array per tensor, with one entry per part of its axis. */
 static void
 read_strides(struct uli_dist_params *params)
 {

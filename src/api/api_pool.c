@@ -50,7 +50,7 @@ ulyx_pool_malloc(size_t bytes, int device, void *stream)
     return address;
 }
 
-/* There is nobody to return an error to. */
+/* There is no caller that takes an error. */
 void
 ulyx_pool_free(void *address, size_t bytes, int device, void *stream)
 {

@@ -4,7 +4,7 @@
  *
  * Parameters are read into the library's own structs here. An error in them
  * becomes the rank's outcome: the rank still takes part in the agreement (or
- * posts a refusal), so that its peers learn of the error instead of waiting.
+ * posts a refusal), so that its peers get the error instead of waiting.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Objects that the caller holds by a pointer. He may pass that pointer after he
- * has destroyed the object, or while another of his threads destroys it. In
- * front of each object lies a word that says whether it lives, and how many
- * calls are in it. Memory of a destroyed object is kept for the next of its
- * kind and never given back, so that the word can be looked at whenever; what
- * it costs is two atomic additions a call. If the memory already serves a new
- * object of the kind, a stale pointer is taken for that one. So the check finds
- * mistakes; it proves nothing.
+ * Objects that the caller holds by a pointer. The caller may pass that pointer
+ * after destroying the object, or while another thread destroys it. In front
+ * of each object lies a word that records whether the object lives, and how
+ * many calls are in it. Memory of a destroyed object is kept for the next of
+ * its kind and never given back, so that the word can be read at any time;
+ * the cost is two atomic additions per call. If the memory already serves a
+ * new object of the kind, a stale pointer is taken for that one. So the check
+ * finds mistakes; it proves nothing.
  *
  * Any thread may call any of these; enter, leave and lives also a signal
  * handler.
@@ -30,13 +30,13 @@ enum uli_handle_kind {
 /* A new live object of `bytes` zero bytes; `bytes` is the same for all of a
  * kind. NULL: no memory. */
 void *uli_handle_new(enum uli_handle_kind kind, size_t bytes);
-/* Says that the object belongs to owner, which has a handle too, and ends with
- * it. */
+/* Records that the object belongs to owner, which has a handle too, and ends
+ * with it. */
 void uli_handle_belong(void *object, const void *owner);
 /* Marks the handle as destroyed. NULL is fine. */
 void uli_handle_free(void *object);
 
-/* A call begins: until leave nobody can close the object.
+/* A call begins: until leave no thread can close the object.
  * returns ERR_INVALID_ARGUMENT: NULL, or no object of that kind that lives; the
  * text calls the argument `name`. ERR_ABORTED: it has ended. */
 ulyx_status_t uli_handle_enter(enum uli_handle_kind kind, const void *object,

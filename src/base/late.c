@@ -105,7 +105,7 @@ uli_late_find(const struct uli_late_view *view, enum uli_late_phase phase)
         if (origin >= 0)
             any = *view->mark(view->context, origin) = true;
     }
-    /* In a circle nobody is the first. */
+    /* In a circle no rank is the first. */
     for (int32_t p = 0; !any && p < view->nranks; p++)
         *view->mark(view->context, p) = view->missing(view->context, p);
     for (int32_t p = 0; p < view->nranks; p++)

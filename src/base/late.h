@@ -47,7 +47,7 @@ struct uli_late {
     } runs[ULI_LATE_RUNS];
 };
 
-/* Names nobody yet; the deadline is the rank's own. */
+/* Names no rank yet; the deadline is the rank's own. */
 static inline struct uli_late
 uli_late_none(enum uli_late_phase phase)
 {
@@ -61,14 +61,14 @@ struct uli_late uli_late_one(enum uli_late_phase phase, int32_t rank);
 bool uli_late_lists(const struct uli_late *late, int32_t rank);
 
 /* Takes over what another rank has written, once it is known to be whole:
- * false, and *late_p untouched, where it names nobody or makes no sense for so
- * many ranks. */
+ * false, and *late_p untouched, where it names no rank or is not valid for
+ * this number of ranks. */
 bool uli_late_take(
     const struct uli_late *theirs, int32_t nranks, struct uli_late *late_p);
 
 /* ---- who is the cause ---------------------------------------------------- */
 
-/* Who waits for whom, as far as one rank knows. */
+/* Which rank waits for which, as far as one rank can read it. */
 struct uli_late_view {
     void *context;
     int32_t nranks, rank; /* rank: the one that looks */

@@ -11,11 +11,11 @@
  * file of its own on the same pipe or terminal. It is closed at once, so no
  * reader waits for its end longer than the caller's own descriptor lives, and a
  * descriptor that the caller redirects is followed. Sockets cannot be opened
- * but have a flag a call; regular files have a position, which is the shared
- * file's alone, and readers whom nobody waits for. Where opening fails (no
- * /proc, another user's pipe, no descriptor left) poll is what remains: a line
- * of at most PIPE_BUF bytes is taken whole by a pipe that polls as writable,
- * unless another writer is faster.
+ * but have a flag per call; regular files have a position, which is the shared
+ * file's alone, and no reader that could delay a write. Where opening fails
+ * (no /proc, another user's pipe, no descriptor left) poll is what remains: a
+ * line of at most PIPE_BUF bytes is taken whole by a pipe that polls as
+ * writable, unless another writer is faster.
  *
  * A line costs a few system calls, none of which waits; so it may be written
  * under a lock. A thread for it would end with the last hold, or never; what it

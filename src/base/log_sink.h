@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a log line goes, without waiting for whoever reads it.
+ * Writes log lines without waiting for their readers.
  */
 #ifndef ULI_BASE_LOG_SINK_H
 #define ULI_BASE_LOG_SINK_H
@@ -15,7 +15,7 @@ int uli_log_sink_open(const char *path);
 /* Writes one line, whole, of at most PIPE_BUF bytes, to the library's own
  * descriptor from uli_log_sink_open, or (shared) to one of the caller's, whose
  * flags stay as they are. Neither waits nor raises SIGPIPE. Any thread.
- * False: there is no room for it, or nobody reads any more. */
+ * False: there is no room for it, or the reader is gone. */
 bool uli_log_sink_write(int fd, bool shared, const char *line, size_t length);
 
 #endif

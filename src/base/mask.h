@@ -9,7 +9,7 @@
  * keys count from the beginning of their document. The sums are exact whatever
  * the numbers, but for off, which is held within 64 bits.
  *
- * Both ends grow with the row, by at most 1 a row until they reach an end of
+ * Both ends grow with the row, by at most 1 per row until they reach an end of
  * the keys. Layouts, work lists and kernels rely on that: rows that see
  * anything are adjacent, and so are the keys that adjacent rows see.
  */

@@ -4,10 +4,10 @@
  * bytes. A row is X(ID, name). The name is what `algo`, ULYX_ALGO and the rules
  * of a tuning file accept; ID is that of the enum (topology/model/schedule.h).
  *
- * Each row has a model, `uli_model_of_<name>` (schedule_model.h),
- * which says what the schedule costs, and an execution, `uli_schedule_<name>`
- * (exchange_schedule.h). Nothing else in the library asks which schedule it is,
- * so a new one is a row here and those two files (docs/howto/schedule.md has
+ * Each row has a model, `uli_model_of_<name>` (schedule_model.h), which has
+ * the schedule's cost, and an execution, `uli_schedule_<name>`
+ * (exchange_schedule.h). No other code depends on which schedule it is, so a
+ * new schedule is a row here and those two files (docs/howto/schedule.md has
  * the rest).
  *
  * It lies in the lowest layer because the settings list the names.

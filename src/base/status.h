@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Errors. The first function that knows the cause reports it, once, through
- * uli_error(); everyone above passes the status up silently.
+ * uli_error(); all callers above pass the status up silently.
  */
 #ifndef ULI_BASE_STATUS_H
 #define ULI_BASE_STATUS_H
@@ -37,8 +37,8 @@ const char *uli_status_text(ulyx_status_t status);
  * (NO_MEMORY), is true here as well; any other refusal is PEER_REFUSED. */
 ulyx_status_t uli_status_of_peer(ulyx_status_t status);
 
-/* Why a rank refused, as it tells its peers: its text, of at most so many bytes
- * (cut, without a 0 at the end where it fills them). */
+/* Why a rank refused, as sent to its peers: its text, of at most this many
+ * bytes (cut, without a 0 at the end where it fills them). */
 enum { ULI_REFUSAL_BYTES = 160, ULI_REFUSAL_TEXT_BYTES = 256 };
 /* "<the status in words>: <reason>" from what a peer has sent, up to `bytes` or
  * a 0, with a ? for what is no printable character; without a reason the words

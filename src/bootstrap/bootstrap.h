@@ -29,18 +29,19 @@ struct uli_bootstrap_ops {
     ulyx_status_t (*gather)(struct uli_bootstrap *bootstrap, const void *mine,
         size_t bytes, void *all_p, uli_deadline_t deadline);
     /* NULL, or: this rank cannot go on, for `status` with `text`. The others'
-     * next gather gives that with this rank's number, and `broken` tells them
+     * next gather gives that with this rank's number, and `broken` reports it
      * before. Needs no memory. Then only close may be called.
      * returns the meeting's failure, the same on all ranks: the first one; or
      * status, with text as last error, where the deadline is over before. */
     ulyx_status_t (*give_up)(struct uli_bootstrap *bootstrap,
         ulyx_status_t status, const char *text, uli_deadline_t deadline);
     /* NULL, or: is it known that the next gather will fail? Between two gathers
-     * only; never blocks. A rank that has heard of a failure leaves, and one
-     * that has not must not wait for it. */
+     * only; never blocks. A rank that has received a failure leaves, and a
+     * rank that has not must not wait for it. */
     bool (*broken)(struct uli_bootstrap *bootstrap);
-    /* NULL, or: tells those that wait for this rank's next record whom it waits
-     * for itself; -1: for nobody. Between two gathers only; never blocks. */
+    /* NULL, or: reports to the ranks that wait for this rank's next record for
+     * which rank it waits itself; -1: for none. Between two gathers only; never
+     * blocks. */
     void (*await)(struct uli_bootstrap *bootstrap, int32_t rank);
     /* Releases; never blocks for longer than a second. */
     void (*close)(struct uli_bootstrap *bootstrap);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A meeting through the caller's allgather, for instance MPI's. Deadlines and
- * lost ranks are the callback's business; what it gives back is checked in the
- * one place that this rank knows, its own.
+ * lost ranks are the callback's business; the result is checked in this rank's
+ * own place, the only one whose bytes it has.
  */
 #include <stdlib.h>
 #include <string.h>

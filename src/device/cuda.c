@@ -201,7 +201,7 @@ cuda_attribute(const void *address, int which, void *value)
         cuPointerGetAttribute, (value, which, (uli_cu_ptr)(uintptr_t)address));
 }
 
-/* Of memory that the driver knows. */
+/* Of memory of the driver. */
 static ulyx_status_t
 fill_range(const void *address, bool managed, struct uli_device_range *range)
 {
@@ -221,7 +221,7 @@ fill_range(const void *address, bool managed, struct uli_device_range *range)
     return ULYX_SUCCESS;
 }
 
-/* A pointer that the driver does not know, and pinned host memory, are host
+/* A pointer that the driver does not have, and pinned host memory, are host
  * memory. */
 static ulyx_status_t
 cuda_range(const void *address, struct uli_device_range *range_p)

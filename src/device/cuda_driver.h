@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The CUDA driver, opened at run time: the library loads and runs on machines
- * without one. Entry points are asked for by name and the version of their
+ * without one. Entry points are looked up by name and the version of their
  * signature (cuGetProcAddress), so that one build serves old and new drivers.
  * The few types are declared here, for no header of a toolkit is needed.
  */
@@ -66,7 +66,7 @@ enum {
     ULI_CU_DESCRIPTOR = 1, /* handle types */
     ULI_CU_FABRIC = 8,
     ULI_CU_READ_WRITE = 3, /* access flags */
-    ULI_CU_UNIFIED = 4,    /* a memory type: the address says where */
+    ULI_CU_UNIFIED = 4,    /* a memory type: the address decides */
 };
 
 enum {
@@ -203,8 +203,8 @@ struct uli_cu_calls {
  * entry point that it lacks, no device). */
 ulyx_status_t uli_cuda_open(const char *library);
 
-/* Whether there is a driver to be opened; where there is none, why_p says what
- * the system says of it. Changes nothing, reports no error. */
+/* Whether there is a driver to be opened; where there is none, why_p has the
+ * system's reason. Changes nothing, reports no error. */
 bool uli_cuda_present(char *why_p, size_t why_bytes);
 
 /* After a successful open. */

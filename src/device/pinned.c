@@ -53,7 +53,7 @@ pinned_pin(struct pinned *p)
     return status;
 }
 
-/* A range that nobody holds yet; under lock. */
+/* A range without a holder yet; under lock. */
 static ulyx_status_t
 pinned_add(
     int32_t device, unsigned char *address, int64_t bytes, void **there_p)

@@ -11,10 +11,10 @@
 #include <stdint.h>
 #include "ulyx/types.h"
 
-/* Pins [address, address + bytes), both multiples of a page, and says at which
- * address devices find it. Holding the same range again gives the same address;
- * a range that overlaps another only in part is refused. Any thread. Errors:
- * NO_MEMORY; INVALID_ARGUMENT (in part); the driver's. */
+/* Pins [address, address + bytes), both multiples of a page, and gives the
+ * address at which devices find it. Holding the same range again gives the same
+ * address; a range that overlaps another only in part is refused. Any thread.
+ * Errors: NO_MEMORY; INVALID_ARGUMENT (in part); the driver's. */
 ulyx_status_t uli_pinned_hold(
     int32_t device, void *address, int64_t bytes, void **there_p);
 /* The last drop unpins: nothing of any device uses it any more. */

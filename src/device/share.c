@@ -354,7 +354,7 @@ uli_share_export_run(const void *address, int64_t bytes,
 /* ---- access within the process ------------------------------------------- */
 
 /* A plain allocation is reached once its device's context lets the other one
- * in; a mapping says itself who may reach it. */
+ * in; a mapping has its own list of devices that may reach it. */
 ulyx_status_t
 uli_share_access(int32_t device, const void *address, int64_t bytes)
 {

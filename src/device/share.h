@@ -60,7 +60,7 @@ struct uli_share_memory {
  * has no virtual memory management), those of the driver; nothing is left. */
 ulyx_status_t uli_share_alloc(
     int32_t device, int64_t bytes, struct uli_share_memory *memory_p);
-/* The caller knows that no work of the device touches it. On error,
+/* The caller makes sure that no work of the device touches it. On error,
  * whatever the driver let go is freed. */
 ulyx_status_t uli_share_free(const struct uli_share_memory *memory);
 

@@ -119,7 +119,7 @@ add_near(struct uli_binding *binding, const struct uli_topology *t,
     free(set);
 }
 
-/* At the NUMA node (an index): what is bound is said. */
+/* Binds at the NUMA node (an index) and describes what is bound. */
 static void
 binding_settle(struct uli_binding *binding, const struct uli_topology *t,
     int32_t numa, const char *near)

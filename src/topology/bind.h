@@ -4,7 +4,8 @@
  * NUMA node of the rank's device, within the cores that the rank may use.
  *
  * Only threads and memory of the library are bound; a caller's thread stays
- * where it is, and so does whatever cannot be bound (said once a process).
+ * where it is, and so do threads and memory that cannot be bound (logged once
+ * per process).
  */
 #ifndef ULI_TOPOLOGY_BIND_H
 #define ULI_TOPOLOGY_BIND_H
@@ -36,8 +37,8 @@ void uli_binding_find(const struct uli_topology *topology,
     const struct uli_bind_preference *preference, const int32_t *cores,
     int32_t ncores, struct uli_binding *binding_p);
 
-/* For the calling thread's cores on this machine, unless settings->bind says
- * off. Looks no further where there is one NUMA node. */
+/* For the calling thread's cores on this machine, unless settings->bind is off.
+ * Looks no further where there is one NUMA node. */
 void uli_binding_make(const struct uli_settings *settings,
     const struct uli_bind_preference *preference,
     struct uli_binding *binding_p);

@@ -8,7 +8,7 @@
 
 #include "topology/topology.h"
 
-/* Far beyond any machine; a file that asks for more is refused. */
+/* Far beyond any machine; a file with more is refused. */
 enum {
     ULI_GRAPH_NODES_MAX = 65536,
     ULI_GRAPH_CORES_MAX = 1 << 20,
@@ -40,7 +40,7 @@ struct uli_topology {
 /* A machine without anything in it; NULL without memory. */
 struct uli_topology *uli_graph_create(void);
 
-/* *id_p is the new node's, whose other fields say "unknown".
+/* *id_p is the new node's, whose other fields are "unknown".
  * Errors: INVALID_ARGUMENT beyond the limits above, NO_MEMORY. */
 ulyx_status_t uli_graph_add(struct uli_topology *graph, enum uli_topo_kind kind,
     int32_t parent, int32_t *id_p);

@@ -17,7 +17,7 @@ void uli_topology_place_rank(const struct uli_topology *topology, int32_t rank,
 /* The name of the nearest NIC of that rank in this process ("mlx5_0"), ranks
  * with the same choice taking theirs in turn. The first call loads the
  * machine's description (milliseconds; ULYX_TOPO_FILE's where that is set).
- * False, with why_p saying why, where the description has none: then the
+ * False, with the reason in why_p, where the description has none: then the
  * network chooses. */
 bool uli_node_nic(const struct uli_settings *settings, int32_t rank,
     int32_t count, char name_p[ULI_TOPO_NAME], char *why_p, size_t why_bytes);

@@ -104,8 +104,8 @@ uli_node_pid_namespace(uint64_t *inode_p)
 }
 
 /* The calling thread's affinity. The set grows until the kernel's fits:
- * machines have more than 1024 cores. NULL when the kernel does not say; the
- * caller frees it with CPU_FREE. */
+ * machines have more than 1024 cores. NULL when the kernel does not give it;
+ * the caller frees it with CPU_FREE. */
 static cpu_set_t *
 get_affinity(size_t *bytes_p)
 {
@@ -121,7 +121,7 @@ get_affinity(size_t *bytes_p)
     return NULL;
 }
 
-/* The quota of the process's groups; read once, because calls ask often. */
+/* The quota of the process's groups; read once, because it is queried often. */
 static pthread_once_t quota_once = PTHREAD_ONCE_INIT;
 static int32_t quota_cores;
 static uint64_t quota_group;

@@ -20,12 +20,11 @@
 ulyx_status_t uli_node_hash(
     const struct uli_settings *settings, uint64_t hash_p[2]);
 
-/* Equal for processes of one running kernel, whatever ULYX_HOSTID and
- * namespaces say: nodes that share it are made up, and what joins them is
- * memory. */
+/* Equal for processes of one running kernel, for any ULYX_HOSTID and
+ * namespaces: nodes that share it are simulated, and are joined by memory. */
 ulyx_status_t uli_node_machine_hash(uint64_t *hash_p);
 
-/* Inode of this process's pid namespace; 0 when /proc does not say. A pid
+/* Inode of this process's pid namespace; 0 when /proc does not give it. A pid
  * means the same process to two processes only where these are equal. */
 ulyx_status_t uli_node_pid_namespace(uint64_t *inode_p);
 
@@ -38,17 +37,17 @@ int32_t uli_node_cores(void);
 int32_t uli_node_quota(void);
 
 /* The system's numbers of those cores, ascending: writes at most capacity and
- * returns how many there are; 0 when the kernel does not say. */
+ * returns how many there are; 0 when the kernel does not give them. */
 int32_t uli_node_core_list(int32_t *cores_p, int32_t capacity);
 
 /* Hash of the affinity's set, and of the group whose quota is the smallest:
- * equal for threads and processes that share exactly the same cores. 0 when the
- * kernel does not say. */
+ * equal for threads and processes that share exactly the same cores. 0 when
+ * the kernel does not give them. */
 uint64_t uli_node_cores_hash(void);
 
 /* Bytes that can still be had without swapping or meeting a memory limit of
- * the process's cgroups; INT64_MAX when the kernel does not say. A snapshot:
- * others allocate too. */
+ * the process's cgroups; INT64_MAX when the kernel does not give them. A
+ * snapshot: others allocate too. */
 int64_t uli_node_memory_available(void);
 
 #endif

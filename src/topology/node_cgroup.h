@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Where they are told: /proc/self/cgroup and /sys/fs/cgroup; tests have their
+/* Where they are read: /proc/self/cgroup and /sys/fs/cgroup; tests have their
  * own. */
 struct uli_cgroups {
     const char *list, *root;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How much memory can be had. The kernel answers a reservation beyond it not
- * with an error but by killing a process, so we ask first: MemAvailable of the
- * machine, and limit minus use of every cgroup above us (use without the file
- * cache that the kernel would drop).
+ * with an error but by killing a process, so these are read first:
+ * MemAvailable of the machine, and limit minus use of every cgroup above us
+ * (use without the file cache that the kernel would drop).
  */
 #include "topology/node.h"
 

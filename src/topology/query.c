@@ -2,7 +2,8 @@
  *
  * Distances in the graph; see topology.h. Everything follows from the lowest
  * common ancestor of two nodes. An ancestor that is the machine itself means
- * "far apart" only where both sides say where they are; otherwise "unknown".
+ * "far apart" only where the places of both sides are known; otherwise
+ * "unknown".
  */
 #include "topology/graph.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where a topology comes from: settings, files, this machine, and the flat
- * one that is left when all of that fails. A file's first element says which
- * importer reads it.
+ * one that is left when all of that fails. A file's first element decides
+ * which importer reads it.
  */
 #include "topology/graph.h"
 
@@ -36,8 +36,8 @@ first_element(const char *text)
     return NULL;
 }
 
-/* Of <topology version="2.0">: "2.0"; "1" where it says nothing, as hwloc 1
- * wrote it. */
+/* Of <topology version="2.0">: "2.0"; "1" where there is none, as hwloc 1 wrote
+ * it. */
 static void
 hwloc_version(const char *element, char version_p[16])
 {
@@ -164,7 +164,7 @@ make_flat(const char *why, struct uli_topology **topology_p)
     return ULYX_SUCCESS;
 }
 
-/* Asks for NVLink only where it is wanted: NVIDIA's library takes its time. */
+/* Queries NVLink only where it is needed: NVIDIA's library is slow. */
 static ulyx_status_t
 topology_load_some(const struct uli_settings *settings, bool nvlink,
     struct uli_topology **topology_p)

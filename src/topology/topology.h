@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The machine as the planner sees it: a small graph of our own. A tree says
- * where things hang
+ * The machine as the planner sees it: a small graph of our own. A tree has the
+ * places of things
  *
  *     machine > package > NUMA node > PCI root > PCI switch > GPU or NIC
  *
- * (any level may be missing) and a list of links says what NVLink joins beside
+ * (any level may be missing) and a list of links has what NVLink joins beside
  * it. The distance of two things is the kind of their lowest common ancestor.
- * What the system does not say stays unknown and is never taken for 0: a device
- * whose NUMA node is unknown hangs from the machine itself.
+ * Values that the system does not give stay unknown and are never taken for
+ * 0: a device whose NUMA node is unknown hangs from the machine itself.
  *
  * The graph comes from hwloc (this machine, or a file in its XML of version
  * 2) or from NCCL's topology XML. It never changes once made, so all queries
@@ -77,9 +77,9 @@ struct uli_topology;
 
 /* ---- making one ---------------------------------------------------------- */
 
-/* The machine that settings->topo_file describes, or this one. Whatever goes
- * wrong in detection degrades to a flat machine (cores, nothing else) and is
- * logged once a process; the text of uli_topology_source says why. Writes
+/* The machine that settings->topo_file describes, or this one. Any failure of
+ * detection gives a flat machine (cores, nothing else) and is logged once per
+ * process; the text of uli_topology_source has the reason. Writes
  * settings->topo_dump_file.
  * returns SUCCESS or NO_MEMORY. The caller frees *topology_p. */
 ulyx_status_t uli_topology_load(

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fields of parameter structs, as tables: a field is one row, which says where
- * it is, what it may be and whether all ranks must give the same. Reading,
- * checking and comparing go by the rows. Checks that relate several fields are
+ * Fields of parameter structs, as tables: a field is one row with its place,
+ * its range and whether all ranks must give the same value. Reading, checking
+ * and comparing go by the rows. Checks that relate several fields are
  * functions of the table's owner.
  *
  * A table maps a public struct (`given`) to one of the library's (`own`), which
@@ -26,7 +26,7 @@ enum uli_field_kind {
     ULI_FIELD_NAME,  /* const char *, or NULL */
     ULI_FIELD_RANKS, /* const int64_t *: an entry a rank, or NULL */
     ULI_FIELD_DOCS,  /* const ulyx_docs_t *, or NULL */
-    ULI_FIELD_ARRAY, /* public structs: the row says which */
+    ULI_FIELD_ARRAY, /* public structs: as in the row */
 };
 
 /* An array of structs: given as pointer, count and size of an element; own as
@@ -103,10 +103,10 @@ ulyx_status_t uli_fields_check(
 struct uli_agreed {
     int64_t *values; /* NULL: only count, or find a name */
     int64_t count;
-    int64_t name_index; /* index whose name is asked for, or -1 */
+    int64_t name_index; /* index of the number whose name is requested, or -1 */
     char *name_p;
     size_t name_bytes;
-    enum uli_field_kind kind; /* of what is asked for */
+    enum uli_field_kind kind; /* of the requested number */
 };
 enum { ULI_NAME_WORDS = 5 }; /* of a name: its hash, and how it begins */
 

@@ -31,7 +31,7 @@ ulyx_status_t uli_docs_take(
 
 /* Turns every pointer of the fields in `own` into one to a copy: document
  * tables always, since a caller's may be of another version; names, entries of
- * ranks and the tables' arrays where deep is asked for.
+ * ranks and the tables' arrays where deep is true.
  * ownership: the copies go with uli_held_free, also after an error.
  * returns SUCCESS; ERR_INVALID_ARGUMENT, ERR_UNSUPPORTED (a document table);
  * ERR_NO_MEMORY. */

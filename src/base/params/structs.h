@@ -73,7 +73,7 @@ enum uli_struct_id {
 
 struct uli_struct {
     const char *name; /* "ulyx_docs_t" */
-    size_t bytes;     /* as this version knows it */
+    size_t bytes;     /* in this version */
     size_t least_bytes;
     const void *defaults;
 };
@@ -85,7 +85,7 @@ enum { ULI_ELEMENT_BYTES = 160 };
 /* Fills *own_p, which is one of ours and has our size afterwards, from the
  * caller's struct. name: what it is called in messages; NULL = its type.
  * returns SUCCESS; ERR_INVALID_ARGUMENT (a size below the least, or absurd);
- * ERR_UNSUPPORTED (non-zero bytes that this version does not know). */
+ * ERR_UNSUPPORTED (non-zero bytes beyond this version's size). */
 ulyx_status_t uli_struct_take(const struct uli_struct *kind, const void *given,
     void *own_p, const char *name);
 /* As above, and the defaults where given is NULL. */
@@ -95,7 +95,7 @@ ulyx_status_t uli_struct_take_or_default(
 /* Checks a caller's array, all of its elements' unknown bytes included; name is
  * the array's. returns SUCCESS; ERR_INVALID_ARGUMENT (NULL with elements, a
  * size of an element that is below the least, no multiple of 8, or absurd);
- * ERR_UNSUPPORTED (non-zero bytes that this version does not know). */
+ * ERR_UNSUPPORTED (non-zero bytes beyond this version's size). */
 ulyx_status_t uli_struct_array(const struct uli_struct *kind, const void *array,
     size_t element_bytes, int64_t count, const char *name);
 /* Copies an element of such an array. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Asked for once: in a virtual machine the question is dear.
+ * Read once: in a virtual machine the instruction is slow.
  */
 #include "base/system/cpu.h"
 

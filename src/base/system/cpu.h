@@ -11,7 +11,7 @@ enum { ULI_CPU_NAME = 48 };
 
 /* Maker, family, model and stepping, "GenuineIntel-6-207-2": equal where
  * processors behave alike. Letters, digits, '-', '.' and '_' only. Of other
- * architectures what uname says of the machine. */
+ * architectures uname's name of the machine. */
 const char *uli_cpu_name(void);
 
 bool uli_cpu_is_intel(void);

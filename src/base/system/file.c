@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * O_NONBLOCK serves twice: opening a pipe does not wait for its other end, and
- * what the kernel calls regular but has no end (/proc/kmsg) says EAGAIN. The
- * size is checked as the bytes come, since such files have none.
+ * a read of a file that is regular to the kernel but has no end (/proc/kmsg)
+ * gives EAGAIN. The size is checked as the bytes come, since such files have
+ * none.
  */
 #include "base/system/file.h"
 

@@ -11,7 +11,7 @@
 
 /* The best first. */
 enum uli_interface_reach {
-    ULI_REACH_HOSTS,      /* of other hosts, as far as the name says */
+    ULI_REACH_HOSTS,      /* of other hosts, as far as the name has it */
     ULI_REACH_ROUTED,     /* the same on a loopback interface: what routers send
                            * to a host that has no addresses on its links */
     ULI_REACH_BRIDGE,     /* of a bridge for containers or virtual machines */

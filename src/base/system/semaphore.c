@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See semaphore.h. Posts and waiting threads are one word, so that a post
- * learns from the addition itself whether to wake somebody, and touches
- * nothing afterwards: a wake at an address that has gone is harmless. The
- * futex is the word's half with the posts, which a thread sleeps on while it
- * is 0.
+ * See semaphore.h. Posts and waiting threads are one word, so that the result
+ * of the addition shows the post whether to wake a thread, and touches nothing
+ * afterwards: a wake at an address that has gone is harmless. The futex is the
+ * word's half with the posts, which a thread sleeps on while it is 0.
  */
 #include "base/system/semaphore.h"
 

@@ -2,7 +2,8 @@
  *
  * A semaphore within a process whose waits end by the monotonic clock, which
  * those of the C library do only in newer ones. Post takes no lock and may be
- * the poster's last touch of the memory: whoever has waited may free it.
+ * the poster's last touch of the memory: the thread that has waited may free
+ * it.
  */
 #ifndef ULI_BASE_SYSTEM_SEMAPHORE_H
 #define ULI_BASE_SYSTEM_SEMAPHORE_H

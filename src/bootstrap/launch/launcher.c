@@ -260,14 +260,14 @@ find_store(
         return;
     launch->pmi_fd = number;
     /* Slurm's server lets each process choose; Hydra, which also runs within a
-     * step, says how many of its ranks are here. */
+     * step, gives the number of its ranks here. */
     launch->pmi_chosen = uli_env_get(env, "SLURM_STEP_ID") &&
                          !uli_env_get(env, "MPI_LOCALNRANKS");
 }
 
-/* A launcher that says "alone" within one that counts several, say a RANK=0 and
- * WORLD_SIZE=1 left in a shell under srun. ULYX_RANK is the caller's own word,
- * and what can be done about it. */
+/* A launcher by whose variables the rank is alone, within a launcher that
+ * counts several ranks, say a RANK=0 and WORLD_SIZE=1 left in a shell under
+ * srun. ULYX_RANK is the caller's own word, and what can be done about it. */
 static ulyx_status_t
 check_alone(const struct row *row, const struct uli_env *env,
     const struct row *around, const struct uli_launch *launch)
@@ -333,7 +333,7 @@ uli_launcher_list(char *text_p, size_t bytes)
             i ? "; " : "", rows[i].rank, rows[i].sizes[0]);
 }
 
-/* No row applies: does one say that there are others? */
+/* No row applies: are there other ranks by a variable of a row? */
 static ulyx_status_t
 check_halves(const struct uli_env *env)
 {

@@ -3,8 +3,8 @@
  * Who started this process: rank, size and what names the job, out of the
  * variables that launchers set. One table, in order of trust: where two have
  * set theirs (torchrun within srun, mpirun within a Slurm job) the first is
- * taken, because the inner launcher knows the processes and the outer one only
- * what it started itself.
+ * taken, because the inner launcher counts the processes, and the outer one
+ * only the processes that it started itself.
  */
 #ifndef ULI_BOOTSTRAP_LAUNCH_LAUNCHER_H
 #define ULI_BOOTSTRAP_LAUNCH_LAUNCHER_H
@@ -25,24 +25,24 @@ extern const struct uli_env uli_env_process;
 
 struct uli_launch {
     const char *launcher; /* "torchrun": a static name */
-    int32_t rank, nranks; /* nranks 0: the launcher's library knows */
-    int32_t local_rank;   /* on this node; -1: not said */
-    int32_t local_nranks; /* 0: not said */
-    bool one_node;        /* the launcher says that all ranks are here */
+    int32_t rank, nranks; /* nranks 0: the launcher's library has it */
+    int32_t local_rank;   /* on this node; -1: not given */
+    int32_t local_nranks; /* 0: not given */
+    bool one_node;        /* by the launcher all ranks are here */
     char job[256];        /* job, step and restart; "" when not known */
     char master[256];     /* MASTER_ADDR, or "" */
     char master_port[16]; /* MASTER_PORT, or "": not ours to listen on */
     bool pmix;            /* a PMIx server is there */
     int pmi_fd;           /* of PMI-1, or -1 */
-    bool pmi_chosen;      /* who speaks first on it chooses PMI-1 or PMI-2 */
+    bool pmi_chosen;      /* the first message on it chooses PMI-1 or PMI-2 */
     char overruled[128];  /* other launchers whose variables are set */
 };
 
-/* Asks the table; launcher is NULL where no row applies.
+/* Reads the variables by the table; launcher is NULL where no row applies.
  * returns SUCCESS; ERR_INVALID_ARGUMENT when a launcher's values are no rank
- * and size, when it says rank 1 or more and not of how many, and when it says
- * that this rank is alone while the launcher around it counts several: each
- * of those would then run the whole job. The text says what to set. */
+ * and size, when they have a rank of 1 or more without a size, and when by
+ * them this rank is alone while the launcher around it counts several: each of
+ * those would then run the whole job. The text names what to set. */
 ulyx_status_t uli_launcher_query(const struct uli_settings *settings,
     const struct uli_env *env, struct uli_launch *launch_p);
 

@@ -146,12 +146,11 @@ pmi_query(struct pmi *pmi, const char *line, const char *answer)
         answer, pmi->line);
 }
 
-/* ---- who speaks to the launcher ------------------------------------------ */
+/* ---- connection to the launcher ------------------------------------------ */
 
-/* A launcher takes a process that has spoken and ends without a farewell for
- * dead, and kills the job. An MPI library of this process says hello and
- * farewell for both; without one, that is this module's duty, once, when the
- * process ends. */
+/* A launcher takes a process that has sent init and ends without finalize for
+ * dead, and kills the job. An MPI library of this process sends both; without
+ * one, this module sends them, finalize once, when the process ends. */
 static atomic_int finalize_fd = -1;
 static atomic_int finalize_pid;
 

@@ -12,12 +12,12 @@
 
 /* value[bytes] is text, read at rank 0 and written at the others. Collective
  * over the launcher's ranks; key is the same on all and used once.
- * returns SUCCESS; ERR_UNSUPPORTED (the server speaks another protocol);
+ * returns SUCCESS; ERR_UNSUPPORTED (the server has another protocol);
  * ERR_TIMEOUT; ERR_SYSTEM. */
 ulyx_status_t uli_pmi1_share(int fd, int32_t rank, const char *key, char *value,
     size_t bytes, uli_deadline_t deadline);
 
-/* An MPI library of this process has said hello to the launcher. */
+/* An MPI library of this process has sent init to the launcher. */
 bool uli_pmi1_mpi_initialized(void);
 
 #endif

@@ -25,7 +25,7 @@
 
 #define LIBRARY "libpmix.so.2"
 
-/* Of PMIx 4; older servers say SUCCESS. */
+/* Of PMIx 4; older servers return SUCCESS. */
 #ifndef PMIX_ERR_PARTIAL_SUCCESS
 #define PMIX_ERR_PARTIAL_SUCCESS (-52)
 #endif
@@ -48,7 +48,7 @@ struct uli_pmix {
 
 /* ---- library ------------------------------------------------------------- */
 
-/* Object pointers become function pointers through memory, as POSIX says. */
+/* Object pointers become function pointers through memory, as in POSIX. */
 static bool
 pmix_find(struct uli_pmix *pmix, const char *name, void *function_p)
 {
@@ -88,8 +88,8 @@ pmix_load(struct uli_pmix *pmix)
 
 /* Opened once and kept: a server does not take back a process that has left, so
  * MPI_Init after a meeting would fail. PMIx counts who has it open; the last to
- * leave, this at the process's end or MPI_Finalize after it, says farewell,
- * which launchers expect of every process that said hello. */
+ * leave, this at the process's end or MPI_Finalize after it, sends finalize,
+ * which launchers expect of every process that sent init. */
 static struct {
     pthread_mutex_t lock;
     struct uli_pmix *open;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PMIx, opened at run time: what the launcher's server knows, and one value
- * from rank 0 to all. Only this module knows PMIx types; where the library was
- * built without its headers, open says so.
+ * PMIx, opened at run time: the launcher's rank and size, and one value from
+ * rank 0 to all. Only this module uses PMIx types; where the library was built
+ * without its headers, open is refused with that reason.
  */
 #ifndef ULI_BOOTSTRAP_LAUNCH_PMIX_H
 #define ULI_BOOTSTRAP_LAUNCH_PMIX_H

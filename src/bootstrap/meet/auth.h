@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How two ends of a bootstrap connection prove to each other that they know
+ * How two ends of a bootstrap connection prove to each other that they have
  * the meeting's secret, before either reads anything else. Four messages of
  * fixed length:
  *
@@ -9,31 +9,32 @@
  *     rank -> root   answer     the rank's share; its proof
  *     root -> rank   outcome    yes or no; the root's proof
  *
- * Nobody may guess a secret that a person chose from what is seen here. If the
- * proofs were hashes of secret and nonces, the end that proves first would give
- * the other end all that it needs to try guesses offline: a false root if the
- * rank is first, any stranger that connects if the root is. Stretching the
- * secret makes guesses more expensive, not impossible, and costs time at every
- * rank. So the ends agree on a key instead, in the manner of CPace (an exchange
- * of Diffie and Hellman over ristretto255 whose base point is made of the
- * secret):
+ * It must not be possible to guess a secret that a person chose from these
+ * messages. If the proofs were hashes of secret and nonces, the end that
+ * proves first would give the other end all that it needs to try guesses
+ * offline: a false root if the rank is first, any connecting process if the
+ * root is. Stretching the secret makes guesses more expensive, not
+ * impossible, and costs time at every rank. So the ends agree on a key
+ * instead, in the manner of CPace (an exchange of Diffie and Hellman over
+ * ristretto255 whose base point is made of the secret):
  *
  *     G = map to the group of H(secret, version, both nonces)
  *     share = x G, x random; key = H(x times the other's share, shares, nonces)
  *     proof = H(key, "rank" or "root")
  *
- * A share is a uniform element whatever the secret is. An end that does not
- * know G had to choose one before it sent its share, and the proof that it then
- * receives tells whether that one guess was right, and nothing about any other
- * guess: one guess per connection, none offline, whichever end is false. It
- * costs an end two multiplications, 0.16 ms, so 4,096 ranks cost the root 0.7 s
- * of its thread. Secrets must still be long enough for the guesses that
- * connections allow (ULI_SECRET_LEAST).
+ * A share is a uniform element whatever the secret is. An end without G had to
+ * choose one before it sent its share, and the proof that it then receives
+ * shows whether that one guess was right, and nothing about any other guess:
+ * one guess per connection, none offline, whichever end is false. It costs an
+ * end two multiplications, 0.16 ms, so 4,096 ranks cost the root 0.7 s of its
+ * thread. Secrets must still be long enough for the guesses that connections
+ * allow (ULI_SECRET_LEAST).
  *
  * Magic and version are the first bytes each way, and hello and the first 32
  * bytes of the challenge have been alike in all versions: another version is
- * told apart from a stranger. What follows is neither encrypted nor signed: the
- * network is trusted not to alter a stream; the secret keeps strangers out.
+ * distinguished from a stray connection. What follows is neither encrypted nor
+ * signed: the network is trusted not to alter a stream; the secret keeps
+ * strangers out.
  */
 #ifndef ULI_BOOTSTRAP_MEET_AUTH_H
 #define ULI_BOOTSTRAP_MEET_AUTH_H
@@ -86,8 +87,8 @@ enum uli_hello_result uli_hello_decode(
 ulyx_status_t uli_auth_share(
     struct uli_auth *auth, enum uli_auth_end me, unsigned char *share_p);
 /* Takes the other's share, after which proofs can be made and checked. False
- * where it is no element of the group, or the neutral one, whose key anybody
- * knows: no end that keeps to the protocol sends these. */
+ * where it is no element of the group, or the neutral one, whose key is
+ * public: no end that keeps to the protocol sends these. */
 bool uli_auth_agree(
     struct uli_auth *auth, enum uli_auth_end me, const unsigned char *share);
 

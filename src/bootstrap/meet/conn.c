@@ -82,7 +82,8 @@ uli_conn_drop(struct uli_conn *conn, const char *why)
     uli_conn_close(conn);
 }
 
-/* The stream broke: a stray, a rank that is lost, or one that had its say. */
+/* The stream broke: a stray connection, a lost rank, or a rank that has
+ * reported its failure. */
 static void
 conn_broken(struct uli_conn *conn, const char *why)
 {
@@ -328,7 +329,7 @@ root_spread(struct uli_root *root, struct uli_blob *table)
     uli_blob_unref(table);
 }
 
-/* A rank that cannot go on says why. */
+/* A rank reports its failure. */
 static void
 take_failure(struct uli_conn *conn)
 {

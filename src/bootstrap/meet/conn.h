@@ -19,7 +19,7 @@ enum uli_conn_stage {
     ULI_CONN_ANSWER,
     ULI_CONN_JOIN,    /* authenticated, rank not yet known */
     ULI_CONN_JOINED,  /* rank is set */
-    ULI_CONN_REFUSED, /* authenticated, but not seated: is told the failure */
+    ULI_CONN_REFUSED, /* authenticated, but without a place: gets the failure */
     ULI_CONN_DEAD,    /* closed, to be freed after this batch of events */
 };
 
@@ -81,7 +81,7 @@ void uli_conn_free_dead(struct uli_root *root);
 
 /* Lets in some of those who knock. */
 void uli_listener_accept(struct uli_root *root, int listener);
-/* The end of a pause for want of room. */
+/* The end of a pause without descriptors. */
 void uli_listener_reopen(struct uli_root *root);
 /* Closes the listeners and removes the rendezvous file. */
 void uli_listener_shut(struct uli_root *root);

@@ -19,14 +19,15 @@
 enum { PAUSE_FIRST_MS = 2, PAUSE_LONGEST_MS = 500 };
 #define CONNECT_S   3.0
 #define HANDSHAKE_S 10.0
-#define NOTICE_S    5.0 /* then the log says what is being waited for */
+#define NOTICE_S    5.0 /* then the log has what is awaited */
 
 static void
 dial_report(struct uli_dial_report *report_p, ulyx_status_t status,
     const struct uli_socket_address *address, const char *what)
 {
     char where[ULI_ADDRESS_TEXT_BYTES];
-    /* A root that answered and refused tells more than one that is away. */
+    /* A refusal by a root is a better cause than a root that was not
+     * reached. */
     if (status == ULYX_ERR_SYSTEM && report_p->status)
         return;
     uli_address_text(address, where, sizeof(where));
@@ -125,7 +126,7 @@ dial_prove(int fd, const struct uli_endpoint *place,
     return -1;
 }
 
-/* Anybody can take an abstract name, and hold up the job that wants it. */
+/* Any user can take an abstract name, and hold up the job that needs it. */
 static bool
 check_user(int fd, const struct uli_socket_address *address,
     struct uli_dial_report *report_p)
@@ -191,7 +192,7 @@ uli_dial_pause(int *pause_ms, uli_deadline_t deadline)
     *pause_ms = (int)uli_min(2 * *pause_ms, PAUSE_LONGEST_MS);
 }
 
-/* connect() would say EINVAL, today and at the deadline. */
+/* connect() would give EINVAL, now and at the deadline. */
 static ulyx_status_t
 check_scopes(const struct uli_endpoint *place)
 {

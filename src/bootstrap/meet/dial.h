@@ -30,7 +30,7 @@ struct uli_dial_report {
 };
 
 /* Tries every address once, in order. returns an authenticated descriptor, or
- * -1 with the most telling failure in *report_p. Logs nothing. */
+ * -1 with the most significant failure in *report_p. Logs nothing. */
 int uli_dial_once(const struct uli_endpoint *place, uli_deadline_t deadline,
     struct uli_dial_report *report_p);
 

@@ -17,8 +17,8 @@
 #include "bootstrap/meet/netif.h"
 
 enum { PAUSE_FIRST_MS = 5, HEX_BYTES = 2 * ULI_SECRET_BYTES + 1 };
-/* A root of an earlier meeting at the same port knows another secret, and is
- * gone before these have passed. */
+/* A root of an earlier meeting at the same port has another secret, and is gone
+ * before these have passed. */
 #define LINGER_S 3.0
 #define SETTLE_S 6.0
 
@@ -38,8 +38,8 @@ join_place(const struct uli_env_meeting *env, const struct uli_endpoint *place,
 
 /* ---- one node ------------------------------------------------------------ */
 
-/* An occupied name is another rank 0's: dialled like any root, which then says
- * at all ranks that there are two. */
+/* An occupied name is another rank 0's: it is dialled like any root, and all
+ * ranks then get the error that there are two. */
 static ulyx_status_t
 serve_abstract(struct uli_endpoint *place, uli_deadline_t deadline,
     struct uli_root **root_p)

@@ -46,7 +46,7 @@ bool uli_frame_decode(const unsigned char *header, struct uli_frame *frame_p);
 enum uli_frame_result {
     ULI_FRAME_MORE,  /* all given bytes taken, the frame is not whole */
     ULI_FRAME_READY, /* frame and payload are whole */
-    ULI_FRAME_BAD,   /* `why` says what is wrong; the stream is lost */
+    ULI_FRAME_BAD,   /* `why` has the reason; the stream is lost */
 };
 
 /* Zeroed by its owner, then payload_max is set. */

@@ -70,8 +70,8 @@ knocker_receive(struct receiver *receiver, struct knocker *one)
     return false;
 }
 
-/* Accepts one connection; the queue may be empty again although poll said
- * readable. */
+/* Accepts one connection; the queue may be empty again although poll
+ * returned. */
 static void
 let_in(struct receiver *receiver)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who knocks at a listener and says one message of a known length, for ends
- * that have no root's loop. All are heard at the same time, so one who says
- * nothing holds up nobody.
+ * Receives one message of a known length from each connection to a listener,
+ * for ends that have no root's loop. All connections are polled together, so a
+ * silent one delays none.
  */
 #ifndef ULI_BOOTSTRAP_MEET_KNOCK_H
 #define ULI_BOOTSTRAP_MEET_KNOCK_H
@@ -13,11 +13,11 @@
 
 enum { ULI_KNOCK_BYTES_MAX = 32 };
 
-/* Returns true if the sender is wanted; the descriptor, which is non-blocking,
+/* Returns true if the sender is awaited; the descriptor, which is non-blocking,
  * then belongs to the callee. */
 typedef bool (*uli_knock_fn)(void *context, int fd, const void *message);
 
-/* Hears messages of `bytes` bytes until `wanted` were taken. All other
+/* Receives messages of `bytes` bytes until `awaited` were taken. All other
  * connections are closed: those refused, those silent for two seconds or at the
  * end, and the oldest where there are too many silent ones.
  * returns 0; ETIMEDOUT; ECONNABORTED (stop_fd has become readable); errno. */

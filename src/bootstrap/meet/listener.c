@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The root's listener: who is let in to prove himself, and who has to go when
- * there is no room. Ranks that are in are never dropped for want of room, and
- * want of room never ends a meeting: the listener pauses, longer each time, and
- * the cause is named if the deadline comes first.
+ * The root's listener: which connections are accepted to prove the secret, and
+ * which are dropped when there is no room. Ranks that have joined are never
+ * dropped for lack of room, and lack of room never ends a meeting: the
+ * listener pauses, longer each time, and the cause is named if the deadline
+ * comes first.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -196,7 +197,7 @@ root_admit(struct uli_root *root, int fd, const struct sockaddr_storage *peer)
     root->meeting.hindrance[0] = 0;
 }
 
-/* accept() wants a descriptor even where nobody waits. */
+/* accept() needs a descriptor even where no connection waits. */
 static bool
 somebody_knocks(int listener)
 {

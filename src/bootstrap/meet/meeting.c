@@ -176,7 +176,7 @@ meeting_missing(const struct uli_meeting *meeting)
     return late;
 }
 
-/* Where the root could let nobody in, that is the cause. */
+/* Where the root could accept no connection, that is the cause. */
 static void
 fail_missing(struct uli_meeting *meeting, const char *text)
 {
@@ -240,7 +240,7 @@ open_members(struct uli_meeting *meeting, int32_t nranks)
     return true;
 }
 
-/* The first rank that joined, for "rank 0 says 8": there is one. */
+/* The first rank that joined, for the text of a difference: there is one. */
 static int32_t
 meeting_somebody(const struct uli_meeting *meeting)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a root knows of its meeting: who has joined, who has given its record
- * of the running gather, what failed. No I/O, no clock but the times it is
- * given, one thread: bootstrap/meet/root.c drives it from its connections.
+ * The state of a root's meeting: which ranks have joined, which have given
+ * their record of the running gather, and the failure. No I/O, no clock but
+ * the times it is given, one thread: bootstrap/meet/root.c drives it from its
+ * connections.
  *
  * The first failure wins and is final. Its text names every rank concerned and
  * goes to all ranks, also to those that join afterwards.
@@ -57,8 +58,7 @@ struct uli_meeting {
     uli_deadline_t deadline; /* no rank's deadline is earlier */
     ulyx_status_t failed;
     struct uli_blob *failure; /* its frame */
-    struct uli_blob *late;    /* the answer to whoever connects when all ranks
-                               * have joined */
+    struct uli_blob *late;    /* answers connections once all have joined */
     struct uli_strays strays;
     char hindrance[160]; /* why no further rank can join, or "" */
 };

@@ -89,8 +89,8 @@ next_timer(const struct uli_root *root)
                                          : uli_min(next, root->params.deadline);
 }
 
-/* Closes the connections of ranks that were told and have not closed in time.
- */
+/* Closes the connections of ranks that were notified and have not closed in
+ * time. */
 static void
 end_drained(struct uli_root *root)
 {
@@ -147,7 +147,7 @@ spread_failure(struct uli_root *root)
     atomic_fetch_sub(&root->unsent, 1);
 }
 
-/* Ranks that have joined are told; ranks that come later find nobody. */
+/* Ranks that have joined are notified; ranks that come later find no root. */
 static void
 act_on_cancel(struct uli_root *root)
 {
@@ -201,7 +201,7 @@ root_dispatch(struct uli_root *root, const struct epoll_event *event)
     } else {
         uint64_t calls;
         ssize_t got = read(root->event_fd, &calls, sizeof(calls));
-        (void)got; /* `stop` and `cancel` say what it is about */
+        (void)got; /* `stop` and `cancel` have the reason */
     }
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The root of a meeting: a thread of its own that listens, lets in whoever
- * proves the secret, and serves gathers until all ranks have left. The thread
- * blocks all signals, holds no lock while it works, and never waits for a
- * single peer.
+ * The root of a meeting: a thread of its own that listens, admits connections
+ * that prove the secret, and serves gathers until all ranks have left. The
+ * thread blocks all signals, holds no lock while it works, and never waits for
+ * a single peer.
  */
 #ifndef ULI_BOOTSTRAP_MEET_ROOT_H
 #define ULI_BOOTSTRAP_MEET_ROOT_H
@@ -20,14 +20,14 @@ struct uli_root_params {
     unsigned char secret[ULI_SECRET_BYTES];
     uli_deadline_t deadline; /* when a meeting that is not whole fails */
     double handshake_s;      /* for a connection to prove itself; 0 = 10 */
-    double linger_s;         /* how long a failed meeting tells late ranks
-                              * what failed it; 0 = 30 */
+    double linger_s; /* how long a failed meeting sends late ranks its cause; 0
+                      * = 30 */
     int listeners[ULI_ADDRESS_MAX];
     int listener_count;
     bool same_user;          /* Unix sockets: other users are refused */
     bool stays;              /* the listeners are this meeting's alone: once
-                              * all ranks have joined, who still comes is told
-                              * so, until the deadline */
+                              * all ranks have joined, later connections get an
+                              * answer, until the deadline */
     const char *unlink_path; /* removed when all have joined or the meeting
                               * has failed; copied; NULL = none */
 };
@@ -41,19 +41,19 @@ ulyx_status_t uli_root_start(
 void uli_root_release(struct uli_root *root, double wait_s);
 /* Ends the meeting now, then as release. */
 void uli_root_stop(struct uli_root *root, double wait_s);
-/* As above, after telling ranks that have joined ERR_ABORTED. */
+/* As above, after sending ERR_ABORTED to the ranks that have joined. */
 void uli_root_cancel(struct uli_root *root, double wait_s);
 
 /* How far the meeting is; each state may follow the ones before it. Any
  * thread. */
 enum uli_root_state {
-    ULI_ROOT_OPEN,  /* waits for ranks, or has failed and tells why */
+    ULI_ROOT_OPEN,  /* waits for ranks, or has failed and sends the cause */
     ULI_ROOT_WHOLE, /* all ranks have joined */
     ULI_ROOT_OVER,  /* and have left in good order */
 };
 enum uli_root_state uli_root_state(const struct uli_root *root);
-/* Whether it stays only to tell who comes late, of a meeting that is over or
- * has failed. */
+/* Whether it stays only to answer late ranks, of a meeting that is over or has
+ * failed. */
 bool uli_root_awaits_late(const struct uli_root *root);
 /* Whether its thread serves no more; then all its descriptors are closed. */
 bool uli_root_ended(const struct uli_root *root);

@@ -34,7 +34,7 @@ bool uli_address_parse(const char *text, struct uli_socket_address *address_p);
 /* False for a name longer than a socket address takes. */
 bool uli_address_abstract(
     const char *name, struct uli_socket_address *address_p);
-/* A link-local IPv6 address that does not say on which interface. */
+/* A link-local IPv6 address without its interface. */
 bool uli_address_lacks_scope(const struct uli_socket_address *address);
 int uli_address_port(const struct uli_socket_address *address);
 void uli_address_set_port(struct uli_socket_address *address, int port);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The star: each rank has one stream to the root. A gather is one record up
- * and one table down: 2 messages a rank, latency of one round trip, and
- * nranks * bytes down every stream. The rank tells the root how long it will
- * wait, so that it is the root, who knows who is missing, that times out. Many
+ * and one table down: 2 messages per rank, latency of one round trip, and
+ * nranks * bytes down every stream. The rank sends the root how long it will
+ * wait, so that the root, which has the missing ranks, times out first. Many
  * ranks gather by a tree over it (bootstrap/meet/tree.h).
  */
 #include <errno.h>
@@ -145,7 +145,7 @@ star_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
     return read_failure(star, &frame, end);
 }
 
-/* The root speaks unasked only to tell a failure; its end is one. */
+/* The root sends without a request only to report a failure; its end is one. */
 static bool
 star_broken(struct uli_bootstrap *bootstrap)
 {
@@ -197,7 +197,7 @@ send_join(const struct star *star, uli_deadline_t deadline)
         star->fd, message, ULI_FRAME_HEADER_BYTES + bytes, deadline);
 }
 
-/* Without memory for more than to tell the others. */
+/* There is memory only to notify the others. */
 static ulyx_status_t
 join_to_give_up(int fd, struct uli_root *root, int32_t nranks, int32_t rank,
     uli_deadline_t deadline)

@@ -6,8 +6,8 @@
  *
  * Trouble in a gather (a stream that breaks, a deadline, the star's root
  * speaking) ends in a gather of the same records over the star: the root
- * answers with the failure that it knows, the same on all ranks. If all ranks
- * come to that gather, it counts, and the star serves from then on.
+ * answers with the failure that it has recorded, the same on all ranks. If all
+ * ranks come to that gather, it counts, and the star serves from then on.
  */
 #include "bootstrap/meet/netif.h"
 #include "bootstrap/meet/tree.h"
@@ -183,7 +183,7 @@ tree_await(int fd, int star_fd, uli_deadline_t deadline)
         if (ready > 0 && entries[0].revents)
             return 0;
         if (ready > 0)
-            return ECONNABORTED; /* the root has something to say */
+            return ECONNABORTED; /* the root has sent something */
         if (uli_deadline_over(deadline))
             return ETIMEDOUT;
     }
@@ -227,7 +227,7 @@ connect_all(struct tree *tree, int listener, const struct card *cards,
     return number;
 }
 
-/* Errors: those of the star's gathers, so everybody's. */
+/* Errors: those of the star's gathers, so the same on all ranks. */
 static ulyx_status_t
 build_with(struct tree *tree, struct card *cards, int32_t *outcomes,
     uli_deadline_t deadline)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A tree of streams for the gathers of many ranks. The star stays open beside
- * it: by it the ranks learn each other's addresses, and whatever goes wrong in
- * the tree is told by the star's root, who knows who is missing and who died.
+ * it: by it the ranks exchange their addresses, and failures of the tree are
+ * reported by the star's root, which records the missing and the dead ranks.
  *
  * Rank r is the root of the subtree [r, end). The ranks after r are cut into at
  * most ULI_TREE_ARITY equal parts; the first rank of each part is a child of r.

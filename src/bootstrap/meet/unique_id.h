@@ -19,8 +19,9 @@ void uli_unique_id_encode(
 ulyx_status_t uli_unique_id_decode(
     const ulyx_unique_id_t *id, struct uli_endpoint *place_p);
 
-/* Listens where the settings say, starts a root and describes it. unlink_path
- * as in uli_root_params. ownership: *root_p is the caller's to release. */
+/* Listens at the address of the settings, starts a root and describes it.
+ * unlink_path as in uli_root_params. ownership: *root_p is the caller's to
+ * release. */
 ulyx_status_t uli_unique_id_serve(const struct uli_settings *settings,
     uli_deadline_t deadline, const char *unlink_path, ulyx_unique_id_t *id_p,
     struct uli_root **root_p);

@@ -2,14 +2,15 @@
  *
  * Ids that are served from here. A root's thread needs no owner. Of an id that
  * the caller made, the root's handle is kept, so that the process that made the
- * id can end it, and knows at once that it has served. The handle is kept until
- * the id is destroyed, or until REMEMBERED_MAX other ids have ended after it.
+ * id can end it, and refuses at once an id that was used. The handle is kept
+ * until the id is destroyed, or until REMEMBERED_MAX other ids have ended
+ * after it.
  *
  * The root of such an id stays at its port after its ranks have met, to answer
  * those that use the id for another communicator, or after their meeting has
- * failed, to tell late ranks why. Each costs a thread and a few descriptors, so
- * only the last STAYING_MAX roots stay, and none at a port that ULYX_PORT
- * gives, where the root of the next id will listen.
+ * failed, to send late ranks the cause. Each costs a thread and a few
+ * descriptors, so only the last STAYING_MAX roots stay, and none at a port
+ * that ULYX_PORT gives, where the root of the next id will listen.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -36,7 +37,7 @@ enum { STAYING_MAX = 8, REMEMBERED_MAX = 1024 };
 /* ---- serving ------------------------------------------------------------- */
 
 /* At a port that is given, the root of a meeting that has failed may still be
- * telling late ranks; it makes room for the next one. */
+ * answering late ranks; it makes room for the next one. */
 static int
 listen_at(struct uli_socket_address *address, int port,
     struct uli_port_range ports, int *fd_p)
@@ -245,7 +246,7 @@ uli_unique_id_destroy(const ulyx_unique_id_t *id)
     return ULYX_SUCCESS;
 }
 
-/* What this process knows about an id without asking its root. */
+/* The state of an id that this process has without a query to its root. */
 static ulyx_status_t
 check_made(const struct uli_endpoint *place)
 {

@@ -357,8 +357,8 @@ PTX_MATH(ptx_lg2, "lg2.approx.ftz.f32")
 PTX_MATH(ptx_rcp, "rcp.approx.ftz.f32")
 PTX_MATH(ptx_tanh, "tanh.approx.f32")
 
-/* The value, but the compiler does not know: what is computed from it stays
- * where it stands instead of holding registers across a loop. */
+/* The value, hidden from the compiler: what is computed from it stays where it
+ * stands instead of holding registers across a loop. */
 PTX_FN uint32_t
 ptx_opaque(uint32_t v)
 {

@@ -195,7 +195,7 @@ estimate_fastest(const struct uli_estimate all[ULI_ALGOS], uint32_t set)
     return (enum uli_algo)best;
 }
 
-/* ---- links that nobody knows --------------------------------------------- */
+/* ---- unknown links ------------------------------------------------------- */
 
 static bool
 are_assumed(const struct uli_model *model)
@@ -309,7 +309,8 @@ choice_note_model(struct uli_choice *c, const struct uli_model *model,
         uli_model_source_name(model->links[p->class].source));
 }
 
-/* Nobody has decided: the fastest, and the best of the others. */
+/* No rule and no caller has decided: the fastest, and the best of the
+ * others. */
 static ulyx_status_t
 choose_by_model(const struct uli_planner *planner, const struct uli_demand *x,
     struct uli_choice *c)

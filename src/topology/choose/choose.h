@@ -32,8 +32,8 @@ void uli_planner_apply(
     struct uli_planner *planner, const struct uli_settings *settings);
 
 /* The assumed parameters, overlaid with ULYX_TUNING's where that is set, and
- * what the settings say. Does not look at this machine: nodes may differ.
- * Errors: as uli_tuning_read. */
+ * the settings' values. Does not read this machine's topology: nodes may
+ * differ. Errors: as uli_tuning_read. */
 ulyx_status_t uli_planner_load(
     const struct uli_settings *settings, struct uli_planner *planner_p);
 
@@ -56,7 +56,7 @@ struct uli_choice {
 };
 
 /* Can the exchange go by it at all? Where not, why_p (which may be NULL) gets
- * what it takes: "at most 64 ranks a node, not 65". */
+ * the limit: "at most 64 ranks a node, not 65". */
 bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo,
     char *why_p, size_t bytes);
 
@@ -66,7 +66,7 @@ bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo,
  *
  * Where a file or a machine's description gives the links between nodes, the
  * model's fastest is taken. Where they are assumed it is pairwise, which loads
- * an unknown network least (the model knows no incast), or hier where that is
+ * an unknown network least (the model has no incast), or hier where that is
  * faster than pairwise both by the assumed links and by slow ones (10 Gb/s,
  * TCP): such a gain does not hang on the assumption. Assumed links between
  * nodes that share a machine mean nothing at all: pairwise.
@@ -74,9 +74,9 @@ bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo,
  * A mean stream of hier is cut into 1 to 16 parts, the best; a rule's number;
  * ULI_CHOOSE_CHUNKS where the links mean nothing; then by the limits. Pure, but
  * for the memory that it needs for a moment; O(nranks). Errors:
- * INVALID_ARGUMENT (unknown algo), UNSUPPORTED (hier is asked for and a node is
- * too large for it; otherwise it is left out, and the reason says so where a
- * rule wants it), NO_MEMORY. */
+ * INVALID_ARGUMENT (unknown algo), UNSUPPORTED (hier is requested and a node
+ * is too large for it; otherwise it is left out, with that reason where a rule
+ * names it), NO_MEMORY. */
 ulyx_status_t uli_choose(const struct uli_planner *planner,
     const struct uli_demand *demand, const char *algo,
     struct uli_choice *choice_p);

@@ -41,13 +41,13 @@ struct uli_tuning {
     int32_t nrules;
 };
 
-/* Told of each error: the line, from 1, and what is wrong there. A key that
- * nobody knows is one, too: without it a rule would hold for more than it
- * says, a link would keep what was assumed of it. */
+/* Called for each error: the line, from 1, and the error. An unknown key is an
+ * error too: without it a rule would hold for more cases than intended, and a
+ * link would keep its assumed parameters. */
 typedef void (*uli_tuning_report)(
     void *context, int32_t line, const char *text);
 
-/* Reads the whole file, telling report (may be NULL) of everything found.
+/* Reads the whole file, and calls report (may be NULL) for each error.
  * Errors: SYSTEM (cannot be read), INVALID_ARGUMENT with the first error's
  * line; then *model and *tuning_p are untouched. */
 ulyx_status_t uli_tuning_read(const char *path, struct uli_model *model,

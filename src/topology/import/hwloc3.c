@@ -3,7 +3,7 @@
  * hwloc's XML of version 3 as version 2, which hwloc 2 and 3 read. Objects
  * are written alike but for the type of an OS device, a set of kinds in
  * version 3 and one kind in version 2. Beside the objects, version 3 has
- * elements that version 2 lacks; they say nothing of the graph and are left
+ * elements that version 2 lacks; they do not concern the graph and are left
  * out.
  *
  * Space between elements is kept, so that a line of the result is the line of

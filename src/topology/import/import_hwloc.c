@@ -323,7 +323,7 @@ add_nvlinks(struct import *in)
 /* ---- entry --------------------------------------------------------------- */
 
 /* hwloc's components for OpenCL, GL, CUDA and so on would load drivers into
- * the caller's process: PCI ids say all that we need. The one for PCI leaks
+ * the caller's process: PCI ids have all that is needed. The one for PCI leaks
  * with each load, and the one for Linux finds the same devices in sysfs. */
 static void
 topology_prepare(hwloc_topology_t hwloc)

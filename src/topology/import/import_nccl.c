@@ -9,9 +9,9 @@
  *             <gpu dev="0" sm="90"><nvlink target="..." count="4"/></gpu>
  *           <pci class="0x020000"><nic><net name="mlx5_0" speed="400000"/>
  *
- * A <cpu> is a NUMA node; which of them share a package it does not say.
- * Elements that we do not know are passed over, attributes that we do know
- * must be right. Entities are refused, so the file cannot grow as it is read.
+ * A <cpu> is a NUMA node; which of them share a package is not in the file.
+ * Unknown elements are skipped; attributes that are read must be right.
+ * Entities are refused, so the file cannot grow as it is read.
  */
 #include "topology/graph.h"
 
@@ -143,7 +143,7 @@ on_cpu(struct reader *r, const char **attributes)
     }
     if (host)
         snprintf(r->host, sizeof(r->host), "%s", host);
-    /* -1: a virtual machine that does not say. */
+    /* -1: a virtual machine without the value. */
     int32_t id = number_of < 0 ? 0 : add_node(r, ULI_TOPO_NUMA);
     if (number_of >= 0)
         r->graph->nodes[id].os_index = (int32_t)number_of;

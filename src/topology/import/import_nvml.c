@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * NVLinks of this machine's GPUs, from NVIDIA's management library, which is
- * opened where it is installed and closed again: the only file that knows it.
- * What a driver does not offer is left out without an error, as a machine
+ * opened where it is installed and closed again; no other file uses it.
+ * Functions that a driver lacks are left out without an error, as a machine
  * without GPUs leaves out everything.
  */
 #include "topology/graph.h"
@@ -84,8 +84,8 @@ rate_of(const struct nvml *nvml, void *device)
     return uli_graph_nvlink_rate(10 * major + minor);
 }
 
-/* GPU or switch; libraries of before 2021 do not say: then it is a GPU if the
- * graph has one there. Not 0: nothing is known of the link. */
+/* GPU or switch; libraries of before 2021 do not give the type: then it is a
+ * GPU if the graph has one there. Not 0: nothing is known of the link. */
 static int
 remote_type(const struct nvml *nvml, const struct uli_topology *graph,
     void *device, unsigned link, uint64_t pci, int *type_p)

@@ -230,8 +230,8 @@ check_numbers(struct screen *s, const char **attributes)
     }
 }
 
-/* hwloc knows these of each node by itself, writes none of them, and ends the
- * process where they come in a file. */
+/* hwloc has these attributes of each node by itself, writes none of them, and
+ * ends the process where they come in a file. */
 static void
 check_memattr(struct screen *s, const char **attributes)
 {

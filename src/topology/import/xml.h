@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * XML of machines, as its readers see it: elements as they begin, and for who
- * asks also their text and their end. Entities are refused. Reading ends at
- * the first error, which names file and line.
+ * XML of machines for its readers: a callback for each element as it begins,
+ * and on request for its text and its end. Entities are refused. Reading ends
+ * at the first error, which names file and line.
  */
 #ifndef ULI_TOPOLOGY_IMPORT_XML_H
 #define ULI_TOPOLOGY_IMPORT_XML_H
@@ -29,8 +29,8 @@ struct uli_xml {
  * refuses), NO_MEMORY. */
 ulyx_status_t uli_xml_read(struct uli_xml *xml, const char *text, size_t bytes);
 
-/* In on_start: the text is wrong, or cannot be taken for want of memory. The
- * first one counts. */
+/* In on_start: the text is wrong, or there is no memory for it. The first one
+ * counts. */
 void uli_xml_refuse(struct uli_xml *xml, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void uli_xml_stop(struct uli_xml *xml, ulyx_status_t status);

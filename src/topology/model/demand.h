@@ -58,8 +58,8 @@ struct uli_demand_shape {
     enum uli_model_class local;
 };
 
-/* Ranks on nodes as node_of[nranks] says (0 .. nodes - 1, each with a rank);
- * all counts are 0, for the caller to fill in, and it is used for SEQ_TO_HEAD.
+/* Ranks on nodes by node_of[nranks] (0 .. nodes - 1, each with a rank); all
+ * counts are 0, for the caller to fill in, and it is used for SEQ_TO_HEAD.
  * Errors: NO_MEMORY. */
 ulyx_status_t uli_demand_create_empty(int32_t nranks, int32_t nodes,
     const int32_t *node_of, struct uli_demand *demand_p);

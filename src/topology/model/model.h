@@ -57,8 +57,8 @@ enum uli_model_class {
 
 enum uli_model_source {
     ULI_SOURCE_ASSUMED,  /* typical of the hardware class, measured nowhere */
-    ULI_SOURCE_TOPOLOGY, /* the machine's description says so */
-    ULI_SOURCE_FILE,     /* a tuning file, which does not say how it knows */
+    ULI_SOURCE_TOPOLOGY, /* from the machine's description */
+    ULI_SOURCE_FILE,     /* from a tuning file that does not name its source */
     ULI_SOURCE_MEASURED, /* a tuning file, measured */
     ULI_SOURCES
 };
@@ -67,9 +67,9 @@ enum { ULI_MODEL_POINTS = 8 };
 
 struct uli_model_link {
     double latency_s, send_s, receive_s, gap_s;
-    /* Seconds a byte for messages of so many bytes, sizes growing; between two
-     * points a message's time is linear in its bytes, outside the rate of the
-     * nearest point holds. At least one point. */
+    /* Seconds per byte for messages of this many bytes, sizes growing; between
+     * two points a message's time is linear in its bytes, outside the rate of
+     * the nearest point holds. At least one point. */
     int32_t npoints;
     double bytes[ULI_MODEL_POINTS], s_per_byte[ULI_MODEL_POINTS];
     enum uli_model_source source;

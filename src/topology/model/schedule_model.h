@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the cost model and the choice know of a schedule: one row of a table,
- * one file each schedule (schedule_direct.c has two: pairwise is direct with a
- * limit of peers). Beside the row, what the files share: sums over the ranks of
- * a demand, and the flow of the most loaded rank.
+ * The cost model's and the choice's part of a schedule: one row of a table,
+ * one file per schedule (schedule_direct.c has two: pairwise is direct with a
+ * limit of peers). Beside the row, what the files share: sums over the ranks
+ * of a demand, and the flow of the most loaded rank.
  */
 #ifndef ULI_TOPOLOGY_MODEL_SCHEDULE_MODEL_H
 #define ULI_TOPOLOGY_MODEL_SCHEDULE_MODEL_H
@@ -72,15 +72,15 @@ void uli_phase_set(struct uli_phase *phase_p, const char *name,
 
 /* ---- a schedule ---------------------------------------------------------- */
 
-/* What the choice must know about the schedule (choose.h). In the whole table
- * one row is PLAIN and one is SAFE. */
+/* Properties of the schedule for the choice (choose.h). In the whole table one
+ * row is PLAIN and one is SAFE. */
 enum uli_schedule_trait {
     /* The schedule within one node, where all schedules are alike. */
     ULI_SCHEDULE_PLAIN = 1,
     /* Loads a network least of which nothing is known: taken where links mean
      * nothing, and where another one's gain hangs on assumptions. */
     ULI_SCHEDULE_SAFE = 2,
-    /* Sends to all at once, which may jam a network (incast; the model knows
+    /* Sends to all at once, which may jam a network (incast; the model has
      * none): never taken on links that are assumed. */
     ULI_SCHEDULE_BURSTS = 4,
     /* Crosses nodes between ranks of one place, so on a fabric of rails it
