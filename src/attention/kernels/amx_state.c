@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Three parties must agree to tiles: the CPU, the system in its mask of the
- * state that it saves (XCR0), and the kernel for this process.
+ * Tiles need three things: a CPU that has them, a system that saves their state
+ * (by its mask XCR0), and the system's permission for this process.
  */
 #include "attention/kernels/amx_state.h"
 #include <cpuid.h>
@@ -30,8 +30,8 @@ cpu_has_tiles(void)
            __builtin_cpu_supports("avx512vl");
 }
 
-/* Tile configuration (17) and tile data (18) are saved on a switch of threads.
- * AVX-512, which is there, comes with xgetbv. */
+/* Whether a switch of threads saves tile configuration (bit 17) and tile data
+ * (bit 18). The CPU has AVX-512 here, and so xgetbv. */
 static bool
 system_saves_tiles(void)
 {
@@ -40,7 +40,7 @@ system_saves_tiles(void)
     return (low >> 17 & 3) == 3;
 }
 
-/* ENOSPC: a thread has a signal stack that tiles would not fit on. */
+/* ENOSPC: tiles do not fit on the signal stack of some thread. */
 static const char *
 permission_text(int error)
 {

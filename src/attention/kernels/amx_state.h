@@ -5,10 +5,11 @@
 #ifndef ULI_ATTENTION_AMX_STATE_H
 #define ULI_ATTENTION_AMX_STATE_H
 
-/* NULL: it may. Else why not. The first call asks the system for permission,
- * which a process keeps, its threads and children have, and which makes the
- * system insist on signal stacks (sigaltstack) that hold 8 KiB of tiles more.
- * Any thread, any time. */
+/* Why this process may not use tiles; NULL where it may. The first call asks
+ * the system for permission. A process keeps the permission, and its threads
+ * and children have it too. With the permission, the system requires signal
+ * stacks (sigaltstack) with room for 8 KiB of tiles. Any thread may call, at
+ * any time. */
 const char *uli_amx_refusal(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tiles of AMX as gemm_tiles.h wants them. A thread has them from the start
- * of an item or unit to its end, where they are released: no state of them
- * stays in the caller's thread.
+ * The tiles of AMX in the form that gemm_tiles.h takes. A thread has tiles from
+ * the start of an item or unit to its end, where they are released: the
+ * caller's thread keeps no tile state.
  */
 #ifndef ULI_ATTENTION_AMX_TILES_H
 #define ULI_ATTENTION_AMX_TILES_H

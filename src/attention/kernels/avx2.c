@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tile code for AVX2 with FMA and F16C; products and sums fuse by
- * -ffp-contract=fast.
+ * Tile code for AVX2 with FMA and F16C. -ffp-contract=fast fuses products and
+ * sums.
  */
 #include <immintrin.h>
 #define LANES  8
 #define PAIRED 0
 #define ROWS   4
-/* 12 sums: CPUs that start two products a cycle, done after 5, need 10 */
+/* 12 sums: a CPU that starts two products per cycle and finishes them after
+ * five cycles needs ten. */
 #define ROWS_MOST      6
 #define VECTORS        2
 #define ITEM_ROWS      512

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The vectors of the kernels that take bf16 in AVX-512: what avx512_bf16.c and
- * amx.c share.
+ * Vectors of AVX-512 with pairs of bf16, which avx512_bf16.c and amx.c share.
  */
 #ifndef ULI_ATTENTION_AVX512_BF16_H
 #define ULI_ATTENTION_AVX512_BF16_H
@@ -12,7 +11,7 @@
 #define VECTORS 2
 #define SIMD_DOT(c, a, b)                                                      \
     (vf) _mm512_dpbf16_ps((__m512)(c), (__m512bh)(a), (__m512bh)(b))
-/* cvtne2 gives a's sixteen below b's; the permutation interleaves them */
+/* cvtne2 puts a's sixteen values below b's; the permutation interleaves them */
 #define SIMD_PAIR(a, b)                                                        \
     (vf) _mm512_permutexvar_epi16(                                             \
         _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25,   \

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Backward of one unit: a key tile of one kv head and document against all
- * query tiles that see it, of all query heads that read the kv head, heads
- * ascending, tiles ascending. Five products a pair of tiles:
+ * query tiles that see it, of all query heads that read the kv head, with heads
+ * and tiles in ascending order. A pair of tiles takes five products:
  *   s[query][key]  = sum_u q[query][u] * kt[u][key]        panels of PANEL keys
  *   dp[query][key] = sum_u dout[query][u] * vt[u][key]
  *   dv[key][c]    += sum_query p[query][key] * dout[query][c]
  *   dk[key][c]    += sum_query ds[query][key] * q[query][c]
  *   dq[query][c]  += sum_key ds[query][key] * k[key][c]
  * with p = 2^min(score * factor - lse2, 0) and ds = scale * p * (dp - delta).
- * dk and dv stay in this thread's scratch. dq is shared between the units of a
- * document: unit t adds to a query tile only after unit t - 1 has, so every
- * row's sum runs over keys in ascending order whoever computes it. The chain
- * cannot stop: units are taken in that order, and one that is taken runs.
- * Every sum goes on from what is stored, so it is one chain whatever the tiles.
+ * dk and dv stay in this thread's scratch. The units of a document share dq:
+ * unit t adds to a query tile only after unit t - 1 has added, so the sum of a
+ * row runs over keys in ascending order on any number of threads. Units never
+ * wait in a circle: threads take them in that order, and a unit that is taken
+ * runs. Every sum continues from the stored value, so it is one chain whatever
+ * the tiles are.
  */
 #include "attention/kernels/gemm.h"
 #include <math.h>
@@ -30,8 +31,8 @@ struct backward {
     struct uli_tile_shared *shared;
     struct uli_attn_doc doc;
     struct uli_tile_head head;
-    int64_t j, count;         /* the tile's keys, */
-    int64_t keys;             /* and zeros after them to whole panels */
+    int64_t j, count;         /* first key and number of keys of the tile */
+    int64_t keys;             /* count, rounded up to whole panels */
     int64_t q_units, v_units; /* units of rows of q and k, of v and dout */
     int64_t q_columns, v_columns;
     int64_t q_ld, v_ld;
@@ -75,7 +76,7 @@ backward_layout(struct backward *b, float *base)
     return c.floats;
 }
 
-/* Keys and values of the tile in all forms; zeros past its end. */
+/* Keys and values of the tile in all layouts; zeros past the tile's end. */
 static void
 backward_load_keys(struct backward *b)
 {
@@ -91,8 +92,8 @@ backward_load_keys(struct backward *b)
         b->q_units, rows, problem->dim_qk);
 }
 
-/* dk or dv of the tile's rows that are in the call: the sums to go on from
- * (load), or the sums to store. */
+/* dk or dv of those rows of the tile that the call holds: load true reads the
+ * sums to continue from, false stores the sums. */
 static void
 backward_sums(struct backward *b, enum uli_attn_tensor tensor, float *sums,
     int64_t ld, bool load)
@@ -114,7 +115,7 @@ backward_sums(struct backward *b, enum uli_attn_tensor tensor, float *sums,
     }
 }
 
-/* Rows that see no key become zeros: what they hold must not count. */
+/* Rows that see no key become zeros: their values must not enter any sum. */
 static void
 clear_blind_rows(struct backward *b, const float *lse2, int64_t rows)
 {
@@ -126,14 +127,14 @@ clear_blind_rows(struct backward *b, const float *lse2, int64_t rows)
     }
 }
 
-/* Rows of a tile of queries as products take them: `rows` and zeros. */
+/* Rows of a query tile, rounded up to what products take. */
 INLINE int64_t
 whole_rows(int64_t rows)
 {
     return (rows + ROWS - 1) / ROWS * ROWS;
 }
 
-/* Query rows [i, i + rows) of a run, in all forms. */
+/* Query rows [i, i + rows) of a run, in all layouts. */
 static void
 backward_load_queries(struct backward *b, const struct uli_attn_run *run,
     int64_t i, int64_t rows, const float *lse2)
@@ -152,7 +153,7 @@ backward_load_queries(struct backward *b, const struct uli_attn_run *run,
         all, dim_v);
 }
 
-/* Scores s as the softmax takes them, and d of that / d s times the scale. */
+/* Dot products to scores; *gain_p *= the derivative of the cap. */
 INLINE vf
 backward_transform(const struct backward *b, vf s, vf *gain_p, int32_t key,
     const struct uli_tile_alibi *alibi)
@@ -172,7 +173,8 @@ backward_transform(const struct backward *b, vf s, vf *gain_p, int32_t key,
     return s;
 }
 
-/* p and ds of PANEL keys of one row, in s and dp. key counts from the tile. */
+/* p and ds of PANEL keys of one row, in place of s and dp. key counts from the
+ * tile's first. */
 INLINE void
 backward_panel(const struct backward *b, float *s_at, float *dp_at, int32_t key,
     float lse2, float delta, const struct uli_tile_alibi *alibi, int32_t low,
@@ -185,7 +187,7 @@ backward_panel(const struct backward *b, float *s_at, float *dp_at, int32_t key,
         gain[i] = v_set(head->scale);
         if (transformed)
             s = backward_transform(b, s, &gain[i], key + i * LANES, alibi);
-        /* p <= 1 whatever the rounding of large scores and of lse */
+        /* p <= 1, however large scores and lse were rounded */
         p[i] = -v_max(v_set(0.0f), v_set(lse2) - s * v_set(head->factor));
     }
     v_exp2_each(p, VECTORS);
@@ -202,7 +204,7 @@ backward_panel(const struct backward *b, float *s_at, float *dp_at, int32_t key,
     }
 }
 
-/* One row of the tile, keys [begin, end) of it (multiples of PANEL). */
+/* One row of the tile, keys [begin, end) of the tile (multiples of PANEL). */
 INLINE void
 backward_row(struct backward *b, int64_t n, int64_t i, int64_t begin,
     int64_t end, float lse2, float delta, const bool transformed,
@@ -229,7 +231,7 @@ backward_scores(struct backward *b, int64_t i, int64_t rows, int64_t begin,
 {
     bool transformed = b->head.transformed;
     for (int64_t n = 0; n < whole_rows(rows); n++) {
-        if (n >= rows) { /* rows past the end bring nothing */
+        if (n >= rows) { /* rows past the end add nothing */
             memset(b->s + n * SCORE_LD + begin, 0, (size_t)(end - begin) * 4);
             memset(b->dp + n * SCORE_LD + begin, 0, (size_t)(end - begin) * 4);
             continue;
@@ -250,9 +252,9 @@ backward_scores(struct backward *b, int64_t i, int64_t rows, int64_t begin,
     }
 }
 
-/* To bf16 units: s pairs queries in place (row n of the result from rows 2n
- * and 2n + 1); dp becomes pairs of queries in turned and pairs of keys in
- * place, which start at unit begin / 2. */
+/* To units of bf16. s: pairs of queries, in place (rows 2n and 2n + 1 become
+ * row n). dp: pairs of queries in turned, and pairs of keys in place, the first
+ * at unit begin / 2. */
 static void
 backward_pack(struct backward *b, int64_t rows, int64_t begin, int64_t end)
 {
@@ -272,8 +274,8 @@ backward_pack(struct backward *b, int64_t rows, int64_t begin, int64_t end)
     }
 }
 
-/* Adds the tile's part to dq when its turn has come; the last unit that the
- * rows see writes them out. */
+/* Adds the tile's part to dq when the unit's turn has come. The last unit that
+ * the rows see writes dq to the tensor. */
 static void
 backward_dq(struct backward *b, const struct uli_attn_run *run,
     int64_t run_index, int64_t i, int64_t rows, int64_t begin, int64_t end)

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Forward of one item: up to ITEM_ROWS query rows against their key tiles
- * in ascending order. Scores are held transposed, st[key][query], so that the
+ * in ascending order. Scores are stored transposed, st[key][query]. So the
  * softmax over keys runs down the lanes without any sum across a vector, keys
- * and values need no transposition, and q is transposed once an item:
- *   st[key][query]   = sum_u k[key][u] * qt[u][query]     panel of PANEL
- * queries out[query][c]    = out * alpha + sum_key st[key][query] * v[key][c]
+ * and values need no transposition, and q is transposed once per item. For
+ * every panel of PANEL queries and every key tile:
+ *   st[key][query] = sum_u k[key][u] * qt[u][query]
+ *   out[query][c]  = out[query][c] * alpha + sum_key st[key][query] * v[key][c]
  * A panel takes only the keys of a tile that one of its rows sees, rounded to
- * ROWS. Extra keys have p = 0 exactly, which adds nothing to any sum, so rows
- * do not depend on the rows beside them. Differences from the running maximum
- * are taken before they are scaled, so a row's largest p is 1 exactly and a row
- * that sees one key returns its value.
+ * ROWS. Extra keys have p = 0 exactly, which adds nothing to any sum, so a row
+ * does not depend on the rows beside it. Differences from the running maximum
+ * are taken before they are scaled. So the largest p of a row is exactly 1, and
+ * a row that sees one key returns the value of that key.
  */
 #include "attention/kernels/gemm.h"
 #include <math.h>
@@ -37,7 +38,7 @@ struct forward {
     int64_t scores;
 };
 
-/* The item's panels, transposed. */
+/* The item's queries in transposed panels. */
 static void
 forward_load_queries(struct forward *f)
 {
@@ -53,7 +54,7 @@ forward_load_queries(struct forward *f)
     memset(f->out, 0, (size_t)(rows * f->columns) * 4);
 }
 
-/* Tile of keys [j, j + count), then zeros to a multiple of ROWS. */
+/* The tile of keys [j, j + count), then zeros up to a multiple of ROWS. */
 static void
 forward_load_tile(struct forward *f, int64_t j, int64_t count)
 {
@@ -127,8 +128,8 @@ forward_mask(
     }
 }
 
-/* Scores to p in place (paired kernels: rows 2n and 2n + 1 to units in row n),
- * and the rows' running maximum and sum. */
+/* Scores to p, in place (in paired kernels rows 2n and 2n + 1 become the units
+ * of row n), and the running maximum and sum of every query. */
 static void
 forward_softmax(struct forward *f, int64_t first, int64_t count)
 {
@@ -217,7 +218,8 @@ forward_store(struct forward *f, double *head_max)
         struct uli_tile_final final =
             uli_tile_finish(&f->head, f->max[n], f->sum[n], shift);
         float *out = f->out + n * f->columns;
-        /* whatever hidden values hold; of visible NaNs the sum is one */
+        /* A row that saw no key is 0 even where hidden values are not finite;
+         * a visible NaN has made the sum NaN. */
         if (f->max[n] == -INFINITY && f->sum[n] == 0)
             memset(out, 0, (size_t)f->columns * 4);
         for (int64_t c = 0; c < f->columns; c++)
@@ -233,7 +235,8 @@ forward_store(struct forward *f, double *head_max)
     atomic_fetch_add_explicit(&call->scores, f->scores, memory_order_relaxed);
 }
 
-/* Lays the scratch out; base NULL only counts. returns its floats. */
+/* Lays the scratch out and returns its number of floats; base NULL only
+ * counts. */
 static int64_t
 forward_layout(struct forward *f, int64_t rows, float *base)
 {

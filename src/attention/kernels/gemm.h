@@ -7,10 +7,9 @@
  * instruction set (gemm_vectors.h), and tiles where a file defines TILE_DOT
  * (gemm_tiles.h).
  * The order of a sum over k depends on k alone, counted from A's first column.
- *   ROWS       rows of a register block; every m is a multiple of it
- *   ROWS_MOST  rows of the blocks that are used where they fit: ROWS, or half
- * as much again VECTORS    vectors of a register block; n may be any number of
- * vectors
+ *   ROWS       rows of a register block; row counts are multiples of ROWS
+ *   ROWS_MOST  rows of a taller block, used where it fits: ROWS, or 3/2 ROWS
+ *   VECTORS    vectors of a register block; columns are any number of vectors
  */
 #ifndef ULI_ATTENTION_GEMM_H
 #define ULI_ATTENTION_GEMM_H

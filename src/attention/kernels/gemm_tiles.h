@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products by tiles of 16 rows of 16 units: C of fp32, A of pairs along k, B
- * of pairs along k too, one row a pair. Units are such pairs already, so B is
- * loaded as it lies, and A where its columns are neighbours; else (p and ds,
- * which sum over what their rows are) its 32 rows are transposed first.
- * The sum over k runs over steps of DEPTH_STEP units ascending: inside of a
- * step the instruction adds up low and high halves apart, each ascending, then
- * both to C. Steps count from a multiple of 32 elements of the document, so
- * which of them a row takes part in, and its bits, depend on the row alone.
- *   TILE_BEGIN()            tiles may be used by this thread from here on,
- *   TILE_END()              and up to here
+ * Products by tiles of 16 rows of 16 units: C of fp32, A and B of pairs along
+ * k, where a row of B holds one pair per column. Units are such pairs already,
+ * so B is loaded as it lies, and so is A where its columns are neighbours.
+ * Otherwise (p and ds, whose products sum over their rows) 32 rows of A are
+ * transposed first.
+ * The sum over k takes steps of DEPTH_STEP units in ascending order. Within a
+ * step the instruction sums low and high halves separately, each in ascending
+ * order, then adds both sums to C. Steps count from a multiple of 32 elements
+ * of the document, so the steps that a row takes part in, and the row's bits,
+ * depend on the row alone.
+ *   TILE_BEGIN()            this thread may use tiles from here on
+ *   TILE_END()              this thread uses no tiles from here on
  *   TILE_ZERO(t)            t = 0
  *   TILE_LOAD(t, from, ld)  16 rows, ld units apart, into tile t
- *   TILE_STORE(t, to, ld)   and out of it
+ *   TILE_STORE(t, to, ld)   tile t into 16 rows, ld units apart
  *   TILE_DOT(c, a, b)       c += a b
- * The numbers of tiles are literals: 0 to 3 are C, 4 and 5 A, 6 and 7 B.
+ * Tile numbers are literals: 0 to 3 are C, 4 and 5 are A, 6 and 7 are B.
  */
 #ifndef ULI_ATTENTION_GEMM_TILES_H
 #define ULI_ATTENTION_GEMM_TILES_H
@@ -22,9 +24,9 @@
 #include <stdbool.h>
 
 #define DEPTH_STEP 16
-#define DEEPEST    64 /* of an A that is transposed: keys of a tile, in pairs */
+#define DEEPEST    64 /* units of a transposed A: the keys of a tile */
 
-/* Compilers do not know what a tile is loaded from. */
+/* A compiler does not see which memory a tile is loaded from. */
 #define TILE_STORED() __asm__ volatile("" : : : "memory")
 
 INLINE void
@@ -72,7 +74,7 @@ transpose_block(float *to, int64_t to_ld, const float *from, int64_t ld)
         v_store(to + m * to_ld, rows[m]);
 }
 
-/* C *= factor of its row; rows whose maximum stays have the factor 1. */
+/* Every row of C *= its factor, which is 1 where the row's maximum stays. */
 INLINE void
 scale_rows(float *c, int64_t ld, int64_t columns, const float *factor)
 {

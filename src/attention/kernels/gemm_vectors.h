@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products by vectors. A register block is ROWS x VECTORS vectors; A's units
- * are broadcast one by one. The sum over k is one chain in ascending k for
- * every element, whatever the block.
+ * Products by vectors. A register block holds some rows by VECTORS vectors of
+ * sums; the units of A are broadcast one by one. Every element's sum over k is
+ * one chain in ascending k, whatever the block.
  */
 #ifndef ULI_ATTENTION_GEMM_VECTORS_H
 #define ULI_ATTENTION_GEMM_VECTORS_H
@@ -51,8 +51,8 @@ gemm_block(const int rows, const int vectors, const enum gemm_init init,
             v_store(c + m * c_ld + n * LANES, sum[m][n]);
 }
 
-/* All rows of some vectors of columns: blocks of ROWS_MOST rows, and of ROWS
- * where what is left is no multiple of that. */
+/* All rows of some vectors of columns: blocks of ROWS_MOST rows, and blocks of
+ * ROWS for what they leave. */
 INLINE void
 gemm_columns(const int vectors, const enum gemm_init init, int64_t rows,
     int64_t depth, const float *a, int64_t a_row, int64_t a_col, const float *b,
@@ -68,9 +68,9 @@ gemm_columns(const int vectors, const enum gemm_init init, int64_t rows,
             c + m * c_ld, c_ld, factor + m);
 }
 
-/* Columns outermost: a panel of B stays in the first cache while the rows of A
- * pass. columns: a multiple of LANES; b_panel: floats from a panel to the
- * next. */
+/* Columns are the outer loop: a panel of B stays in the first cache while all
+ * rows of A pass. columns: a multiple of LANES; b_panel: floats from a panel to
+ * the next. */
 INLINE void
 gemm_stripes(const enum gemm_init init, int64_t rows, int64_t columns,
     int64_t depth, const float *a, int64_t a_row, int64_t a_col, const float *b,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of kernels. Intel's CPUs start a dot product of bf16 pairs in every
- * second cycle, a sum of fp32 twice a cycle, so that pairs reach half the speed
- * of fp32 (measured on Emerald Rapids: 118 and 236 GFLOP/s a core); AMD's reach
- * twice that speed.
+ * The table of kernels. Intel's CPUs start one dot product of bf16 pairs every
+ * second cycle and two fp32 products per cycle, so pairs reach half the speed
+ * of fp32 (measured on Emerald Rapids: 118 and 236 GFLOP/s per core). On AMD's
+ * CPUs pairs reach twice the speed of fp32.
  */
 #include "attention/kernels/kernels.h"
 #include <stdio.h>
@@ -44,7 +44,7 @@ row_of(bool device, int n)
     return device ? uli_attn_device_kernel_at(n) : uli_attn_kernel_at(n);
 }
 
-/* No row is called so: the text lists those that are. */
+/* No kernel has this name: the error lists the names. */
 static ulyx_status_t
 kernel_unknown(const char *name, bool device)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels behind one table, fastest first, the reference last. A kernel
- * is taken when the CPU runs it and it takes the problem; a caller's choice by
- * name is obeyed or refused.
+ * The kernels behind one table, fastest first, the reference last. The first
+ * kernel that the CPU runs and that takes the problem is used; a kernel chosen
+ * by name is used or refused.
  *
- * Kernels run on a translated call whose workspace is large enough, write
- * every output row, count call->scores and report a flag that did not come in
- * call->failed. They allocate nothing.
+ * A kernel runs on a translated call whose workspace is large enough, writes
+ * every output row, counts call->scores and reports a flag that did not arrive
+ * in call->failed. A kernel allocates nothing.
  */
 #ifndef ULI_ATTENTION_KERNELS_H
 #define ULI_ATTENTION_KERNELS_H
@@ -19,7 +19,7 @@ struct uli_attn_kernel {
     const char *name;
     const char *what; /* for describe */
     bool (*usable)(void);
-    /* Why it is not usable; NULL: the CPU lacks its instructions. */
+    /* Why the kernel is not usable; NULL: the CPU lacks the instructions. */
     const char *(*lacks)(void);
     /* NULL where the kernel takes the problem, else why not. */
     const char *(*refuses)(const struct uli_attn_problem *problem);
@@ -43,18 +43,19 @@ extern const struct uli_attn_kernel uli_attn_reference_kernel;
 extern const struct uli_attn_kernel uli_attn_sm90_kernel;
 extern const struct uli_attn_kernel uli_attn_cuda_kernel;
 
-/* The kernel called name, or the fastest. returns SUCCESS, or UNSUPPORTED:
- * unknown here, not run by this CPU, or the problem refused. */
+/* The kernel of that name, or the fastest where name is NULL. returns SUCCESS,
+ * or UNSUPPORTED: the name is unknown here, the CPU does not run the kernel, or
+ * the kernel refuses the problem. */
 ulyx_status_t uli_attn_kernel_find(const char *name,
     const struct uli_attn_problem *problem, ulyx_attention_pass_t pass,
     const struct uli_attn_kernel **kernel_p);
 
-/* Why a kernel is not taken for the problem; NULL: it can be. */
+/* Why a kernel does not take the problem; NULL where it does. */
 const char *uli_attn_kernel_refusal(const struct uli_attn_kernel *kernel,
     const struct uli_attn_problem *problem, ulyx_attention_pass_t pass);
 
-/* Why the rows before `kernel` were passed over, "; not NAME: reason" each; cut
- * where it does not fit, empty where there is none. */
+/* Why the rows before `kernel` were passed over, "; not NAME: reason" for each
+ * of them. The text is cut where it does not fit. */
 void uli_attn_kernel_passed_over(const struct uli_attn_kernel *kernel,
     const struct uli_attn_problem *problem, ulyx_attention_pass_t pass,
     char *text_p, size_t text_bytes);
@@ -62,8 +63,8 @@ void uli_attn_kernel_passed_over(const struct uli_attn_kernel *kernel,
 /* Row n of the table, fastest first; NULL past the end. */
 const struct uli_attn_kernel *uli_attn_kernel_at(int n);
 
-/* The same for calls on device memory, whose kernels enqueue on call->stream;
- * empty in a build without CUDA. */
+/* Row n of the table for device memory, whose kernels enqueue on call->stream;
+ * a build without CUDA has no such rows. */
 const struct uli_attn_kernel *uli_attn_device_kernel_at(int n);
 
 #endif

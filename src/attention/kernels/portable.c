@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tile code in portable C: vectors of four floats, which every compiler's
- * baseline has (SSE2, NEON) or spells out.
+ * Tile code in portable C: vectors of four floats, which the baseline of every
+ * CPU has (SSE2, NEON) or the compiler writes as single operations.
  */
 #define LANES    4
 #define PAIRED   0

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of tensors as rows of units: floats, or in paired kernels the bf16
- * themselves, two neighbouring columns a unit. Rows that are not in the call
+ * Rows of tensors as rows of units: floats, to which 16-bit elements are
+ * converted while rows are packed, once per tile; in paired kernels the bf16
+ * themselves, two neighbouring columns per unit. Rows that are not in the call
  * become zeros. A row of any number of columns ends in zeros, which add nothing
  * to any product.
  */
@@ -13,8 +14,8 @@
 #include "attention/kernels/tile.h"
 #include "attention/translate/view.h"
 
-/* Cuts a thread's scratch into parts, each at a whole cache line; base NULL
- * counts only. */
+/* Cuts a thread's scratch into parts that start at whole cache lines; base NULL
+ * only counts. */
 struct carver {
     float *base;
     int64_t floats;
@@ -28,7 +29,7 @@ carver_take(struct carver *c, int64_t floats)
     return part;
 }
 
-/* Columns of a row and its zeros: units in fours, and whole steps of sums. */
+/* Columns of a row with its zeros: units in fours, and whole steps of sums. */
 INLINE int64_t
 columns_filled(int64_t columns)
 {
@@ -36,7 +37,7 @@ columns_filled(int64_t columns)
     return (columns + step - 1) / step * step;
 }
 
-/* Units of a row of `columns` elements and its zeros. */
+/* Units of a row of `columns` elements with its zeros. */
 INLINE int64_t
 units_of(int64_t columns)
 {
@@ -270,7 +271,7 @@ v_pair(vf a, vf b)
 #endif
 }
 
-/* Floats to bf16, two a unit, to a place at or before their own. */
+/* Floats to bf16, two per unit; `to` may be `from` or before it. */
 INLINE void
 narrow_row(float *to, const float *from, int64_t count)
 {

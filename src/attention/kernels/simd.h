@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Vectors of LANES floats in the compilers' own vector types: portable C where
- * a file sets only LANES, instructions of a set where it defines more of the
- * SIMD_ macros first (x86 intrinsics stand in those files alone).
+ * Vectors of LANES floats in the compilers' own vector types. A file that
+ * defines only LANES and PAIRED gets portable C; a file that defines SIMD_
+ * macros before this header gets their instructions, and only such files have
+ * intrinsics.
  *   LANES        floats in a vector: 4, 8 or 16
  *   PAIRED       1: units hold two bf16, SIMD_DOT multiplies pairs
  *   SIMD_MAX(a, b)      larger; b where either is NaN
@@ -81,7 +82,7 @@ v_seti(int32_t x)
     return v;
 }
 
-/* mask lanes are 0 or -1 */
+/* mask: lanes are 0 or -1 */
 INLINE vf
 v_select(vi mask, vf yes, vf no)
 {
@@ -155,8 +156,8 @@ v_exp2(vf x)
     return x;
 }
 
-/* tanh: a polynomial in x^2 below 0.625, else by 2^x. Error under 3e-7 of the
- * value. */
+/* tanh: a polynomial in x^2 below 0.625, else by 2^x. The relative error is
+ * under 3e-7. */
 INLINE vf
 v_tanh(vf x)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tile code of all instruction sets shares and needs no vectors for.
+ * Helpers without vectors, which the tile code of all instruction sets shares.
  */
 #include "attention/kernels/tile.h"
 #include <float.h>
@@ -15,7 +15,7 @@
 struct uli_tile_head
 uli_tile_head_of(const struct uli_attn_problem *problem, int64_t head)
 {
-    /* caps beyond these act as they do, to all digits of a float */
+    /* a cap beyond these bounds acts as the bound, in all digits */
     double cap = problem->softcap > 0
                      ? fmin(fmax(problem->softcap, 0x1p-60), 0x1p60)
                      : 0;
@@ -25,17 +25,17 @@ uli_tile_head_of(const struct uli_attn_problem *problem, int64_t head)
         .sink = uli_attn_sink(problem, head)};
     h.cap_inverse = h.cap > 0 ? (float)(1 / cap) : 0;
     h.transformed = h.cap > 0 || h.slope != 0;
-    /* never 0: 0 times the -inf of a masked score would be NaN; never inf: nor
-     * would that times a difference of 0 be a number */
+    /* Never 0, because 0 times the -inf of a masked score is NaN; never inf,
+     * because inf times a difference of 0 is NaN. */
     double factor = h.transformed ? LOG2_E : problem->scale * LOG2_E;
     h.factor = (float)fmin(fmax(factor, FLT_MIN), FLT_MAX);
     h.exact = factor;
     return h;
 }
 
-/* A distance |e - n| with e = i + off - j0 less `nearest`: where e is far the
- * part beyond 2^20 joins `nearest` as an integer, so that what is left is
- * exact for every key close to the nearest. */
+/* The distance |e - n| less the nearest key's, with e = i + off - j0. Where e
+ * is far, its part beyond 2^20 is subtracted from the nearest distance in
+ * integers, so that the rest is exact for every key close to the nearest. */
 struct uli_tile_alibi
 uli_tile_alibi_of(const struct uli_attn_problem *problem,
     const struct uli_attn_doc *doc, int64_t i, int64_t j0)
@@ -143,8 +143,8 @@ uli_tile_key_range(const struct uli_attn_problem *problem,
     *end_p = low < high ? (high + ULI_TILE_KEYS - 1) / ULI_TILE_KEYS : *first_p;
 }
 
-/* The one that we wait for runs, unless the machine has fewer cores free than
- * we have threads: then it needs ours. */
+/* The thread that has the turn runs, unless fewer cores are free than the call
+ * has threads: then that thread needs this core, so this one yields. */
 void
 uli_tile_await(struct uli_attn_call *call, _Atomic int32_t *turns, int32_t turn)
 {

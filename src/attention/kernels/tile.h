@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tiled kernels' two halves: a driver that is compiled once (work lists,
- * threads, workspace) and tile code that is compiled once per instruction set
- * (tile_body.h). This is what passes between them.
+ * The interface between the two halves of the tiled kernels: a driver, compiled
+ * once (work lists, threads, workspace), and tile code, compiled once per
+ * instruction set (tile_body.h).
  *
- * Sizes. A key tile has ULI_TILE_KEYS rows and starts at a multiple of that
- * from its document's first key; query tiles of backward likewise from the
- * document's first query. Rows of tiles are rows of "units" of 32 bits: one
- * float, or in a paired kernel two bf16 that one dot-product instruction takes.
+ * Sizes. A key tile has ULI_TILE_KEYS rows and starts at a multiple of
+ * ULI_TILE_KEYS from its document's first key. A query tile of backward has
+ * ULI_TILE_QUERIES rows and starts likewise from the document's first query.
+ * Rows of tiles are rows of "units" of 32 bits: one float, or in a paired
+ * kernel two bf16 that one dot-product instruction takes.
  */
 #ifndef ULI_ATTENTION_TILE_H
 #define ULI_ATTENTION_TILE_H
@@ -27,22 +28,24 @@ struct uli_tile_item {
 /* One key tile of a document and kv head, for backward. */
 struct uli_tile_unit {
     int64_t kv, doc, tile;
-    double cost; /* of this tile and those after it: the longest first */
+    double cost; /* of this tile and the later ones; the highest goes first */
 };
 
-/* What the threads of one backward call share. Rows of all runs are numbered
- * one after another: run r's first is row_base[r] (NULL: r * len_q). */
+/* What the threads of one backward call share. The rows of all runs are
+ * numbered one after another: the first row of run r is row_base[r], or
+ * r * len_q where row_base is NULL. */
 struct uli_tile_shared {
     const int64_t *row_base;
     float *lse2;            /* lse * log2(e); +inf for rows that see no key */
-    float *delta;           /* delta - dlse; 0 for those */
+    float *delta;           /* delta - dlse; 0 for rows that see no key */
     float *dq;              /* [row][dim padded]: sums so far */
-    _Atomic int32_t *turns; /* at a query tile's first row: key tiles done */
+    _Atomic int32_t *turns; /* [row], used at first rows of query tiles:
+                             * key tiles done */
 };
 
 struct uli_attn_tile_ops {
-    /* Most query rows of a forward item, a power of two times 64: each item
-     * loads its keys anew, and has its rows in the second cache. */
+    /* Most query rows of a forward item, a power of two times 64. More rows
+     * share one load of the keys, and take more of the second cache. */
     int64_t item_rows;
     /* Bytes of scratch that one thread needs for a pass. */
     int64_t (*scratch_bytes)(
@@ -71,8 +74,8 @@ struct uli_tile_head {
 struct uli_tile_head uli_tile_head_of(
     const struct uli_attn_problem *problem, int64_t head);
 
-/* ALiBi of row i against key j0 + n, less its value at the row's nearest
- * visible key: slope * (fabs(at - n) + plus), exact past 2^24. */
+/* ALiBi of row i against key j0 + n, less ALiBi at the row's nearest visible
+ * key: slope * (fabs(at - n) + plus), exact past 2^24. */
 struct uli_tile_alibi {
     float at, plus;
 };
@@ -82,8 +85,9 @@ struct uli_tile_alibi uli_tile_alibi_of(const struct uli_attn_problem *problem,
 int64_t uli_tile_nearest(const struct uli_attn_problem *problem,
     const struct uli_attn_doc *doc, int64_t i);
 
-/* From a row's largest stored score and its sum (without the sink, relative to
- * its nearest key under ALiBi): what out is multiplied by, and lse. */
+/* What out is multiplied by, and lse, from the row's largest stored score and
+ * sum. Both are without the sink, and under ALiBi relative to the row's nearest
+ * key. */
 struct uli_tile_final {
     float factor;
     double lse, max;
@@ -91,7 +95,7 @@ struct uli_tile_final {
 struct uli_tile_final uli_tile_finish(
     const struct uli_tile_head *head, double max, double sum, double shift);
 
-/* Writes out 0, lse as of a row without keys. */
+/* Rows that see no key: stores 0 in out, and lse. */
 void uli_tile_store_empty(struct uli_attn_call *call,
     const struct uli_attn_run *run, int64_t row, int64_t rows, double lse);
 void uli_tile_store_lse(struct uli_attn_call *call,
@@ -101,7 +105,7 @@ void uli_tile_store_lse(struct uli_attn_call *call,
 void uli_tile_store_row(
     unsigned char *to, ulyx_dtype_t dtype, const float *values, int64_t count);
 
-/* The same for rows of a query-side tensor, ld floats apart. */
+/* Rounds rows of values, ld floats apart, to rows of a query-side tensor. */
 void uli_tile_store_rows(struct uli_attn_call *call,
     enum uli_attn_tensor tensor, const struct uli_attn_run *run, int64_t row,
     int64_t rows, const float *values, int64_t ld);
@@ -141,7 +145,7 @@ void uli_tile_await(
 int64_t uli_attn_tiled_workspace(const struct uli_attn_tile_ops *ops,
     const struct uli_attn_problem *problem, ulyx_attention_pass_t pass,
     int threads);
-/* All but the threads' scratch; -1: does not fit 64 bits. */
+/* Bytes of all but the threads' scratch; -1 where they do not fit 64 bits. */
 int64_t uli_attn_tiled_forward_bytes(const struct uli_attn_problem *problem);
 void uli_attn_tiled_forward(struct uli_attn_call *call);
 void uli_attn_tiled_backward(struct uli_attn_call *call);

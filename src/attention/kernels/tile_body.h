@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tile code of one instruction set: a file defines LANES, PAIRED, ROWS,
- * VECTORS, the SIMD_ macros that it has instructions for, the TILE_ macros of
- * gemm_tiles.h where products go by tiles, and TILE_OPS, the name of its table;
- * then includes this.
+ * The tile code of one instruction set. A file defines LANES, PAIRED, ROWS,
+ * VECTORS, the SIMD_ macros for which it has instructions, the TILE_ macros of
+ * gemm_tiles.h where products go by tiles, and TILE_OPS, the name of its table.
+ * ITEM_ROWS and ROWS_MOST (gemm.h) have defaults. Then the file includes this
+ * one.
  */
 #ifndef ITEM_ROWS
 #define ITEM_ROWS 256
@@ -29,7 +30,7 @@ dq_columns(const struct uli_attn_problem *problem)
     return columns_padded(problem->dim_qk);
 }
 
-/* Products may need something of their thread for as long as they run. */
+/* gemm_begin and gemm_end enclose all products: AMX sets up the thread. */
 static void
 tile_forward(struct uli_attn_call *call, const struct uli_tile_item *item,
     double *head_max, void *scratch)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Backward by tiles. First every query row's lse and delta, and zeros where
+ * Backward by tiles. First lse and delta of every query row, and zeros where
  * nothing else will write; then the units (a key tile of a document and kv
- * head), longest remaining chain first; then the sinks.
+ * head), longest remaining chain first; then the gradients of the sinks.
  */
 #include <math.h>
 #include <string.h>
@@ -186,7 +186,7 @@ append_units(struct uli_attn_call *call, const struct uli_attn_doc *doc,
     return count;
 }
 
-/* A chain's own order is by rising tile: its costs fall that way. */
+/* Costs fall along a chain, so the tiles of a chain come in ascending order. */
 static int
 longer_chain_first(const void *a, const void *b)
 {

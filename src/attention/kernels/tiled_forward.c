@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Forward by tiles: the list of items, longest first, and the threads that
- * take them from a counter. Which thread takes an item, and how rows are cut
- * into items, changes no bit of a row.
+ * Forward by tiles: a list of items, longest first, and threads that take items
+ * by a shared counter. Neither the thread that takes an item nor the cut of
+ * rows into items changes a bit of a row.
  */
 #include <math.h>
 #include <string.h>
@@ -24,7 +24,7 @@ struct forward_task {
     _Atomic int64_t next;
 };
 
-/* Stretches of a run begin at its start and at either end of a document. */
+/* A run is cut at its start and at both ends of every document. */
 static int64_t
 items_bound(const struct uli_attn_problem *problem)
 {
@@ -55,8 +55,7 @@ item_cost(
     return (double)(end - begin) * (double)item->rows;
 }
 
-/* Cuts rows [row, end) of one document or gap, from the document's first row
- * on in whole items where the run holds it all. */
+/* Cuts rows [row, end) of one document or gap into items. */
 static int64_t
 append_items(const struct uli_attn_problem *problem, int64_t run, int64_t n,
     int64_t row, int64_t end, int64_t rows, struct uli_tile_item *items,

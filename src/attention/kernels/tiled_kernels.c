@@ -44,7 +44,7 @@ TILED(portable, "portable", "tiles in portable C, fp32", always_applies, NULL,
     refuses_f64);
 
 #if defined(__x86_64__)
-/* Compilers differ in whether they know F16C by name. */
+/* Not every compiler's __builtin_cpu_supports takes "f16c". */
 static bool
 has_f16c(void)
 {
