@@ -64,7 +64,7 @@ cudaFuncSetAttribute(
     emu_enter();
     struct kernel *k = kernel_of(kernel);
     if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-        if (value < 0 || value > EMU_SHARED_BYTES)
+        if (value < 0 || value > emu.config.shared_bytes)
             error = cudaErrorInvalidValue;
         else
             k->shared_limit =
@@ -80,7 +80,10 @@ cudaOccupancyMaxActiveBlocksPerMultiprocessor(
 {
     (void)kernel;
     int by_threads = EMU_SM_THREADS / (threads > 0 ? threads : 1);
-    int by_shared = (int)(233472 / (shared_bytes + 1024));
+    emu_enter();
+    int room = emu.config.shared_bytes + 1024;
+    emu_leave();
+    int by_shared = room / (int)(shared_bytes + 1024);
     int n = by_threads < by_shared ? by_threads : by_shared;
     *blocks = n < EMU_SM_BLOCKS ? n : EMU_SM_BLOCKS;
     return cudaSuccess;

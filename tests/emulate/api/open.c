@@ -27,6 +27,8 @@ set_defaults(const struct emu_config *config)
     c->devices = c->devices > 0 ? c->devices : 1;
     c->devices = c->devices < EMU_DEVICES ? c->devices : EMU_DEVICES;
     c->sm_count = c->sm_count > 0 ? c->sm_count : 4;
+    if (c->shared_bytes <= 0 || c->shared_bytes > EMU_SHARED_BYTES)
+        c->shared_bytes = EMU_SHARED_BYTES;
     c->host_threads = c->host_threads > 0 ? c->host_threads : 1;
     c->seed = c->seed ? c->seed : default_seed();
     if (!c->stall_limit_ns)
@@ -272,7 +274,7 @@ cudaError_t
 cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
     emu_enter();
-    int sms = emu.config.sm_count;
+    int sms = emu.config.sm_count, shared = emu.config.shared_bytes;
     bool good = device >= 0 && device < emu.config.devices;
     emu_leave();
     switch (good ? (int)attribute : 0) {
@@ -292,10 +294,10 @@ cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
         *value = 0;
         return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-        *value = EMU_SHARED_BYTES + 1024;
+        *value = shared + 1024;
         return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        *value = EMU_SHARED_BYTES;
+        *value = shared;
         return cudaSuccess;
     default:
         return emu_result(cudaErrorInvalidValue);

@@ -39,6 +39,9 @@ enum emu_fault {
 struct emu_config {
     int devices;  /* 0 = 1 */
     int sm_count; /* multiprocessors a device, 0 = 4 */
+    /* Shared memory that a block may have, in bytes; a multiprocessor has 1 KiB
+     * more. 0 = 227 KiB, a Hopper's. */
+    int shared_bytes;
     /* Host threads that drive devices: once so many wait in the emulator and
      * nothing can move, that is a deadlock. 0 = 1. */
     int host_threads;
