@@ -56,8 +56,11 @@ random_cases(const struct kc_options *options, const char *kernel,
         for (int64_t n = 0; n < draws; n++) {
             struct test_random random = {
                 options->seed + (uint64_t)(n * 8 + d) * 7919};
-            struct kc_preference preference = {
-                .dtype = dtypes[d], .max_len = max_len, .logit_gain = gain};
+            struct kc_preference preference = {.dtype = dtypes[d],
+                .dim_qk = options->dim_qk,
+                .dim_v = options->dim_v,
+                .max_len = max_len,
+                .logit_gain = gain};
             struct kc_case kc;
             kc_generate(&kc, &random, &preference);
             if (!kc_takes_dims(kernel, kc.problem.dtype, kc.problem.dim_qk,

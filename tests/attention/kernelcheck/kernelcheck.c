@@ -123,7 +123,7 @@ struct command_line {
 };
 
 /* What an option does: true into a bool, a mode, or its value. */
-enum kind { FLAG, MODE, NAME, PERCENT, SEED };
+enum kind { FLAG, MODE, NAME, PERCENT, SEED, DIMS };
 
 #define AT(field) offsetof(struct command_line, field)
 static const struct {
@@ -138,6 +138,8 @@ static const struct {
     {"--draws", "PERCENT", PERCENT, AT(options.draws),
         "of the usual number of random cases, from 1"},
     {"--seed", "N", SEED, AT(options.seed), "of the random cases"},
+    {"--dims", "QK/V", DIMS, AT(options.dim_qk),
+        "head dimensions of the random cases, to 512"},
     {"--forward", NULL, FLAG, AT(forward), "this pass only"},
     {"--backward", NULL, FLAG, AT(backward),
         "this pass only, where a family has both"},
@@ -198,6 +200,20 @@ find_option(const char *word)
     return at;
 }
 
+/* Two numbers with a slash between them. The text from where it is wrong, or
+ * the empty end. */
+static char *
+take_dims(const char *text, int64_t dims[2])
+{
+    char *end;
+    dims[0] = strtoll(text, &end, 10);
+    if (*end != '/')
+        return "no slash";
+    dims[1] = strtoll(end + 1, &end, 10);
+    bool sound = dims[0] > 0 && dims[0] <= 512 && dims[1] > 0 && dims[1] <= 512;
+    return sound ? end : "out of range";
+}
+
 /* Takes a value; false, and the reason is printed, where it is wrong. */
 static bool
 take_value(int row, const char *value, void *field)
@@ -216,6 +232,8 @@ take_value(int row, const char *value, void *field)
         *(const char **)field = value;
     else if (table[row].kind == SEED)
         *(uint64_t *)field = strtoull(value, &end, 0);
+    else if (table[row].kind == DIMS)
+        end = take_dims(value, field);
     else {
         int64_t percent = strtoll(value, &end, 10);
         *(int64_t *)field = percent;

@@ -91,17 +91,24 @@ count_sm90(const struct uli_attn_call *call)
     }
 }
 
-/* An emulated device, each call in an order of its own; on a card the device
- * that there is, or the end of the program. */
+/* An emulated device, each call in an order of its own, and every other
+ * backward of 16 bits with the shared memory of compute capability 8.9; on a
+ * card the device that there is, or the end of the program. */
 static cudaError_t
-open_device(void)
+open_device(const struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {
 #ifdef ULI_EMULATE
     static uint64_t seed;
+    bool small = pass == ULYX_ATTENTION_PASS_BACKWARD &&
+                 call->problem.dtype != ULYX_DTYPE_F32 &&
+                 uli_max(call->problem.dim_qk, call->problem.dim_v) <= 256;
     seed = seed ? seed + 1 : test_seed(1);
-    const struct emu_config config = {.seed = seed};
+    const struct emu_config config = {
+        .seed = seed, .shared_bytes = small && seed % 2 ? 99 * 1024 : 0};
     return emu_open(&config) == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
 #else
+    (void)call;
+    (void)pass;
     int count = 0;
     if (cudaGetDeviceCount(&count) == cudaSuccess && count > 0)
         return cudaSuccess;
@@ -299,7 +306,7 @@ bridge_run(struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {
     struct bridge *b = calloc(1, sizeof(*b));
     memcpy(&b->call, call, sizeof(b->call));
-    b->error = open_device();
+    b->error = open_device(call, pass);
     b->call.max_sms = call->threads; /* any number of blocks will do */
     mirror_call(b, pass);
     if (b->error == cudaSuccess) {
