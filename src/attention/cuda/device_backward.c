@@ -1,26 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Backward on device memory by the portable kernels; see backward_gpu.h. The
- * workspace is that of the pass with queries stationary, then the other's.
+ * Backward on device memory by the portable kernels; see backward_gpu.h.
  */
 #include "attention/cuda/backward_gpu.h"
 #include "attention/cuda/device_call.h"
 #include "base/status.h"
 
-static const struct uli_gpu_attn_backward *const families[] = {
-    &uli_gpu_attn_backward_mma64, &uli_gpu_attn_backward_mma128,
-    &uli_gpu_attn_backward_plain128, &uli_gpu_attn_backward_plain256,
-    &uli_gpu_attn_backward_plain512};
+enum { DELTA_BLOCKS = 8 }; /* of a multiprocessor, of the kernel of delta */
 
-/* The family that takes a problem of forward's row: the last takes all. */
+static const struct uli_gpu_attn_backward *const families[] = {
+#ifdef ULYX_CUDA_FULL
+    &uli_gpu_attn_backward_mma64,
+#endif
+    &uli_gpu_attn_backward_mma128,
+#ifdef ULYX_CUDA_FULL
+    &uli_gpu_attn_backward_mma192,
+    &uli_gpu_attn_backward_mma256,
+#endif
+    &uli_gpu_attn_backward_plain128,
+    &uli_gpu_attn_backward_plain256,
+    &uli_gpu_attn_backward_plain512,
+};
+
+static bool
+family_takes(const struct uli_gpu_attn_backward *family,
+    const struct uli_attn_problem *problem)
+{
+    return problem->dim_qk <= family->dim_qk &&
+           problem->dim_v <= family->dim_v &&
+           (problem->dtype != ULYX_DTYPE_F32 || family->any_dtype);
+}
+
+/* The first family that takes a problem of forward's row: the last one takes
+ * all of them. */
 static const struct uli_gpu_attn_backward *
 family_of(const struct uli_attn_problem *problem)
 {
     int n = 0, last = (int)(sizeof(families) / sizeof(families[0])) - 1;
-    int64_t dim = uli_max(problem->dim_qk, problem->dim_v);
-    bool narrow = problem->dtype != ULYX_DTYPE_F32;
-    while (n < last &&
-           (dim > families[n]->dim || !(narrow || families[n]->any_dtype)))
+    while (n < last && !family_takes(families[n], problem))
         n++;
     return families[n];
 }
@@ -62,16 +79,35 @@ key_sizes(
         sizes_p);
 }
 
+/* The workspace: of the pass with queries stationary, of the other one, then
+ * delta of [batch][heads_q][len_q]; with segments, whose rows the query of a
+ * size does not know, none: each tile computes its rows'. */
+struct backward_places {
+    struct uli_gpu_attn_sizes keys;
+    int64_t keys_at, delta_at, bytes;
+};
+
+static bool
+backward_places_of(
+    const struct uli_attn_problem *problem, struct backward_places *places_p)
+{
+    struct backward_places *p = places_p;
+    int64_t delta = 0;
+    p->keys_at =
+        uli_gpu_attn_call_bytes(problem, family_of(problem)->tile_rows);
+    bool ok = p->keys_at >= 0 && key_sizes(problem, &p->keys) &&
+              uli_size_add(p->keys_at, p->keys.bytes, &p->delta_at);
+    if (!problem->q_runs.segments)
+        ok = ok && uli_size_mul(4 * problem->batch, problem->heads_q, &delta) &&
+             uli_size_mul(delta, problem->len_q, &delta);
+    return ok && uli_size_add(p->delta_at, delta, &p->bytes);
+}
+
 int64_t
 uli_gpu_attn_backward_bytes(const struct uli_attn_problem *problem)
 {
-    struct uli_gpu_attn_sizes keys;
-    int64_t bytes =
-        uli_gpu_attn_call_bytes(problem, family_of(problem)->tile_rows);
-    if (bytes < 0 || !key_sizes(problem, &keys) ||
-        !uli_size_add(bytes, keys.bytes, &bytes))
-        return -1;
-    return bytes;
+    struct backward_places places;
+    return backward_places_of(problem, &places) ? places.bytes : -1;
 }
 
 static const enum uli_attn_tensor gradients[] = {ULI_ATTN_DOUT, ULI_ATTN_DELTA,
@@ -112,18 +148,18 @@ backward_put(
 {
     const struct uli_gpu_attn_backward *family = family_of(&call->problem);
     int32_t rows = family->tile_rows;
-    struct uli_gpu_attn_sizes keys;
+    struct backward_places places;
     ULI_TRY(
         uli_gpu_attn_call_put(call, rows, family->tile_flow, &args->by_query));
     for (int n = 0; n < GRADIENTS; n++)
         ULI_TRY(uli_gpu_attn_tensor_put(
             call, rows, gradients[n], gradient_of(args, n)));
     uli_gpu_attn_exchange(&args->by_query, &args->by_key);
-    if (!key_sizes(&call->problem, &keys))
+    if (!backward_places_of(&call->problem, &places))
         return uli_error(
             ULYX_ERR_OVERFLOW, "attention: the workspace does not fit 64 bits");
-    uli_gpu_attn_place(&args->by_key, &keys,
-        call->workspace + uli_gpu_attn_call_bytes(&call->problem, rows));
+    uli_gpu_attn_place(
+        &args->by_key, &places.keys, call->workspace + places.keys_at);
     return ULYX_SUCCESS;
 }
 
@@ -136,27 +172,70 @@ waits_for_flags(const struct uli_gpu_attn_backward_args *args)
            args->dlse.flags;
 }
 
-/* Both lists first, as waiting may fail either. */
+/* Enqueues a pass on as much of the device as the call may use. */
+static int
+pass_enqueue(const struct uli_attn_call *call,
+    const struct uli_gpu_attn_backward_args *args, bool keys)
+{
+    const struct uli_gpu_attn_backward *family = family_of(&call->problem);
+    struct uli_gpu_attn_fit fit;
+    int32_t sms, capability;
+    int error = uli_gpu_attn_device(&sms, &capability);
+    if (!error)
+        error = family->fit(args, keys, &fit);
+    if (error)
+        return error;
+    int32_t blocks = uli_gpu_attn_blocks(
+        sms, fit.blocks_per_sm, call->max_sms, false, call->device_ranks);
+    return family->launch(args, keys, &fit, blocks, call->stream);
+}
+
+/* Where delta is not given: computed once, and given from here on. */
+static int
+delta_enqueue(
+    const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)
+{
+    const struct uli_attn_problem *problem = &call->problem;
+    struct backward_places places;
+    int32_t sms, capability;
+    if (call->views[ULI_ATTN_DELTA].given || problem->q_runs.segments ||
+        !backward_places_of(problem, &places))
+        return 0;
+    const struct uli_gpu_attn_tensor to = {
+        .base = call->workspace + places.delta_at,
+        .batch_stride = 4 * problem->heads_q * problem->len_q,
+        .row_stride = 4,
+        .head_stride = 4 * problem->len_q,
+        .align = 4};
+    int error = uli_gpu_attn_device(&sms, &capability);
+    int32_t blocks = error ? 0
+                           : uli_gpu_attn_blocks(sms, DELTA_BLOCKS,
+                                 call->max_sms, false, call->device_ranks);
+    if (!error)
+        error = uli_gpu_attn_backward_delta(args, &to, blocks, call->stream);
+    args->delta = to;
+    args->dlse = (struct uli_gpu_attn_tensor){0};
+    args->delta_less_dlse = true;
+    return error;
+}
+
+/* Both lists first, as waiting may fail either. The passes themselves wait for
+ * no flag. */
 static int
 backward_enqueue(
     const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)
 {
-    const struct uli_gpu_attn_backward *family = family_of(&call->problem);
-    bool waits = waits_for_flags(args);
-    int32_t blocks;
-    /* the passes themselves wait for nothing: all of the device is theirs */
-    args->by_query.q.flags = args->by_query.k.flags = 0;
-    args->by_query.v.flags = 0;
-    int error =
-        uli_gpu_attn_begin(call, &args->by_query, family->prepare, &blocks);
+    int error = uli_gpu_attn_prepare_launch(&args->by_query, call->stream);
     if (!error)
         error = uli_gpu_attn_prepare_launch(&args->by_key, call->stream);
-    if (!error && waits)
+    if (!error && waits_for_flags(args))
         error = uli_gpu_attn_backward_await(args, call->stream);
     if (!error)
-        error = family->launch(args, false, blocks, call->stream);
+        error = delta_enqueue(call, args);
     if (!error)
-        error = family->launch(args, true, blocks, call->stream);
+        error = pass_enqueue(call, args, false);
+    if (!error)
+        error = pass_enqueue(call, args, true);
     if (!error && args->d_sink && args->heads_global > 0)
         error = uli_gpu_attn_backward_sinks(args, call->stream);
     return error;

@@ -156,7 +156,7 @@ device_forward(struct uli_attn_call *call)
 const struct uli_attn_kernel uli_attn_cuda_kernel = {
     .name = "mma",
     .what = "warps' matrix products on device memory, fp32 sums; fp32, and "
-            "backward beyond dimension 128, by multiply-adds",
+            "backward beyond dimension 256, by multiply-adds",
     .usable = device_usable,
     .refuses = device_refuses,
     .workspace = device_workspace,

@@ -302,14 +302,17 @@ bits_of(struct backward_world *b, size_t *bytes_p)
     return bits;
 }
 
-/* The problem again, on a device that runs its threads in the seed's order. */
+/* The problem again, on a device that runs its threads in the seed's order, and
+ * whose blocks have the shared memory of a Hopper or of compute capability 8.9:
+ * room for two slots or one. */
 static unsigned char *
 run_in_order(
     ulyx_dtype_t dtype, uint64_t seed, int32_t max_sms, size_t *bytes_p)
 {
     struct backward_world b;
 #ifdef ULI_EMULATE
-    const struct emu_config config = {.seed = seed};
+    const struct emu_config config = {
+        .seed = seed, .shared_bytes = seed % 2 ? 0 : 99 * 1024};
     good(emu_open(&config));
 #else
     (void)seed;

@@ -2,7 +2,8 @@
  *
  * Faults planted into the portable backward kernels (backward_plant.py): each
  * must be reported by the emulator or refused by kernelcheck's judge, in every
- * seed; the same source with none planted must pass.
+ * seed; the same source with none planted must pass. The suite draws a few;
+ * ULYX_TEST_DRAWS=20 runs all of them.
  */
 #include <stdlib.h>
 #include "attention/kernelcheck/kc.h"
@@ -17,26 +18,31 @@ int kc_first_pass, kc_passes = 2;
 enum { NONE, BACKWARD_FAULTS(FAULT_NUMBER) FAULTS_END };
 #define FAULT_NAME(name, kernels) #name,
 static const char *const names[] = {"NONE", BACKWARD_FAULTS(FAULT_NAME)};
-/* That have the fault: 1 mma, 2 plain. */
+/* The kernels that have the fault, as bits in this order. */
+enum { MMA, PLAIN, WIDE, KERNELS };
 #define FAULT_KERNELS(name, kernels) kernels,
-static const int kernels_of[] = {3, BACKWARD_FAULTS(FAULT_KERNELS)};
+static const int kernels_of[] = {7, BACKWARD_FAULTS(FAULT_KERNELS)};
 
 /* Two documents with gaps, the first ending inside a tile on both sides and
  * with more rows than its window has keys for. */
 static const int64_t q_begin[2] = {0, 36}, q_length[2] = {33, 30};
 static const int64_t k_begin[2] = {2, 20}, k_length[2] = {14, 60};
 
-/* Several tiles of both sides, without features or with all features. */
+/* What a run has: nothing beside the problem, every feature, or all of them and
+ * delta given. */
+enum { BARE, FEATURES, FEATURES_AND_DELTA, KINDS };
+
+/* Several tiles of both sides. */
 static void
 make_case(
-    struct kc_case *kc, bool plain, bool features, struct test_random *random)
+    struct kc_case *kc, int kernel, bool features, struct test_random *random)
 {
     ulyx_attention_t p = ULYX_ATTENTION_INIT;
-    p.dtype = plain ? ULYX_DTYPE_F32 : ULYX_DTYPE_BF16;
+    p.dtype = kernel == PLAIN ? ULYX_DTYPE_F32 : ULYX_DTYPE_BF16;
     p.param_dtype = ULYX_DTYPE_F32;
     p.batch = 1, p.heads_q = 4, p.heads_kv = 2;
     p.len_q = 68, p.len_k = 84;
-    p.dim_qk = 24, p.dim_v = 16;
+    p.dim_qk = kernel == WIDE ? 200 : 24, p.dim_v = kernel == WIDE ? 136 : 16;
     p.mask = features ? ULYX_MASK_WINDOW : ULYX_MASK_NONE;
     p.window_left = 25, p.window_right = 3;
     p.softcap = features ? 2 : 0;
@@ -58,16 +64,17 @@ make_case(
 }
 
 static bool
-case_passes(bool plain, bool features, uint64_t seed)
+case_passes(int kernel, int kind, uint64_t seed)
 {
     struct test_random random = {seed};
-    struct kc_layout layout = {.kernel = plain ? "plain" : "mma",
+    struct kc_layout layout = {.kernel = kernel == PLAIN ? "plain" : "mma",
         .threads = 3,
         .pad = 16,
-        .pieces = features ? 3 : 0};
+        .pieces = kind == BARE ? 0 : 3,
+        .give_delta = kind == FEATURES_AND_DELTA};
     struct kc_result result;
     struct kc_case kc;
-    make_case(&kc, plain, features, &random);
+    make_case(&kc, kernel, kind != BARE, &random);
     bool right = kc_run(&kc, &kc.problem, &layout, true, &result) &&
                  kc_judge(&kc, &result, true, true);
     kc_result_free(&result);
@@ -84,12 +91,12 @@ run_planted(int fault, uint64_t seed)
     snprintf(text, sizeof(text), "%llu", (unsigned long long)seed);
     run_must(setenv("ULYX_TEST_SEED", text, 1) == 0);
     backward_planted = fault;
-    for (int kernel = 1; kernel <= 2; kernel++) {
-        bool plain = kernel == 2;
-        if (!(kernels_of[fault] & kernel))
+    for (int kernel = 0; kernel < KERNELS; kernel++) {
+        bool well = true;
+        if (!(kernels_of[fault] >> kernel & 1))
             continue;
-        bool well =
-            case_passes(plain, true, seed) && case_passes(plain, false, seed);
+        for (int kind = 0; kind < KINDS && well; kind++)
+            well = case_passes(kernel, kind, seed);
         if (well != (fault == NONE))
             return well ? RUN_WELL : RUN_CAUGHT;
     }
@@ -99,6 +106,7 @@ run_planted(int fault, uint64_t seed)
 static const struct fault_runs runs = {.names = names,
     .faults = FAULTS_END,
     .seeds = 2,
+    .drawn = 5,
     .limit_s = 200,
     .run = run_planted};
 

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine code of the portable kernels: each is compiled through
 scripts/ptxas_gate.sh (no spills), a table of registers is printed, and where
-scripts/cuda-tools.sh finds cuobjdump the loop over keys is counted: as many mma, ldmatrix and
-16-byte cp.async as the tile asks for, none less wide, no local memory.
+scripts/cuda-tools.sh finds cuobjdump the loop over streaming rows is counted:
+as many mma, ldmatrix and (forward) 16-byte cp.async as the tile asks for, no
+narrower ones, no local memory, no more instructions than a limit.
 
-mma_code_test.py NVCC SOURCE-DIR [FAMILY...]     forward_mma64 ...; all
+mma_code_test.py NVCC SOURCE-DIR [FAMILY[:ARCHITECTURE]...]
+                                      forward_mma64, backward_mma256:80 ...; all
 """
 import os
 import re
@@ -16,11 +18,18 @@ import time
 
 ARCHITECTURES = ("80", "90a")
 ALL = ("forward_mma64", "forward_mma96", "forward_mma128", "forward_mma192",
-       "forward_mma256", "forward_plain", "backward_plain", "backward_mma")
+       "forward_mma256", "forward_plain", "backward_plain", "backward_mma64",
+       "backward_mma128", "backward_mma192", "backward_mma256")
 KEYS = 64
 # Instructions of the loop, masks and slow ways included; without and with
 # softcap and ALiBi: some above what nvcc 13.0 gives.
 LIMIT = {"0": 2000, "1": 5500}
+BACKWARD_STREAM = 32
+# By the columns of q: of queries and of keys stationary, likewise.
+BACKWARD_LIMIT = {64: ((560, 1300), (720, 1500)),
+                  128: ((700, 1500), (900, 1700)),
+                  192: ((900, 1700), (1100, 1900)),
+                  256: ((900, 1700), (1500, 2500))}
 
 
 def compile_family(nvcc, root, family, arch, cubin):
@@ -67,18 +76,38 @@ def count(code, pattern, first=0, last=1 << 30):
                for at, what in code)
 
 
-def check_loop(family, name, code):
-    dim, vdim, tiles, warps = map(int, re.search(
-        r"shapeILi(\d+)ELi(\d+)ELi(\d+)ELi(\d+)E", name).groups())
-    transformed = re.search(r"ELb[01]ELb([01])E", name).group(1)
+def product_loop(family, code):
+    """The smallest loop that has all products."""
     every = count(code, "HMMA")
     around = [(first, last) for first, last in loops(code)
               if count(code, "HMMA", first, last) == every]
     if not around:
         sys.exit(f"{family}: no loop around the products")
-    first, last = min(around, key=lambda loop: loop[1] - loop[0])
+    return min(around, key=lambda loop: loop[1] - loop[0])
+
+
+def hold_counts(family, name, wanted, ran):
+    for pattern, expected in wanted.items():
+        if ran(pattern) != expected:
+            sys.exit(f"{family} {name}: {ran(pattern)} {pattern} in the loop,"
+                     f" not {expected}")
+
+
+def tell_loop(family, title, products, loads, instructions, limit):
+    print(f"  {title:36} instructions {instructions:5}, an mma"
+          f" {instructions / products:5.2f}, of ldmatrix"
+          f" {loads / products:4.2f}", flush=True)
+    if instructions > limit:
+        sys.exit(f"{family}: more than {limit} instructions")
+
+
+def check_forward(family, name, code):
+    dim, vdim, tiles, warps = map(int, re.search(
+        r"shapeILi(\d+)ELi(\d+)ELi(\d+)ELi(\d+)E", name).groups())
+    transformed = re.search(r"ELb[01]ELb([01])E", name).group(1)
+    first, last = product_loop(family, code)
     inner = [(a, b) for a, b in loops(code) if first < a and b < last
-             and 0 < count(code, "HMMA", a, b) < every]
+             and 0 < count(code, "HMMA", a, b) < count(code, "HMMA")]
     held, steps = dim <= 64, 4 if dim > 96 else dim // 16
     again = dim // 16 // steps - 1 if inner else 0
 
@@ -96,16 +125,47 @@ def check_loop(family, name, code):
         r"LDGSTS.E.*128": load,
         r"LDGSTS": load, "LDSM": 0, "(STL|LDL)": 0}
     wanted["LDSM"] = wanted["LDSM.16.M88.4"] + wanted["LDSM.16.MT88.4"]
-    for pattern, expected in wanted.items():
-        if ran(pattern) != expected:
-            sys.exit(f"{family} {name}: {ran(pattern)} {pattern} in the loop,"
-                     f" not {expected}")
-    slots = ran(".") / wanted["HMMA.16816.F32"]
-    print(f"  dims {dim}/{vdim}{' transformed' * int(transformed):12}"
-          f" instructions {ran('.'):5}, an mma {slots:5.2f},"
-          f" of ldmatrix {wanted['LDSM'] / wanted['HMMA.16816.F32']:4.2f}")
-    if ran(".") > LIMIT[transformed]:
-        sys.exit(f"{family}: more than {LIMIT[transformed]} instructions")
+    hold_counts(family, name, wanted, ran)
+    tell_loop(family, f"dims {dim}/{vdim}"
+              f"{' transformed' * int(transformed)}", wanted["HMMA.16816.F32"],
+              wanted["LDSM"], ran("."), LIMIT[transformed])
+
+
+def backward_counts(dim, vdim, columns, sums, products):
+    """mma, ldmatrix and transposed ldmatrix of a body of 16 rows and `columns`
+    streaming rows: sums and products by the columns of their tiles."""
+    held = dim <= 64
+    steps = sum(products) // 16
+    once = (dim + vdim) // 16 if held else 0
+    return (columns // 8 * steps + columns // 16 * sum(sums) // 8,
+            steps * (columns // 16 + (0 if held else 1)) + once,
+            columns // 16 * sum(sums) // 16)
+
+
+def check_backward(family, name, code):
+    dim, vdim, groups, keys, transformed = map(int, re.search(
+        r"shapeILi(\d+)ELi(\d+)ELi(\d+)EELb[01]ELb([01])ELb([01])E",
+        name).groups())
+    columns = BACKWARD_STREAM // (1 if keys else groups)
+    both = [dim, vdim]
+    bodies = [backward_counts(dim, vdim, columns, [dim], both)]
+    if keys and groups == 1:
+        bodies = [backward_counts(dim, vdim, columns, both, both)]
+    elif keys:  # dk by the first group, dv by the second
+        bodies.append(backward_counts(dim, vdim, columns, [vdim], [dim]))
+    first, last = product_loop(family, code)
+
+    def ran(pattern):
+        return count(code, pattern, first, last)
+
+    mma, straight, across = map(sum, zip(*bodies))
+    hold_counts(family, name, {
+        "HMMA.16816.F32": mma, "LDSM.16.M88.4": straight,
+        "LDSM.16.MT88.4": across, "LDSM": straight + across, "LDGSTS": 0,
+        "(STL|LDL)": 0}, ran)
+    tell_loop(family, f"dims {dim}/{vdim} {'keys' if keys else 'queries'}"
+              f"{' transformed' * transformed}", mma, straight + across,
+              ran("."), BACKWARD_LIMIT[dim][keys][transformed])
 
 
 def main():
@@ -117,7 +177,8 @@ def main():
         print("no cuobjdump (scripts/cuda-tools.sh): machine code is not read")
     with tempfile.TemporaryDirectory() as folder:
         for family in families:
-            for arch in ARCHITECTURES:
+            family, _, only = family.partition(":")
+            for arch in (only,) if only else ARCHITECTURES:
                 cubin = os.path.join(folder, family + arch)
                 compile_family(nvcc, root, family, arch, cubin)
                 if not dump:
@@ -126,7 +187,9 @@ def main():
                     if count(code, "(STL|LDL)"):
                         sys.exit(f"{name}: local memory")
                     if "attention_mma" in name:
-                        check_loop(family, name, code)
+                        check_forward(family, name, code)
+                    if "backward_mma" in name:
+                        check_backward(family, name, code)
 
 
 main()

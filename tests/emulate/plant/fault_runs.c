@@ -27,19 +27,43 @@ run_once(const struct fault_runs *runs, int fault, uint64_t seed)
                                                        : RUN_BROKEN;
 }
 
+static int64_t
+runs_seeds(const struct fault_runs *runs)
+{
+    return runs->drawn ? runs->seeds : test_draws(runs->seeds);
+}
+
+static int
+runs_faults(const struct fault_runs *runs)
+{
+    int64_t all = runs->faults - 1;
+    int64_t drawn = runs->drawn ? test_draws(runs->drawn) : all;
+    return (int)(drawn < all ? drawn : all);
+}
+
+/* Of so many faults the nth, evenly apart; the first one is the seed's. */
+static int
+drawn_fault(const struct fault_runs *runs, int count, int n)
+{
+    int all = runs->faults - 1;
+    int start = (int)(test_seed(1) % (uint64_t)all);
+    return 1 + (start + (int)((int64_t)n * all / count)) % all;
+}
+
 void
 fault_runs_none_is_well(const struct fault_runs *runs)
 {
-    for (int64_t seed = 1; seed <= test_draws(runs->seeds); seed++)
+    for (int64_t seed = 1; seed <= runs_seeds(runs); seed++)
         assert_int_equal(run_once(runs, 0, (uint64_t)seed), RUN_WELL);
 }
 
 void
 fault_runs_each_is_caught(const struct fault_runs *runs)
 {
-    int missed = 0;
-    for (int fault = 1; fault < runs->faults; fault++)
-        for (int64_t seed = 1; seed <= test_draws(runs->seeds); seed++) {
+    int missed = 0, count = runs_faults(runs);
+    for (int n = 0; n < count; n++)
+        for (int64_t seed = 1; seed <= runs_seeds(runs); seed++) {
+            int fault = drawn_fault(runs, count, n);
             int result = run_once(runs, fault, (uint64_t)seed);
             if (result == RUN_CAUGHT)
                 continue;

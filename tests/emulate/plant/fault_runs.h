@@ -18,6 +18,8 @@ struct fault_runs {
     const char *const *names; /* of faults; 0 = none planted */
     int faults;               /* with 0 */
     int64_t seeds;            /* 1, 2, ...; ULYX_TEST_DRAWS scales it */
+    int64_t drawn;            /* 0: all faults; else so many of them, of which
+                               * ULYX_TEST_DRAWS scales the number instead */
     unsigned limit_s;
     bool astray; /* a signal that ends a run is a catch: a kernel went astray */
     /* Plants the fault and runs. */
@@ -33,7 +35,8 @@ struct fault_runs {
         }                                                                      \
     } while (0)
 
-/* Assert it: well with none planted, in all seeds; caught with any, in each. */
+/* Assert: well with none planted, in all seeds; each fault that is run is
+ * caught, in all seeds. */
 void fault_runs_none_is_well(const struct fault_runs *runs);
 void fault_runs_each_is_caught(const struct fault_runs *runs);
 

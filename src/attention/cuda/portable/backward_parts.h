@@ -10,7 +10,8 @@
 #include "attention/cuda/forward_mask.h"
 #include "attention/cuda/rows_gpu.h"
 
-enum { BACKWARD_QUERIES = 64 }; /* rows of a tile of queries at most */
+/* Statistics of query rows that a block has at once, at most. */
+enum { BACKWARD_QUERIES = 64 };
 
 #define BACKWARD_LOG2_E 1.4426950408889634
 
@@ -26,14 +27,20 @@ struct backward_work {
     float lse[BACKWARD_QUERIES], delta[BACKWARD_QUERIES];
 };
 
+/* Of 16 bits. */
+static __device__ __forceinline__ float
+element_of(int32_t dtype, uint32_t bits)
+{
+    return dtype == ULYX_DTYPE_BF16 ? ptx_bf16_to_float((uint16_t)bits)
+                                    : ptx_f16_to_float((uint16_t)bits);
+}
+
 static __device__ __forceinline__ float
 element_load(int32_t dtype, const unsigned char *row, int c)
 {
-    if (dtype == ULYX_DTYPE_F32)
-        return ((const float *)row)[c];
-    uint16_t bits = ((const uint16_t *)row)[c];
-    return dtype == ULYX_DTYPE_BF16 ? ptx_bf16_to_float(bits)
-                                    : ptx_f16_to_float(bits);
+    return dtype == ULYX_DTYPE_F32
+               ? ((const float *)row)[c]
+               : element_of(dtype, ((const uint16_t *)row)[c]);
 }
 
 static __device__ __forceinline__ void
@@ -53,47 +60,79 @@ tensor_given(const struct uli_gpu_attn_tensor &tensor)
     return tensor.base || tensor.pieces;
 }
 
-/* delta - dlse of a query row; row_of(tensor) says where the row lies. */
+/* <dout, out> of a row: one chain of products in the order of columns, in
+ * double, so that delta has the same bits wherever it is computed. */
+static __device__ __forceinline__ float
+row_product(int32_t dtype, int columns, const unsigned char *dout,
+    const unsigned char *out, bool wide)
+{
+    double sum = 0;
+    if (!wide) {
+        for (int c = 0; c < columns; c++)
+            sum += (double)element_load(dtype, dout, c) *
+                   (double)element_load(dtype, out, c);
+        return (float)sum;
+    }
+    for (int c = 0; c < columns; dout += 16, out += 16) {
+        uint4 four = ptx_ld_v4(dout), other = ptx_ld_v4(out);
+        const uint32_t x[4] = {four.x, four.y, four.z, four.w};
+        const uint32_t y[4] = {other.x, other.y, other.z, other.w};
+        c += dtype == ULYX_DTYPE_F32 ? 4 : 8;
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            if (dtype == ULYX_DTYPE_F32) {
+                sum += (double)__uint_as_float(x[n]) *
+                       (double)__uint_as_float(y[n]);
+                continue;
+            }
+            sum += (double)element_of(dtype, x[n]) *
+                   (double)element_of(dtype, y[n]);
+            sum += (double)element_of(dtype, x[n] >> 16) *
+                   (double)element_of(dtype, y[n] >> 16);
+        }
+    }
+    return (float)sum;
+}
+
+/* dlse of a query row, or 0; row_of(tensor) says where the row lies. */
+template <typename Row>
+static __device__ __forceinline__ float
+dlse_of(const backward_args &args, const Row &row_of)
+{
+    return tensor_given(args.dlse) ? *(const float *)row_of(args.dlse) : 0;
+}
+
+/* delta - dlse, likewise. */
 template <typename Row>
 static __device__ __forceinline__ float
 delta_of(const backward_args &args, const Row &row_of)
 {
     const struct uli_gpu_attn_args &a = args.by_query;
-    float delta;
-    if (tensor_given(args.delta)) {
-        delta = *(const float *)row_of(args.delta);
-    } else {
-        const unsigned char *dout = row_of(args.dout), *out = row_of(a.out);
-        double sum = 0;
-        for (int c = 0; c < a.dim_v; c++)
-            sum += (double)element_load(a.dtype, dout, c) *
-                   (double)element_load(a.dtype, out, c);
-        delta = (float)sum;
-    }
-    if (tensor_given(args.dlse))
-        delta -= *(const float *)row_of(args.dlse);
-    return delta;
+    if (tensor_given(args.delta))
+        return *(const float *)row_of(args.delta) - dlse_of(args, row_of);
+    bool wide = args.dout.align == 16 && a.out.align == 16;
+    return row_product(
+               a.dtype, a.dim_v, row_of(args.dout), row_of(a.out), wide) -
+           dlse_of(args, row_of);
 }
 
-/* p and ds of one pair that the mask lets through; distance: |i + off - j|. */
-static __device__ __forceinline__ void
-pair_gradient(const backward_args &args, float slope, int64_t distance, float s,
-    float dp, float lse, float delta, float *p_p, float *ds_p)
+/* Of a pair with product s: score - lse, and by what its score rises with the
+ * scaled product. distance: |i + off - j|. */
+static __device__ __forceinline__ float
+pair_power(const backward_args &args, float slope, int64_t distance, float s,
+    float lse, float *rise_p)
 {
     const struct uli_gpu_attn_args &a = args.by_query;
-    float score = s * args.scale, rise = 1;
+    float score = s * args.scale;
+    *rise_p = 1;
     if (a.cap > 0) {
         float t = tanhf(score * a.cap_inverse);
         score = t * a.cap;
-        rise = 1 - t * t;
+        *rise_p = 1 - t * t;
     }
-    float power = slope != 0
-                      ? (float)((double)score -
+    return slope != 0 ? (float)((double)score -
                                 (double)slope * (double)distance - (double)lse)
                       : score - lse;
-    float p = exp2f(fminf(power, 0) * (float)BACKWARD_LOG2_E);
-    *p_p = p;
-    *ds_p = p * (dp - delta) * rise;
 }
 
 /* Statistics of row n of the stationary tile, of queries. */
@@ -113,10 +152,10 @@ still_statistics(const backward_args &args, struct backward_work *work, int n)
     work->delta[n] = delta_of(args, row_of);
 }
 
-/* Of row j + n of the document's queries, of a head. */
+/* Entry `at` from row j + n of the document's queries, of a head. */
 static __device__ __forceinline__ void
 flow_statistics(const backward_args &args, struct backward_work *work,
-    int64_t head, int64_t j, int n)
+    int64_t head, int64_t j, int n, int at)
 {
     const struct uli_gpu_attn_args &a = args.by_query, &b = args.by_key;
     const struct uli_gpu_attn_tile &t = work->tile;
@@ -124,12 +163,12 @@ flow_statistics(const backward_args &args, struct backward_work *work,
     auto row_of = [&](const struct uli_gpu_attn_tensor &tensor) {
         return k_span(b, tensor, head, t.k_batch, row, row + 1).data;
     };
-    work->lse[n] = HUGE_VALF;
-    work->delta[n] = 0;
+    work->lse[at] = HUGE_VALF;
+    work->delta[at] = 0;
     if (j + n >= t.k_rows || !row_of(a.lse))
         return;
-    work->lse[n] = *(const float *)row_of(a.lse);
-    work->delta[n] = delta_of(args, row_of);
+    work->lse[at] = *(const float *)row_of(a.lse);
+    work->delta[at] = delta_of(args, row_of);
 }
 
 /* One thread: takes the next pair of a pass. */
@@ -145,22 +184,54 @@ backward_take(const struct uli_gpu_attn_args &args, struct backward_work *work)
     mask_tiles(args, work->tile, args.tile_keys, &work->first, &work->end);
 }
 
+/* A block of any number of threads along x and y. */
 template <typename Body>
 static __device__ __forceinline__ void
 backward_loop(const struct uli_gpu_attn_args &args, struct backward_work *work,
     const Body &body)
 {
+    bool first = threadIdx.x == 0 && threadIdx.y == 0;
     for (;;) {
-        __syncthreads(); /* nobody looks at the last work any more */
-        if (threadIdx.x == 0)
+        __syncthreads(); /* the last work is read no more */
+        if (first)
             backward_take(args, work);
         __syncthreads();
         if (!work->valid)
             break;
         body();
     }
-    if (threadIdx.x == 0)
+    if (first)
         ptx_atom_add_acq_rel_gpu_u64(&args.state->blocks, 1);
+}
+
+/* ---- host ---------------------------------------------------------------- */
+
+/* bytes[n]: shared memory of a block with n + 1 slots, of which there are
+ * `most`; more where as many blocks fit a multiprocessor. */
+static inline int
+backward_fit(void (*kernel)(const backward_args), int threads,
+    const size_t *bytes, int most, struct uli_gpu_attn_fit *fit_p)
+{
+    int device, room = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(
+            &room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    *fit_p = {0, 0};
+    for (int n = 0; n < most && error == cudaSuccess; n++) {
+        int blocks = 0;
+        if (bytes[n] > (size_t)room)
+            break;
+        error = uli_kernel_prepare(kernel, bytes[n]);
+        if (error == cudaSuccess)
+            error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                &blocks, (const void *)kernel, threads, bytes[n]);
+        if (blocks > 0 && blocks >= fit_p->blocks_per_sm)
+            *fit_p = {blocks, n + 1};
+    }
+    if (error == cudaSuccess && fit_p->blocks_per_sm == 0)
+        error = cudaErrorInvalidConfiguration;
+    return error;
 }
 
 #endif
