@@ -17,8 +17,19 @@
  * on the device (ERR_MISMATCH, ERR_PEER_REFUSED) is returned once, by the next
  * call, which is enqueued all the same. A rank that does not come within the
  * communicator's timeout fails the communicator: see ulyx_comm_get_async_error.
- * ERR_UNSUPPORTED: memory of some pair of ranks cannot be mapped (the reason is
- * named), or there are more than 72 ranks.
+ * ERR_UNSUPPORTED: there are more than 72 ranks.
+ *
+ * Where memory of some pair of ranks cannot be mapped, NCCL moves the data, or
+ * else memory of the host does (ULYX_ALGO=nccl or staged asks for one of them),
+ * straight from src to dst. Bits and errors are the same, with these
+ * differences. Every call waits on the host until all ranks have made theirs:
+ * the host, not a stream, finds what differs, so the error is that of the call
+ * itself, and ranks of one thread call inside a group. A captured call is
+ * compared once, by its capture. The library holds ULYX_GPU_RECV_BUFFER bytes a
+ * rank of device memory from the first call on. ERR_UNSUPPORTED: neither NCCL
+ * nor staging serves (the reasons are named); staging serves 65 ranks. Other
+ * calls of the communicator that go by messages, as those of its plans, meet
+ * these in one order on all ranks; ERR_BUSY: another thread is in one.
  */
 #ifndef ULYX_COLLECTIVE_H
 #define ULYX_COLLECTIVE_H

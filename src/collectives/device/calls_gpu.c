@@ -24,6 +24,23 @@ uli_gpu_check_stream(const struct uli_device_ops *ops, int32_t device,
 }
 
 ulyx_status_t
+uli_gpu_check_memory(const struct uli_device_ops *ops, int32_t device,
+    const char *name, const void *pointer, int64_t bytes)
+{
+    uint64_t at = (uint64_t)(uintptr_t)pointer, end = at + (uint64_t)bytes;
+    while (at < end) {
+        struct uli_device_range range;
+        ULI_TRY(ops->range((const void *)(uintptr_t)at, &range));
+        if (range.memory_kind != ULYX_MEMORY_CUDA || range.device != device)
+            return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+                "%s: %p is not memory of CUDA device %d", name,
+                (void *)(uintptr_t)at, device);
+        at = (uint64_t)(uintptr_t)range.base + (uint64_t)range.bytes;
+    }
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
 uli_gpu_end_detour(const struct uli_device_ops *ops, int32_t device,
     void *ended, void *stream, bool capturing, bool *detour)
 {

@@ -18,6 +18,11 @@
 ulyx_status_t uli_gpu_check_stream(const struct uli_device_ops *ops,
     int32_t device, bool shares_device, void *stream, bool *capturing_p);
 
+/* Whether memory that lies in no window is this device's: another device's, or
+ * the host's, would be a fault of the kernel. INVALID_ARGUMENT, with the name. */
+ulyx_status_t uli_gpu_check_memory(const struct uli_device_ops *ops,
+    int32_t device, const char *name, const void *pointer, int64_t bytes);
+
 /* Orders the next call after a refusal, which was enqueued on another stream
  * and ends with the event `ended`. Errors: BUSY, in a capture. */
 ulyx_status_t uli_gpu_end_detour(const struct uli_device_ops *ops,

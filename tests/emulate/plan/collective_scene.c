@@ -31,13 +31,10 @@ open_hosts(struct coll_scene *c)
 }
 
 void
-coll_open(
-    struct coll_scene *c, int32_t nranks, int32_t devices, double timeout_s)
+coll_prepare(struct coll_scene *c)
 {
-    memset(c, 0, sizeof(*c));
-    plan_open(&c->s, nranks, devices, timeout_s);
     open_hosts(c);
-    for (int32_t r = 0; r < nranks; r++) {
+    for (int32_t r = 0; r < c->s.nranks; r++) {
         struct coll_rank *at = &c->at[r];
         void *memory = NULL;
         good(cudaSetDevice(r % c->s.devices));
@@ -50,7 +47,16 @@ coll_open(
 }
 
 void
-coll_close(struct coll_scene *c)
+coll_open(
+    struct coll_scene *c, int32_t nranks, int32_t devices, double timeout_s)
+{
+    memset(c, 0, sizeof(*c));
+    plan_open(&c->s, nranks, devices, timeout_s);
+    coll_prepare(c);
+}
+
+void
+coll_release(struct coll_scene *c)
 {
     for (int32_t r = 0; r < c->s.nranks; r++) {
         struct coll_rank *at = &c->at[r];
@@ -62,6 +68,12 @@ coll_close(struct coll_scene *c)
         assert_status(ulyx_comm_destroy(c->hosts[r]), ULYX_SUCCESS);
     }
     assert_int_equal(emu_fault_count(), 0);
+}
+
+void
+coll_close(struct coll_scene *c)
+{
+    coll_release(c);
     plan_close(&c->s);
 }
 

@@ -54,6 +54,10 @@ struct coll_call {
 void coll_open(
     struct coll_scene *c, int32_t nranks, int32_t devices, double timeout_s);
 void coll_close(struct coll_scene *c);
+/* What they do besides plan_open and plan_close, for a scene that is connected
+ * in another way: s has ranks, streams and windows of 2 * COLL_BYTES. */
+void coll_prepare(struct coll_scene *c);
+void coll_release(struct coll_scene *c);
 
 void coll_draw(const struct coll_scene *c, struct coll_call *call,
     struct test_random *random);

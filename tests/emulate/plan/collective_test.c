@@ -320,39 +320,6 @@ wrong_arguments_are_refused_everywhere(void **state)
     coll_close(&c);
 }
 
-static void
-memory_that_is_not_mapped_is_refused_with_the_reason(void **state)
-{
-    ulyx_unique_id_t id;
-    ulyx_comm_t *comms[2] = {NULL};
-    const struct emu_config config = {
-        .devices = 2, .sm_count = 4, .host_threads = 3, .wall_time = true};
-    (void)state;
-    assert_int_equal(emu_open(&config), 0);
-    emu_driver_no_peers(true);
-    assert_status(ulyx_unique_id_create(&id), ULYX_SUCCESS);
-    assert_status(ulyx_group_start(), ULYX_SUCCESS);
-    for (int32_t r = 0; r < 2; r++) {
-        ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
-        params.memory_kind = ULYX_MEMORY_CUDA;
-        params.device = r;
-        assert_status(
-            ulyx_comm_create(&id, 2, r, &params, &comms[r]), ULYX_SUCCESS);
-    }
-    assert_status(ulyx_group_end(), ULYX_SUCCESS);
-    for (int32_t r = 0; r < 2; r++) {
-        assert_status(
-            ulyx_alltoall(comms[r], NULL, NULL, 0, NULL), ULYX_ERR_UNSUPPORTED);
-        assert_non_null(strstr(ulyx_last_error(),
-            "collectives: device memory is not mapped between the ranks: "));
-        assert_status(
-            ulyx_broadcast(comms[r], NULL, -1, 0, NULL), ULYX_ERR_UNSUPPORTED);
-        assert_status(ulyx_comm_destroy(comms[r]), ULYX_SUCCESS);
-    }
-    emu_driver_no_peers(false);
-    emu_close();
-}
-
 /* ---- captures ------------------------------------------------------------ */
 
 static void
@@ -566,7 +533,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(memory_of_the_host_is_refused_everywhere),
     cmocka_unit_test(what_is_wrong_with_a_call_is_named),
     cmocka_unit_test(wrong_arguments_are_refused_everywhere),
-    cmocka_unit_test(memory_that_is_not_mapped_is_refused_with_the_reason),
     cmocka_unit_test(captured_calls_are_replayed_with_new_data),
     cmocka_unit_test(the_first_call_of_all_is_not_captured),
     cmocka_unit_test(a_rank_that_does_not_come_is_named_after_the_deadline),

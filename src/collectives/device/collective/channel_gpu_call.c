@@ -21,26 +21,6 @@ enum {
 
 /* ---- memory -------------------------------------------------------------- */
 
-/* What no window holds must at least be this device's: another device's, or
- * the host's, would be a fault of the kernel. */
-static ulyx_status_t
-check_memory(const struct uli_channel_gpu *channel, const char *name,
-    const void *pointer, int64_t bytes)
-{
-    uint64_t at = (uint64_t)(uintptr_t)pointer, end = at + (uint64_t)bytes;
-    while (at < end) {
-        struct uli_device_range range;
-        ULI_TRY(channel->ops->range((const void *)(uintptr_t)at, &range));
-        if (range.memory_kind != ULYX_MEMORY_CUDA ||
-            range.device != channel->device)
-            return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                "%s: %p is not memory of CUDA device %d", name,
-                (void *)(uintptr_t)at, channel->device);
-        at = (uint64_t)(uintptr_t)range.base + (uint64_t)range.bytes;
-    }
-    return ULYX_SUCCESS;
-}
-
 /* Window and offset of `pointer`, whose bytes [begin, end) are used. */
 static ulyx_status_t
 channel_gpu_locate(const struct uli_channel_gpu *channel, const char *name,
@@ -54,7 +34,8 @@ channel_gpu_locate(const struct uli_channel_gpu *channel, const char *name,
     if (begin >= end)
         return ULYX_SUCCESS;
     if (!uli_window_find(channel->comm, first, end - begin, &window, &offset))
-        return check_memory(channel, name, first, end - begin);
+        return uli_gpu_check_memory(
+            channel->ops, channel->device, name, first, end - begin);
     words[0] = window;
     words[1] = (uint64_t)(offset - begin);
     return ULYX_SUCCESS;

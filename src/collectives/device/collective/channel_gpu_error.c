@@ -7,8 +7,8 @@
 #include "collectives/device/calls_gpu.h"
 #include "collectives/device/collective/channel_gpu.h"
 
-static const char *
-call_name(uint64_t operation)
+const char *
+uli_collective_name(uint64_t operation)
 {
     static const char *const names[ULI_COLLECTIVES] = {"a collective",
         "alltoall", "alltoallv", "allreduce", "allgather", "broadcast"};
@@ -25,7 +25,7 @@ uli_channel_gpu_look(struct uli_channel_gpu *channel)
     if (word == 0)
         return;
     struct uli_gpu_noted_cause cause = uli_gpu_cause(word);
-    const char *name = call_name(uli_gpu_noted(&report->operation));
+    const char *name = uli_collective_name(uli_gpu_noted(&report->operation));
     if (cause.phase == ULI_GPU_LOST)
         (void)uli_comm_fail(channel->comm, ULYX_ERR_INVALID_ARGUMENT,
             cause.peer,
@@ -56,11 +56,12 @@ static ulyx_status_t
 channel_gpu_differs(const struct uli_channel_gpu *channel,
     const struct uli_gpu_noted_cause *cause)
 {
-    static const char *const names[ULI_COLLECTIVE_WORDS - ULI_COLLECTIVE_COUNT] = {
-        "count", "dtype", "root"};
+    static const char
+        *const names[ULI_COLLECTIVE_WORDS - ULI_COLLECTIVE_COUNT] = {
+            "count", "dtype", "root"};
     const struct uli_collective_report *report = channel->report;
     const uint64_t *ours = report->ours, *theirs = report->theirs;
-    const char *name = call_name(ours[ULI_COLLECTIVE_CALL] >> 32);
+    const char *name = uli_collective_name(ours[ULI_COLLECTIVE_CALL] >> 32);
     int32_t me = channel->comm->rank, p = cause->peer;
     for (int i = ULI_COLLECTIVE_COUNT; i < ULI_COLLECTIVE_WORDS; i++)
         if (ours[i] != theirs[i])
@@ -88,8 +89,11 @@ channel_gpu_disagrees(const struct uli_channel_gpu *channel,
         return uli_error(ULYX_ERR_MISMATCH,
             "collectives, call %u: rank %d calls %s, rank %d %s", cause->call,
             cause->peer,
-            call_name((uint64_t)(cause->status & ~ULI_GPU_OTHER_OPERATION)), me,
-            reported ? call_name(report->ours[ULI_COLLECTIVE_CALL] >> 32)
+            uli_collective_name(
+                (uint64_t)(cause->status & ~ULI_GPU_OTHER_OPERATION)),
+            me,
+            reported
+                ? uli_collective_name(report->ours[ULI_COLLECTIVE_CALL] >> 32)
                  : "another");
     if (reported)
         return channel_gpu_differs(channel, cause);
@@ -105,8 +109,9 @@ uli_channel_gpu_outcome(struct uli_channel_gpu *channel, uint64_t word)
         return ULYX_SUCCESS;
     channel->outcome_seen = word;
     struct uli_gpu_noted_cause cause = uli_gpu_cause(word);
-    return cause.phase == ULI_GPU_REFUSED ? cause_refused(&cause)
-                                          : channel_gpu_disagrees(channel, &cause);
+    return cause.phase == ULI_GPU_REFUSED
+               ? cause_refused(&cause)
+               : channel_gpu_disagrees(channel, &cause);
 }
 
 /* ---- at work? ------------------------------------------------------------ */

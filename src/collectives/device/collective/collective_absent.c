@@ -4,6 +4,7 @@
  * communicator of device memory does not exist there, so none is ever called.
  */
 #include "collectives/device/collective/collective_gpu.h"
+#include "collectives/device/collective/collective_messages_gpu.h"
 
 enum { NOT_SUPPORTED = 801 }; /* cudaErrorNotSupported */
 
@@ -34,5 +35,26 @@ int
 uli_allreduce_prepare(int32_t *blocks_per_sm_p)
 {
     (void)blocks_per_sm_p;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_messages_mark_launch(const struct uli_messages_mark *mark, void *stream)
+{
+    (void)mark, (void)stream;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_messages_sum_launch(
+    const struct uli_messages_sum *sum, int32_t blocks, void *stream)
+{
+    (void)sum, (void)blocks, (void)stream;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_messages_collective_prepare(void)
+{
     return NOT_SUPPORTED;
 }

@@ -45,6 +45,8 @@ enum uli_collective {
     ULI_COLLECTIVE_BROADCAST,
     ULI_COLLECTIVES
 };
+/* "allreduce". (channel_gpu_error.c) */
+const char *uli_collective_name(uint64_t operation);
 
 /* Words of a record. SRC and DST are window and offset of the message that goes
  * to its reader, and of the one that comes from it; of an allreduce, of the

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A kernel that keeps a stream from what follows, until another opens it.
+ */
+#ifndef TESTS_EMULATE_PLAN_GATE_H
+#define TESTS_EMULATE_PLAN_GATE_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* open: 0, in host memory that devices reach. Return a cudaError_t. */
+int gate_launch(const uint32_t *open, void *stream);
+int gate_open_launch(uint32_t *open, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
