@@ -145,11 +145,6 @@ uli_pass_start(struct uli_pass *pass, struct uli_plan_set *plan_set,
     for (int32_t i = 0; i < plan_set->nplans; i++) {
         ulyx_plan_t *plan = plan_set->plans[i];
         int32_t first = i * ULI_TENSORS;
-        if (pass->status != ULYX_SUCCESS) {
-            if (!pass->silent)
-                uli_plan_refuse_on(plan, pass->status, pass->text);
-            continue;
-        }
         ulyx_request_t *request = NULL;
         ulyx_status_t earlier = ULYX_SUCCESS;
         const struct uli_plan_call call = {.direction = direction,
@@ -160,6 +155,11 @@ uli_pass_start(struct uli_pass *pass, struct uli_plan_set *plan_set,
             .stream = pass->call->stream,
             .timeout_s = seconds_left(pass),
             .earlier_p = &earlier};
+        if (pass->status != ULYX_SUCCESS) {
+            if (!pass->silent)
+                uli_plan_refuse_call(plan, &call, pass->status, pass->text);
+            continue;
+        }
         uli_pass_fail(pass, uli_plan_execute(plan, &call, &request));
         uli_pass_earlier(pass, earlier);
         if (request) /* else the call is its stream's */

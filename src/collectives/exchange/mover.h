@@ -86,6 +86,11 @@ struct uli_mover_ops {
      * BUSY or the communicator's failure. Never waits. */
     ulyx_status_t (*refuse)(
         ulyx_plan_t *plan, ulyx_status_t status, const char *text);
+    /* As refuse, for a call whose direction and stream are known: nothing else
+     * of `call` is read. NULL: refuse needs neither. */
+    ulyx_status_t (*refuse_call)(ulyx_plan_t *plan,
+        const struct uli_plan_call *call, ulyx_status_t status,
+        const char *text);
     /* As ulyx_plan_update. Local; waits for no peer. On an error of the
      * arguments the previous documents stay. */
     ulyx_status_t (*update)(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,

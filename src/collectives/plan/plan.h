@@ -228,9 +228,10 @@ ulyx_status_t uli_plan_check_call(
 /* Refuses the next call for a reason that the public edge found. */
 ulyx_status_t uli_plan_refuse(
     ulyx_plan_t *plan, ulyx_status_t status, const char *text);
-/* As above, for a reason that was reported before: it is not logged again. */
-ulyx_status_t uli_plan_refuse_on(
-    ulyx_plan_t *plan, ulyx_status_t status, const char *text);
+/* As above, for a reason that was reported before: it is not logged again. Of
+ * the call its direction and stream are read. */
+ulyx_status_t uli_plan_refuse_call(ulyx_plan_t *plan,
+    const struct uli_plan_call *call, ulyx_status_t status, const char *text);
 
 /* ---- sides and strides (plan_strides.c) ---------------------------------- */
 

@@ -218,13 +218,16 @@ uli_plan_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
 }
 
 ulyx_status_t
-uli_plan_refuse_on(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
+uli_plan_refuse_call(ulyx_plan_t *plan, const struct uli_plan_call *call,
+    ulyx_status_t status, const char *text)
 {
-    return plan->mover->refuse(plan, status, text);
+    return plan->mover->refuse_call
+               ? plan->mover->refuse_call(plan, call, status, text)
+               : plan->mover->refuse(plan, status, text);
 }
 
 ulyx_status_t
 uli_plan_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
 {
-    return uli_plan_refuse_on(plan, uli_error(status, "%s", text), text);
+    return plan->mover->refuse(plan, uli_error(status, "%s", text), text);
 }

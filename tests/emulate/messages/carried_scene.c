@@ -362,7 +362,8 @@ carried_play_refusal(struct job *job, int rank)
         good &&
         ranks_expect(next == (rank ? ULYX_ERR_PEER_REFUSED : ULYX_SUCCESS)) &&
         (rank == 0 ||
-            ranks_expect(carried_error_has("call 1: rank 0 refused")));
+            (ranks_expect(carried_error_has("call 1: rank 0 refused")) &&
+                ranks_expect(carried_error_has("src[0] is NULL"))));
     return !(good && carried_check(job, rank, 1u << ULYX_HEAD_TO_SEQ) &&
              strides_refused(job, rank));
 }

@@ -72,7 +72,8 @@ bool carried_fails(
     struct job *job, int rank, ulyx_status_t wanted, const char *part);
 
 /* Cases of all batch transports' tests: the last rank does not come, which the
- * other ranks report in these words at the deadline; rank 0 refuses call 1. */
+ * other ranks report in these words at the deadline; rank 0 refuses call 1, and
+ * the other ranks report its reason. */
 int carried_play_late(struct job *job, int rank, const char *part);
 int carried_play_refusal(struct job *job, int rank);
 

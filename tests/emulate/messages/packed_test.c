@@ -282,9 +282,14 @@ part_call(struct part *part, int op, ulyx_status_t refusal)
 {
     struct ranks_one *one = &part->job->g.at[part->rank];
     const struct uli_gpu_args *args = &one->args[op];
-    return uli_messages_execute(part->packed, op,
-        (const void *const *)args->src, (void *const *)args->dst, refusal,
-        one->stream, uli_deadline_in(30));
+    const struct uli_messages_call call = {.direction = op,
+        .src = (const void *const *)args->src,
+        .dst = (void *const *)args->dst,
+        .refusal = refusal,
+        .reason = "it has no room",
+        .stream = one->stream,
+        .deadline = uli_deadline_in(30)};
+    return uli_messages_execute(part->packed, &call);
 }
 
 static bool

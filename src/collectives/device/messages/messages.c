@@ -152,17 +152,21 @@ static ulyx_status_t
 allocate_pinned(struct uli_messages *messages)
 {
     void *host, *device;
+    int64_t words = ULI_GPU_LINE +
+                    uli_round_up(sizeof(*messages->reason), ULI_GPU_LINE);
     messages->nbuffers = uli_layout_has_tables(messages->params.layout) ? 2 : 1;
     messages->pinned_bytes =
-        ULI_GPU_LINE + messages->nbuffers * messages->tables_bytes;
+        words + messages->nbuffers * messages->tables_bytes;
     ULI_TRY(ULI_MESSAGES_DEVICE(
         messages, host_alloc, messages->pinned_bytes, &host, &device));
     memset(host, 0, (size_t)messages->pinned_bytes);
     messages->report = host;
     messages->device_report = device;
+    messages->reason = (void *)((unsigned char *)host + ULI_GPU_LINE);
+    messages->device_reason = (void *)((unsigned char *)device + ULI_GPU_LINE);
     for (int b = 0; b < messages->nbuffers; b++) {
         messages->buffers[b] =
-            (unsigned char *)host + ULI_GPU_LINE + b * messages->tables_bytes;
+            (unsigned char *)host + words + b * messages->tables_bytes;
         ULI_TRY(ULI_MESSAGES_DEVICE(messages, event_create, &messages->copied[b]));
     }
     return ULYX_SUCCESS;
@@ -302,6 +306,19 @@ struct uli_gpu_report *
 uli_messages_report(struct uli_messages *messages)
 {
     return messages->report;
+}
+
+/* Both looks at the cause find it, or the text may be another call's. */
+bool
+uli_messages_reason(const struct uli_messages *messages, uint64_t cause,
+    char text_p[ULI_REFUSAL_BYTES])
+{
+    const struct uli_messages_reason *reason = messages->reason;
+    if (__atomic_load_n(&reason->cause, __ATOMIC_ACQUIRE) != cause)
+        return false;
+    memcpy(text_p, reason->text, ULI_REFUSAL_BYTES);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return __atomic_load_n(&reason->cause, __ATOMIC_RELAXED) == cause;
 }
 
 const bool *

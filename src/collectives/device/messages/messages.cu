@@ -138,9 +138,26 @@ open_call(const struct call &c, bool stale)
                 word | (uint64_t)-ULYX_ERR_MISMATCH;
 }
 
+/* One thread: the text of the refusal that the call's outcome is. */
+static __device__ void
+keep_reason(const struct call &c, struct uli_messages_reason *reason)
+{
+    uint64_t cause = c.args->state->outcome;
+    if ((cause >> 8 & 0xFF) != ULI_GPU_REFUSED)
+        return;
+    const uint64_t *record = record_of(c, (int32_t)(cause >> 16 & 0xFFFF));
+    ptx_st_relaxed_sys_u64(&reason->cause, 0);
+    ptx_fence_acq_rel_sys();
+    for (int i = 0; i < ULI_MESSAGES_REASON_WORDS; i++)
+        ptx_st_relaxed_sys_u64(
+            &reason->text[i], record[ULI_GPU_RECORD_SRC + i]);
+    ptx_st_release_sys_u64(&reason->cause, cause);
+}
+
 /* The last block. */
 static __device__ void
-close_call(const struct call &c, bool stale)
+close_call(
+    const struct call &c, bool stale, struct uli_messages_reason *reason)
 {
     if (stale && threadIdx.x == 0)
         ptx_atom_cas_relaxed_gpu_u64(&c.args->state->outcome, 0,
@@ -151,6 +168,8 @@ close_call(const struct call &c, bool stale)
         if (p != c.args->rank && c.args->peers[p].shares)
             call_check(c, p);
     __syncthreads();
+    if (threadIdx.x == 0)
+        keep_reason(c, reason);
     call_advance(c);
 }
 
@@ -185,7 +204,7 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
         return;
     __syncthreads();
     if (is_last_block(c))
-        close_call(c, stale);
+        close_call(c, stale, args.reason);
 }
 
 /* ---- host ---------------------------------------------------------------- */

@@ -14,6 +14,7 @@
 
 #include "collectives/device/messages/messages_gpu.h"
 #include "collectives/plan/plan.h"
+#include "base/status.h"
 #include "device/device.h"
 #include "transport/transport.h"
 
@@ -47,16 +48,25 @@ void uli_messages_destroy(struct uli_messages *messages);
  * rounds; nothing is enqueued then, nor told to peers. */
 ulyx_status_t uli_messages_check(
     const struct uli_messages *messages, ulyx_direction_t direction, void *stream);
-/* Enqueues a call; src and dst hold the tensors' pointers on this device.
- * refusal: not SUCCESS where this rank refuses the call: it moves nothing then
- * and its peers learn of it. The stream may be captured.
+/* One call: src and dst hold the tensors' pointers on this device. */
+struct uli_messages_call {
+    ulyx_direction_t direction;
+    const void *const *src; /* these two: not of a refused call */
+    void *const *dst;
+    ulyx_status_t refusal; /* not SUCCESS: this rank refuses, moves nothing, */
+    const char *reason;    /* and its peers learn why */
+    uint64_t user_hash;    /* is compared as the tables' is; 0 = none */
+    void *stream;
+    uli_deadline_t deadline;
+};
+
+/* Enqueues a call. The stream may be captured.
  * Allocates nothing; the host waits for nothing, but at the first call of the
  * plan and pair for the peer to come (uli_messages_connect avoids it).
  * Errors: those of uli_batch_ops.run and of a launch; the batch is of no more
  * use then. */
-ulyx_status_t uli_messages_execute(struct uli_messages *messages,
-    ulyx_direction_t direction, const void *const src[], void *const dst[],
-    ulyx_status_t refusal, void *stream, uli_deadline_t deadline);
+ulyx_status_t uli_messages_execute(
+    struct uli_messages *messages, const struct uli_messages_call *call);
 
 /* An event that an update has to wait for first: the tables of the last but one
  * have left for the device. */
@@ -73,6 +83,10 @@ ulyx_status_t uli_messages_connect(
 
 /* What the device has noted of calls; for the watch over deadlines. */
 struct uli_gpu_report *uli_messages_report(struct uli_messages *messages);
+/* The text of a peer's refusal, which the report's outcome `cause` is; not
+ * always ended by a zero. False: it is gone already. */
+bool uli_messages_reason(const struct uli_messages *messages, uint64_t cause,
+    char text_p[ULI_REFUSAL_BYTES]);
 /* [nranks]: does this rank exchange messages with it? The exchange's own. */
 const bool *uli_messages_shares(const struct uli_messages *messages);
 /* Rounds of a direction, by the present tables. */

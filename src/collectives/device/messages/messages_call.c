@@ -13,6 +13,7 @@
  */
 #include "collectives/device/messages/messages_private.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "base/size.h"
 #include "base/status.h"
@@ -29,14 +30,23 @@ struct call {
 
 /* ---- arguments ----------------------------------------------------------- */
 
+/* In the place of tensors, which messages do not name. */
 static void
-fill_args(struct call *c, ulyx_direction_t direction, const void *const src[],
-    void *const dst[], ulyx_status_t refusal)
+fill_reason(uint64_t *record, const char *reason)
+{
+    char text[ULI_MESSAGES_REASON_WORDS * sizeof(uint64_t)] = "";
+    snprintf(text, ULI_REFUSAL_BYTES, "%s", reason);
+    memcpy(record + ULI_GPU_RECORD_SRC, text, sizeof(text));
+}
+
+static void
+fill_args(struct call *c, const struct uli_messages_call *asked)
 {
     struct uli_messages *messages = c->messages;
     const struct uli_messages_table *table = c->table;
     struct uli_gpu_args *call = &c->args.call;
     int32_t ntensors = uli_layout_shape(messages->params.layout)->ntensors;
+    c->refused = asked->refusal != ULYX_SUCCESS;
     *call = (struct uli_gpu_args){
         .items = (void *)(messages->tables + table->items_at),
         .sources = (void *)(messages->tables + table->sources_at),
@@ -46,19 +56,22 @@ fill_args(struct call *c, ulyx_direction_t direction, const void *const src[],
         .poison = messages->params.poison,
         .slots = 1,
         .sums = table->table.sums,
+        .user_hash = asked->user_hash,
         .report = messages->device_report};
     memset(call->record, 0xFF, sizeof(call->record));
-    call->record[ULI_GPU_RECORD_CALL] =
-        (uint64_t)(uint32_t)-refusal | (uint64_t)direction << 32;
+    call->record[ULI_GPU_RECORD_CALL] = (uint64_t)(uint32_t)-asked->refusal |
+                                        (uint64_t)asked->direction << 32;
     call->record[ULI_GPU_RECORD_HASH] = messages->hash;
-    for (int32_t t = 0; t < ntensors && refusal == ULYX_SUCCESS; t++) {
-        call->src[t] = (unsigned char *)(uintptr_t)src[t];
-        call->dst[t] = dst[t];
+    if (c->refused)
+        fill_reason(call->record, asked->reason);
+    for (int32_t t = 0; t < ntensors && !c->refused; t++) {
+        call->src[t] = (unsigned char *)(uintptr_t)asked->src[t];
+        call->dst[t] = asked->dst[t];
     }
     c->args.order = (void *)(messages->tables + table->order_at);
     c->args.hash = (void *)messages->tables;
     c->args.tile_bytes = table->tile_bytes;
-    c->refused = refusal != ULYX_SUCCESS;
+    c->args.reason = messages->device_reason;
 }
 
 /* Of one launch of round k. */
@@ -213,19 +226,18 @@ uli_messages_check(
 }
 
 ulyx_status_t
-uli_messages_execute(struct uli_messages *messages, ulyx_direction_t direction,
-    const void *const src[], void *const dst[], ulyx_status_t refusal,
-    void *stream, uli_deadline_t deadline)
+uli_messages_execute(
+    struct uli_messages *messages, const struct uli_messages_call *call)
 {
     struct call c = {.messages = messages,
-        .table = &messages->ops[direction],
-        .stream = stream,
-        .deadline = deadline};
-    fill_args(&c, direction, src, dst, refusal);
+        .table = &messages->ops[call->direction],
+        .stream = call->stream,
+        .deadline = call->deadline};
+    fill_args(&c, call);
     if (c.table->rounds > 1)
         return run_rounds(&c);
     ULI_TRY(call_pack(&c, 0));
-    ULI_TRY(call_send(&c, 0, stream));
+    ULI_TRY(call_send(&c, 0, call->stream));
     return call_unpack(&c, 0);
 }
 

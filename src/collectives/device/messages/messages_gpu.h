@@ -56,6 +56,14 @@ enum uli_messages_step {
     ULI_MESSAGES_CLOSE = 2, /* unpack of the last */
 };
 
+/* Why a peer refuses a call, in mapped host memory: the words that a refused
+ * call has in its record in place of tensors. cause: the outcome that the text
+ * belongs to; 0 while it is written. */
+enum { ULI_MESSAGES_REASON_WORDS = ULI_GPU_RECORD_WORDS - ULI_GPU_RECORD_SRC };
+struct uli_messages_reason {
+    uint64_t cause, text[ULI_MESSAGES_REASON_WORDS];
+};
+
 struct uli_messages_args {
     /* peers: of the round; yours, mine: in the messages of round 0. slots = 1,
      * slot_bytes = 0 (the peers have the slot), head = NULL; tiles and steps
@@ -71,6 +79,7 @@ struct uli_messages_args {
     int64_t tiles;     /* of a window; 0 = the call is refused */
     int64_t own_tiles; /* of the own list, all of it; 0 = not in this round */
     int32_t steps;
+    struct uli_messages_reason *reason;
 };
 
 /* Each returns a cudaError_t, allocates nothing and may be captured. blocks:

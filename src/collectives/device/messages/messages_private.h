@@ -25,6 +25,7 @@ struct uli_messages {
     int64_t tables_bytes;
 
     struct uli_gpu_report *report, *device_report;
+    struct uli_messages_reason *reason, *device_reason;
     int64_t pinned_bytes;
     unsigned char *buffers[2];
     void *copied[2]; /* events: a buffer may be filled again */

@@ -47,6 +47,7 @@ struct uli_plan_messages {
     int32_t blocks, multiprocessors;
     int64_t chunk_bytes;
     bool watched;
+    uint64_t outcome_seen;
     void *ended; /* event after the last call enqueued, if any was */
     _Atomic bool enqueued;
 };
@@ -263,14 +264,29 @@ messages_complete(ulyx_plan_t *plan)
 
 /* ---- calls --------------------------------------------------------------- */
 
+/* A refusal with its text, where that is still here. */
+static ulyx_status_t
+refusal_error(const struct uli_plan_messages *own, uint64_t word)
+{
+    char reason[ULI_REFUSAL_BYTES], text[ULI_REFUSAL_TEXT_BYTES];
+    struct uli_gpu_noted_cause cause = uli_gpu_cause(word);
+    bool here = uli_messages_reason(own->messages, word, reason);
+    return uli_error(ULYX_ERR_PEER_REFUSED,
+        "reshuffle, call %u: rank %d refused: %s", cause.call, cause.peer,
+        uli_status_reason((ulyx_status_t)-cause.status, reason,
+            here ? sizeof(reason) : 0, text));
+}
+
 /* The error of a call that has ended, once. */
 static ulyx_status_t
-messages_outcome(struct uli_plan_messages *own)
+messages_outcome(struct uli_plan_messages *own, uint64_t word)
 {
-    uint64_t word = __atomic_exchange_n(
-        &uli_messages_report(own->messages)->outcome, 0, __ATOMIC_ACQ_REL);
-    return word ? uli_gpu_outcome_error(word, own->state.plan->comm->rank)
-                : ULYX_SUCCESS;
+    if (word == own->outcome_seen)
+        return ULYX_SUCCESS;
+    own->outcome_seen = word;
+    return uli_gpu_cause(word).phase == ULI_GPU_REFUSED
+               ? refusal_error(own, word)
+               : uli_gpu_outcome_error(word, own->state.plan->comm->rank);
 }
 
 /* A graph's end is known by its words alone. */
@@ -288,18 +304,25 @@ messages_mark_end(struct uli_plan_messages *own, void *stream)
 }
 
 /* With the device's context current, for the launches. What a batch has not
- * sent, others wait for: so its errors are the communicator's. */
+ * sent, others wait for: so its errors are the communicator's. reason: of a
+ * refusal. */
 static ulyx_status_t
 messages_enqueue(struct uli_plan_messages *own,
-    const struct uli_plan_call *call, ulyx_status_t refusal)
+    const struct uli_plan_call *call, ulyx_status_t refusal, const char *reason)
 {
     ulyx_plan_t *plan = own->state.plan;
     ulyx_comm_t *comm = plan->comm;
+    const struct uli_messages_call enqueued = {.direction = call->direction,
+        .src = call->src,
+        .dst = call->dst,
+        .refusal = refusal,
+        .reason = reason,
+        .user_hash = plan->user_hash,
+        .stream = call->stream,
+        .deadline = uli_deadline_in(plan->timeout_s)};
     ULI_TRY(uli_cuda_enter(comm->gpu->device));
     ulyx_status_t status =
-        uli_cuda_leave(uli_messages_execute(own->messages, call->direction,
-            call->src, call->dst, refusal, call->stream,
-            uli_deadline_in(plan->timeout_s)));
+        uli_cuda_leave(uli_messages_execute(own->messages, &enqueued));
     if (status == ULYX_SUCCESS)
         status = messages_mark_end(own, call->stream);
     if (status == ULYX_SUCCESS)
@@ -307,24 +330,35 @@ messages_enqueue(struct uli_plan_messages *own,
     return uli_comm_fail(comm, status, -1, "reshuffle: %s", uli_error_text());
 }
 
-/* A refused call is enqueued too; its own error comes before earlier ones. */
+static bool
+messages_has(const ulyx_plan_t *plan, ulyx_direction_t direction)
+{
+    return direction >= 0 && direction < ULYX_DIRECTIONS &&
+           plan->directions >> direction & 1;
+}
+
+/* A refused call is enqueued too; its own error comes before earlier ones,
+ * which the next call reports. */
 static ulyx_status_t
 messages_start_call(
     struct uli_plan_messages *own, const struct uli_plan_call *call)
 {
     ulyx_plan_t *plan = own->state.plan;
-    ulyx_direction_t direction = call->direction;
     char text[256];
     ULI_TRY(uli_comm_check(plan->comm));
-    if (direction < 0 || direction >= ULYX_DIRECTIONS ||
-        !(plan->directions >> direction & 1))
+    if (!messages_has(plan, call->direction))
         return uli_plan_check_call(plan, call);
-    ULI_TRY(uli_messages_check(own->messages, direction, call->stream));
-    ulyx_status_t earlier = messages_outcome(own);
-    ulyx_status_t refusal = uli_plan_check_call(plan, call);
+    ULI_TRY(uli_messages_check(own->messages, call->direction, call->stream));
+    /* Of earlier calls, though this one may end before it is looked at. */
+    uint64_t word = uli_gpu_noted(&uli_messages_report(own->messages)->outcome);
+    ulyx_status_t status = uli_plan_check_call(plan, call);
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    ULI_TRY(messages_enqueue(own, call, refusal));
-    return refusal != ULYX_SUCCESS ? uli_error_pass(refusal, text) : earlier;
+    ULI_TRY(messages_enqueue(own, call, status, text));
+    if (status != ULYX_SUCCESS)
+        return uli_error_pass(status, text);
+    ulyx_status_t earlier = messages_outcome(own, word);
+    *(call->earlier_p ? call->earlier_p : &status) = earlier;
+    return status;
 }
 
 /* The batch is one thread's at a time: BUSY. */
@@ -351,6 +385,40 @@ messages_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
 {
     (void)plan;
     return uli_error_pass(status, text);
+}
+
+/* While a stream is captured nothing takes place, the refusal neither. */
+static ulyx_status_t
+messages_refuse_now(struct uli_plan_messages *own,
+    const struct uli_plan_call *call, ulyx_status_t status, const char *text)
+{
+    ulyx_plan_t *plan = own->state.plan;
+    const struct uli_gpu *gpu = plan->comm->gpu;
+    bool capturing = false;
+    ULI_TRY(uli_comm_check(plan->comm));
+    ULI_TRY(gpu->ops->stream_capturing(gpu->device, call->stream, &capturing));
+    if (!capturing && messages_has(plan, call->direction)) {
+        ULI_TRY(
+            uli_messages_check(own->messages, call->direction, call->stream));
+        ULI_TRY(messages_enqueue(own, call, status, text));
+    }
+    return uli_error_pass(status, text);
+}
+
+static ulyx_status_t
+messages_refuse_call(ulyx_plan_t *plan, const struct uli_plan_call *call,
+    ulyx_status_t status, const char *text)
+{
+    char own[256];
+    snprintf(own, sizeof(own), "%s", text);
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    ulyx_status_t now = uli_comm_batch_take(plan->comm, 0);
+    if (now == ULYX_SUCCESS) {
+        now = messages_refuse_now(messages_of(plan), call, status, own);
+        uli_comm_batch_give(plan->comm);
+    }
+    atomic_store(&plan->exchange.busy, false);
+    return now;
 }
 
 static const char *
@@ -482,6 +550,7 @@ const struct uli_mover_ops uli_mover_messages = {.name = "messages",
     .needs_windows = messages_need_windows,
     .start = messages_start,
     .refuse = messages_refuse,
+    .refuse_call = messages_refuse_call,
     .update = messages_update,
     .leave = messages_leave,
     .left = messages_left,
