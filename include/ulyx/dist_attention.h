@@ -45,7 +45,9 @@
  *
  * Device memory. On a communicator of CUDA memory all tensors, workspace,
  * saved, sinks, slopes and d_sink are memory of the rank's device; with more
- * than one rank tensors, workspace and saved lie in windows. Documents and
+ * than one rank tensors, workspace and saved lie in windows, unless the plans
+ * go by messages, as they do where memory of some pair of ranks cannot be
+ * mapped, and where ULYX_ALGO names nccl or staged. Documents and
  * arrays of pointers stay on the host and are read before the call returns. A
  * call is enqueued on the stream, waits for nothing and may be captured into a
  * graph, each pass after a first call outside of any capture: a capture keeps
@@ -55,7 +57,7 @@
  * later call, which takes place all the same; a rank that does not come fails
  * the communicator, as for plans. Head groups follow each other. Refused by
  * name: F64, dims that are no multiple of 8, row_capacity, strides other than
- * creation's, ranks whose memory is not mapped, exchanges by messages. Times
+ * creation's, ranks whose memory neither is mapped nor goes by messages. Times
  * are those of enqueueing; scores is 0. Measure gives the host's workspace.
  */
 #ifndef ULYX_DIST_ATTENTION_H

@@ -44,26 +44,53 @@ place_devices(void)
 }
 
 static bool
-place_open(struct meet *meet, int rank, ulyx_comm_t **comm_p, void **place_p)
+place_make_window(struct place *p, int device)
 {
-    struct place *p = calloc(1, sizeof(*p));
-    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     ulyx_mem_params_t memory = ULYX_MEM_PARAMS_INIT;
     void *address = NULL;
-    params.memory_kind = memory.memory_kind = ULYX_MEMORY_CUDA;
-    params.device = memory.device = rank % place_devices();
-    params.timeout_s = TIMEOUT_S;
-    *place_p = p;
-    if (!place_well(meet_comm_by(meet, rank, &params, &p->comm), "comm") ||
-        !place_well(ulyx_mem_alloc(WINDOW_BYTES, &memory, &p->mem, &address),
+    memory.memory_kind = ULYX_MEMORY_CUDA;
+    memory.device = device;
+    if (!place_well(ulyx_mem_alloc(WINDOW_BYTES, &memory, &p->mem, &address),
             "mem_alloc") ||
         !place_well(ulyx_mem_attach(p->comm, p->mem), "mem_attach"))
         return false;
     p->window = address;
+    return true;
+}
+
+static bool
+place_open_as(struct meet *meet, int rank, bool apart, ulyx_comm_t **comm_p,
+    void **place_p)
+{
+    struct place *p = calloc(1, sizeof(*p));
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    params.memory_kind = ULYX_MEMORY_CUDA;
+    params.device = rank % place_devices();
+    params.timeout_s = TIMEOUT_S;
+    *place_p = p;
+    if (!place_well(meet_comm_by(meet, rank, &params, &p->comm), "comm"))
+        return false;
     *comm_p = p->comm;
-    return ranks_expect(!cudaSetDevice(params.device)) &&
-           ranks_expect(
-               !cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));
+    if (!ranks_expect(!cudaSetDevice(params.device)))
+        return false;
+    if (!(apart ? ranks_expect(!cudaMalloc((void **)&p->window, WINDOW_BYTES))
+                : place_make_window(p, params.device)))
+        return false;
+    return ranks_expect(
+        !cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));
+}
+
+static bool
+place_open(struct meet *meet, int rank, ulyx_comm_t **comm_p, void **place_p)
+{
+    return place_open_as(meet, rank, false, comm_p, place_p);
+}
+
+static bool
+place_open_apart(
+    struct meet *meet, int rank, ulyx_comm_t **comm_p, void **place_p)
+{
+    return place_open_as(meet, rank, true, comm_p, place_p);
 }
 
 /* Aligned as the buffer's own data. */
@@ -120,14 +147,24 @@ static bool
 place_close(void *place)
 {
     struct place *p = place;
-    bool good = ranks_expect(!cudaStreamDestroy(p->stream)) &&
-                place_well(ulyx_mem_detach(p->comm, p->mem), "detach") &&
-                place_well(ulyx_mem_free(p->mem), "free");
+    bool good = ranks_expect(!cudaStreamDestroy(p->stream));
+    if (p->mem)
+        good = place_well(ulyx_mem_detach(p->comm, p->mem), "detach") &&
+               place_well(ulyx_mem_free(p->mem), "free") && good;
+    else
+        good = ranks_expect(!cudaFree(p->window)) && good;
     free(p);
     return good;
 }
 
 const struct case_place device_place = {.open = place_open,
+    .address = place_address,
+    .stream = place_stream,
+    .before = place_before,
+    .after = place_after,
+    .close = place_close};
+
+const struct case_place device_place_apart = {.open = place_open_apart,
     .address = place_address,
     .stream = place_stream,
     .before = place_before,

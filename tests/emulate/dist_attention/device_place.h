@@ -12,5 +12,8 @@
 enum { DEVICE_PLACE_DEVICES = 2 };
 
 extern const struct case_place device_place;
+/* Plain device memory in place of the window, for devices that cannot map each
+ * other's. */
+extern const struct case_place device_place_apart;
 
 #endif

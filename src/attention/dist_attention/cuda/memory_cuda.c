@@ -18,6 +18,7 @@
 #include "attention/cuda/dist_rows_gpu.h"
 #include "base/status.h"
 #include "collectives/device/calls_gpu.h"
+#include "collectives/exchange/mover.h"
 #include "comm/device/gpu.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
@@ -41,7 +42,8 @@ static ulyx_status_t
 check_problem(const ulyx_dist_attention_params_t *p)
 {
     if (p->dtype == ULYX_DTYPE_F64)
-        return UNSUPPORTED("dist attention on device memory: dtype F64 is not supported");
+        return UNSUPPORTED(
+            "dist attention on device memory: dtype F64 is not supported");
     if (p->dim_qk % 8 || p->dim_v % 8)
         return UNSUPPORTED("dist attention on device memory: %s is %lld, must "
                            "be a multiple of 8",
@@ -77,7 +79,6 @@ static ulyx_status_t
 cuda_open(struct ulyx_dist_attention *dist)
 {
     ULI_TRY(check_problem(&dist->params->p));
-    ULI_TRY(uli_gpu_check_mapped(dist->comm, "dist attention: "));
     struct uli_dist_device *own = calloc(1, sizeof(*own));
     if (!own)
         return uli_error(
@@ -199,8 +200,7 @@ check_launch(const struct uli_pass *pass, const void *saved,
 }
 
 static ulyx_status_t
-cuda_check_saved(
-    struct uli_pass *pass, const struct uli_saved_header *expected)
+cuda_check_saved(struct uli_pass *pass, const struct uli_saved_header *expected)
 {
     return check_launch(pass, pass->call->saved, expected);
 }
@@ -246,14 +246,22 @@ check_array(
     return ULYX_SUCCESS;
 }
 
-/* Peers store into what the head side has. */
+/* Do peers store into what the head side has? By messages they do not. */
+static bool
+needs_windows(const struct ulyx_dist_attention *dist)
+{
+    const ulyx_plan_t *plan =
+        dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0];
+    return plan->mover->needs_windows(plan, ULI_SIDE_HEAD) != NULL;
+}
+
 static ulyx_status_t
 check_window(const struct ulyx_dist_attention *dist, const char *name,
     const void *address, int64_t bytes)
 {
     uint32_t window;
     int64_t offset;
-    if (dist->nranks == 1 || !bytes ||
+    if (dist->nranks == 1 || !bytes || !needs_windows(dist) ||
         uli_window_find(dist->comm, address, bytes, &window, &offset))
         return ULYX_SUCCESS;
     return INVALID("%s (%p, %lld bytes) is not inside a window attached to the "
@@ -278,8 +286,8 @@ cuda_check(
     ULI_TRY(check_array(own, "saved", call->saved));
     ULI_TRY(check_window(
         dist, "workspace", call->workspace, uli_dist_workspace(dist)));
-    bool travels = dist->saves_heads ||
-                   dist->params->p.flags & ULYX_DIST_ATTENTION_LSE;
+    bool travels =
+        dist->saves_heads || dist->params->p.flags & ULYX_DIST_ATTENTION_LSE;
     return check_window(
         dist, "saved", call->saved, travels ? dist->saved_now : 0);
 }
@@ -349,8 +357,8 @@ cuda_end(const struct uli_pass *pass)
     struct uli_dist_device *own = pass->dist->device;
     if (pass->silent)
         return ULYX_SUCCESS;
-    ULI_TRY(own->ops->event_record(
-        own->device, own->ended, pass->call->stream));
+    ULI_TRY(
+        own->ops->event_record(own->device, own->ended, pass->call->stream));
     own->enqueued = true;
     return ULYX_SUCCESS;
 }

@@ -543,6 +543,7 @@ messages_describe_direction(
 
 const struct uli_mover_ops uli_mover_messages = {.name = "messages",
     .by_stream = true,
+    .takes_hash = true,
     .serves = messages_serve,
     .check = messages_check,
     .prepare = messages_prepare,

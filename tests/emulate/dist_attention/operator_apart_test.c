@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Distributed attentions whose device memory cannot be mapped, so that messages
+ * carry what their plans exchange: random cases as where it is mapped, each by
+ * NCCL (an imitation) and through memory of the host.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "emulate.h"
+#include "emulate/dist_attention/device_place.h"
+#include "emulate/driver/driver.h"
+#include "support/ranks.h"
+#include "support/test.h"
+#ifdef FAKE_NCCL_OK
+#include "emulate/messages/fake_nccl_kernels.h"
+#endif
+
+enum { SCORES_MOST = 3000 };
+
+static int
+set_up_staged(void **state)
+{
+    (void)state;
+    setenv("ULYX_NCCL_LIB", "/nowhere/libnccl.so", 1);
+    setenv("ULYX_STAGE_CHUNK", "4K", 1);
+    return setenv("ULYX_GPU_SMS", "1", 1);
+}
+
+#ifdef FAKE_NCCL_OK
+static int
+set_up_nccl(void **state)
+{
+    (void)state;
+    setenv("ULYX_GPU_SMS", "1", 1);
+    return fake_nccl_load() ? setenv("ULYX_NCCL_LIB", FAKE_NCCL_OK, 1) : -1;
+}
+#endif
+
+static void
+machine_open(int32_t nranks)
+{
+    const struct emu_config config = {.devices = DEVICE_PLACE_DEVICES,
+        .sm_count = 4,
+        .host_threads = nranks + 1,
+        .wall_time = true};
+    assert_int_equal(emu_open(&config), 0);
+    emu_driver_no_peers(true);
+}
+
+static void
+machine_close(void)
+{
+    assert_int_equal(emu_fault_count(), 0);
+    assert_int_equal(emu_driver_live(), 0);
+    emu_driver_no_peers(false);
+    emu_close();
+}
+
+/* ---- draws --------------------------------------------------------------- */
+
+static int64_t
+case_scores(const struct dist_case *c)
+{
+    return c->p.batch * c->p.heads * case_rows(c, 0) * case_rows(c, 1);
+}
+
+/* What device memory, and messages, refuse by name becomes what they take. */
+static void
+draw_case(struct dist_case *c, struct test_random *random)
+{
+    do
+        case_draw(c, random);
+    while (
+        c->nranks < 2 || case_scores(c) > SCORES_MOST || case_scores(c) == 0);
+    c->place = &device_place_apart;
+    if (c->p.dtype == ULYX_DTYPE_F64)
+        c->p.dtype = ULYX_DTYPE_F32;
+    c->p.dim_qk = (c->p.dim_qk + 7) / 8 * 8;
+    c->p.dim_v = (c->p.dim_v + 7) / 8 * 8;
+    c->changes_rows = c->call_strides = c->window = false;
+}
+
+/* As on the host (dist_random_test.c): dq has one rank's bits unless dout is
+ * summed; dk and dv neither where keys are replicated. */
+static bool
+part_replicated(const struct dist_case *c, bool keys)
+{
+    for (int i = 0; i < c->p.nparts; i++)
+        if (c->parts[i].kind == ULYX_PART_REPLICATED &&
+            (keys || c->parts[i].axis == 0))
+            return true;
+    return false;
+}
+
+static bool
+random_check(const struct dist_case *c, bool processes, int64_t *count)
+{
+    bool dq = !part_replicated(c, false) ||
+              c->p.flags & ULYX_DIST_ATTENTION_GRAD_EQUAL;
+    machine_open(c->nranks);
+    bool good =
+        world_check(c, processes, dq, dq && !part_replicated(c, true), NULL);
+    machine_close();
+    ++*count;
+    return good;
+}
+
+static void
+ranks_match_one(void **state)
+{
+    (void)state;
+    case_check_draws(
+        &(struct case_draws){.seed = 20261133, .count = test_draws(3)},
+        draw_case, random_check);
+}
+
+/* Pieces of KV heads, with dk and dv carried between groups. */
+static void
+a_ceiling_cuts_kv_heads(void **state)
+{
+    struct dist_case c;
+    int64_t groups = 0;
+    (void)state;
+    case_plain(&c, 2, 24, 6, 2, 8);
+    c.p.flags = ULYX_DIST_ATTENTION_LSE;
+    c.ceiling = true;
+    c.place = &device_place_apart;
+    machine_open(c.nranks);
+    bool good = world_check(&c, false, true, true, &groups);
+    machine_close();
+    assert_true(good);
+    assert_true(groups > 2);
+}
+
+/* ---- the cases ----------------------------------------------------------- */
+
+#define STAGED(name)                                                           \
+    {                                                                          \
+#name "_by_staging", name, set_up_staged, NULL, NULL                   \
+    }
+#ifdef FAKE_NCCL_OK
+#define CASE(name)                                                             \
+    STAGED(name),                                                              \
+    {                                                                          \
+#name "_by_nccl", name, set_up_nccl, NULL, NULL                        \
+    }
+#else
+#define CASE(name) STAGED(name)
+#endif
+static const struct CMUnitTest tests[] = {
+    CASE(ranks_match_one),
+    CASE(a_ceiling_cuts_kv_heads),
+};
+
+ULI_TEST_MAIN("EmulateOperatorApart", tests)
