@@ -22,7 +22,10 @@
 
 /* A call is late when it has run this long beyond its timeout: the peers' flags
  * are as old as their last look. */
-#define GRACE_NS       (INT64_C(100) * 1000 * 1000)
+#define GRACE_NS (INT64_C(100) * 1000 * 1000)
+/* How long a call goes on after a rank that it waits for has left: the last
+ * that the rank has published may be on its way. */
+#define LEFT_NS        (INT64_C(1000) * 1000 * 1000)
 #define CLOSE_S        1.0
 #define TAKEN_PAUSE_NS 20000
 
@@ -315,18 +318,37 @@ uli_batch_watch_add(ulyx_comm_t *comm, struct uli_batch_watch *watch)
     pthread_mutex_unlock(&comm->batch->lock);
 }
 
-void
-uli_batch_watch_remove(ulyx_comm_t *comm, struct uli_batch_watch *watch)
-{
-    pthread_mutex_lock(&comm->batch->lock);
-    uli_list_remove(&watch->node);
-    pthread_mutex_unlock(&comm->batch->lock);
-}
-
 static uint64_t
 batch_load(const uint64_t *word)
 {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static void
+batch_watch_notify(const struct uli_batch_watch *watch, uint64_t begun)
+{
+    uint64_t *progress = watch->block.address;
+    if (watch->call)
+        __atomic_store_n(
+            &progress[1], batch_load(watch->call), __ATOMIC_RELAXED);
+    __atomic_store_n(&progress[0], begun, __ATOMIC_RELEASE);
+}
+
+void
+uli_batch_watch_leave(ulyx_comm_t *comm, struct uli_batch_watch *watch)
+{
+    pthread_mutex_lock(&comm->batch->lock);
+    batch_watch_notify(watch, batch_load(watch->begun));
+    pthread_mutex_unlock(&comm->batch->lock);
+}
+
+void
+uli_batch_watch_remove(ulyx_comm_t *comm, struct uli_batch_watch *watch)
+{
+    uli_batch_watch_leave(comm, watch);
+    pthread_mutex_lock(&comm->batch->lock);
+    uli_list_remove(&watch->node);
+    pthread_mutex_unlock(&comm->batch->lock);
 }
 
 /* The words that p has written; NULL where p cannot be mapped. */
@@ -395,14 +417,30 @@ fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
             (unsigned long long)n, watch->timeout_s);
 }
 
-static void
-batch_watch_notify(const struct uli_batch_watch *watch, uint64_t begun)
+/* A rank that has left the communicator without beginning call n, which waits
+ * for it; or -1. Of ranks of other nodes that is not known. */
+static int32_t
+find_left(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 {
-    uint64_t *progress = watch->block.address;
-    if (watch->call)
-        __atomic_store_n(
-            &progress[1], batch_load(watch->call), __ATOMIC_RELAXED);
-    __atomic_store_n(&progress[0], begun, __ATOMIC_RELEASE);
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        if (!watch->shares[p] || p == comm->rank ||
+            atomic_load(&comm->control->left[p]) == 0)
+            continue;
+        const uint64_t *progress = progress_of(comm, watch, p);
+        if (progress && batch_load(&progress[0]) < n)
+            return p;
+    }
+    return -1;
+}
+
+static void
+fail_left(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n,
+    int32_t rank)
+{
+    uint32_t how = atomic_load(&comm->control->left[rank]);
+    uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank, "%s, call %llu: rank %d %s",
+        watch->what, (unsigned long long)n, rank,
+        uli_left_text((enum uli_left)how));
 }
 
 static void
@@ -417,8 +455,13 @@ look_at(ulyx_comm_t *comm, struct uli_batch_watch *watch)
         watch->seen = begun;
         watch->since_ns = uli_clock_ns();
     }
-    if (begun > ended &&
-        now - watch->since_ns > (int64_t)(watch->timeout_s * 1e9) + GRACE_NS)
+    if (begun <= ended)
+        return;
+    int64_t since = now - watch->since_ns;
+    int32_t left = since > LEFT_NS ? find_left(comm, watch, begun) : -1;
+    if (left >= 0)
+        fail_left(comm, watch, begun, left);
+    else if (since > (int64_t)(watch->timeout_s * 1e9) + GRACE_NS)
         fail_late(comm, watch, begun);
 }
 

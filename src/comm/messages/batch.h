@@ -13,8 +13,9 @@
  * (uli_batch_look). It copies this rank's progress into words of its arena, for
  * the peers of this node. It fails the communicator when a call has not ended
  * in time, naming the rank that has not come, or when the batch transport has
- * found an error. Where the communicator has failed, for whatever reason, the
- * same look aborts the batch.
+ * found an error, or soon after a rank of this node has left the communicator
+ * that a call waits for. Where the communicator has failed, for whatever
+ * reason, the same look aborts the batch.
  */
 #ifndef ULI_COMM_MESSAGES_BATCH_H
 #define ULI_COMM_MESSAGES_BATCH_H
@@ -73,7 +74,11 @@ struct uli_batch_watch {
     int64_t since_ns;
 };
 void uli_batch_watch_add(ulyx_comm_t *comm, struct uli_batch_watch *watch);
-/* uli_batch_look does not touch the watch afterwards. */
+/* Publishes this rank's progress once more, as the rank takes no further part:
+ * peers that still wait for it find out that it has left. */
+void uli_batch_watch_leave(ulyx_comm_t *comm, struct uli_batch_watch *watch);
+/* As uli_batch_watch_leave; uli_batch_look does not touch the watch
+ * afterwards. */
 void uli_batch_watch_remove(ulyx_comm_t *comm, struct uli_batch_watch *watch);
 
 /* Called by the service thread, under its lock. Does nothing without a

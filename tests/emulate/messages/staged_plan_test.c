@@ -190,6 +190,36 @@ a_rank_that_stops_is_named_and_streams_end(void **state)
     }
 }
 
+/* Rank 2 leaves while the others are in their call, mostly; they say so long
+ * before the deadline. */
+static int
+play_left(struct job *job, int rank)
+{
+    bool good = well(world_create(job->w, rank)) &&
+                well(carried_execute(job, rank, ULYX_SEQ_TO_HEAD)) &&
+                carried_sync(job, rank);
+    if (rank != 2)
+        return !(good && well(carried_execute(job, rank, ULYX_HEAD_TO_SEQ)) &&
+                 carried_fails(job, rank, ULYX_ERR_RANK_LOST,
+                     "rank 2 has destroyed its communicator"));
+    carried_sleep(100);
+    good = well(ulyx_plan_destroy(job->w->plans[rank])) &&
+           well(ulyx_comm_destroy(job->storage.comms[rank])) && good;
+    job->w->plans[rank] = NULL;
+    job->storage.comms[rank] = NULL;
+    return !good;
+}
+
+static void
+a_rank_that_leaves_is_named_before_the_deadline(void **state)
+{
+    (void)state;
+    struct job *job = new_job(600, 0);
+    job->processes = true;
+    carried_plain(job, RANKS, 7);
+    job_run(job, play_left, -1);
+}
+
 static int
 play_abort(struct job *job, int rank)
 {
@@ -282,6 +312,7 @@ static const struct CMUnitTest tests[] = {
     CASE(sums_are_those_of_the_direct_exchange),
     CASE(a_captured_call_is_replayed_with_new_data),
     CASE(a_rank_that_stops_is_named_and_streams_end),
+    CASE(a_rank_that_leaves_is_named_before_the_deadline),
     CASE(an_abort_ends_all_streams),
     CASE(a_killed_rank_is_named_and_streams_end),
     CASE(a_refusal_is_reported_and_the_next_call_succeeds),

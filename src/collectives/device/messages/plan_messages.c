@@ -481,6 +481,8 @@ messages_leave(ulyx_plan_t *plan)
     if (atomic_load(&plan->comm->failed) == 0 && messages_in_flight(own))
         return uli_error(ULYX_ERR_BUSY,
             "destroy: a call of the plan is in flight: wait for its stream");
+    if (own->watched)
+        uli_batch_watch_leave(plan->comm, &own->watch);
     own->state.plan = NULL;
     return ULYX_SUCCESS;
 }
