@@ -157,7 +157,8 @@ enum {
 
 /* The library's progress thread copies for started exchanges. */
 #define ULYX_PLAN_PROGRESS_THREAD UINT64_C(1)
-/* CUDA; on all ranks or none: copy engines move the bytes, not multiprocessors.
+/* CUDA; on all ranks or none: copy engines move the bytes, not multiprocessors,
+ * unless document tables or rows may change (ulyx_plan_describe says so).
  * A captured call must not be launched on a communicator that has failed. */
 #define ULYX_PLAN_COPY_ENGINE UINT64_C(2)
 
@@ -254,8 +255,9 @@ ULYX_API ulyx_status_t ulyx_plan_update(ulyx_plan_t *plan,
  * ulyx_plan_update; they are ignored where the layout does not depend on them.
  * Dense tensors (three zero strides) are dense for the new rows; strides that
  * were given stay, and must have room for the capacity from creation on. Heads,
- * order and algorithm stay those of the capacity. Host memory only; stream is
- * NULL.
+ * order and algorithm stay those of the capacity. CUDA: in stream order, not
+ * during a capture; replays of calls that were captured before move the new
+ * rows, so their tensors need room for the capacity.
  * returns: as ulyx_plan_update; ERR_UNSUPPORTED (no part has a capacity). On
  * error the old rows and documents stay. */
 ULYX_API ulyx_status_t ulyx_plan_update_rows(ulyx_plan_t *plan,
@@ -303,8 +305,9 @@ ULYX_API ulyx_status_t ulyx_reshuffle_execute(ulyx_plan_t *plan,
  * returns: as execute; ERR_INVALID_ARGUMENT (negative strides, overlapping
  * elements of a tensor; the peers get ERR_PEER_REFUSED, as for other
  * arguments); ERR_OVERFLOW (sizes beyond 63 bits; the peers likewise);
- * ERR_UNSUPPORTED (CUDA: strides other than those of creation; the peers
- * likewise). */
+ * ERR_UNSUPPORTED (CUDA: strides other than those of creation, of a plan whose
+ * bytes go by copy engines or messages; the peers get ERR_PEER_REFUSED). A
+ * captured call keeps its strides. */
 ULYX_API ulyx_status_t ulyx_reshuffle_execute_strided(ulyx_plan_t *plan,
     ulyx_direction_t direction, const void *const src[],
     const int64_t (*src_strides)[3], void *const dst[],

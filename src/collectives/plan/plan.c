@@ -114,7 +114,7 @@ plan_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     ULI_TRY(plan->mover->check(plan, params));
     if (uli_layout_rows_change(plan->layout) && !plan->mover->update_rows)
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "row_capacity: rows change in host memory only");
+            "row_capacity: plans by %s do not change rows", plan->mover->name);
     ULI_TRY(uli_plan_choose_algo(plan, params->algo, params->bytes_in_flight));
     ULI_TRY(prepare_strides(plan, params));
     plan->info.memory[0] = params->seq_memory;

@@ -70,6 +70,11 @@ struct uli_plan_params {
     const char *algo;
     int64_t slot_bytes, bytes_in_flight;
     int32_t max_sms; /* 0 = the setting */
+    /* On a device: a plan of the communicator, or NULL. No call of one plan
+     * runs beside a call of the other, so both share one claim of the device
+     * (comm/device/residency.h). Once the plan here is destroyed, neither is
+     * executed. */
+    const ulyx_plan_t *in_turn_with;
     double timeout_s;
 };
 

@@ -170,8 +170,8 @@ check_strides(ulyx_plan_t *plan, const struct uli_plan_call *call)
         return ULYX_SUCCESS;
     plan->call.given = false;
     return uli_error(ULYX_ERR_UNSUPPORTED,
-        "strides are not those of creation: tensors in device memory keep "
-        "theirs");
+        "strides are not those of creation: tensors of plans by %s keep theirs",
+        plan->mover->name);
 }
 
 ulyx_status_t

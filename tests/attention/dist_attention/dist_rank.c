@@ -207,7 +207,7 @@ update_rows(struct rank *r, const struct case_given *given)
     }
     return call_succeeded(
         ulyx_dist_attention_update_rows(r->dist, rows, any ? splits : NULL,
-            given->p.docs_q, given->p.docs_k, NULL),
+            given->p.docs_q, given->p.docs_k, r->stream),
         "update_rows");
 }
 

@@ -28,7 +28,7 @@ case_to_device(struct dist_case *c)
         c->p.dtype = ULYX_DTYPE_F32;
     c->p.dim_qk = (c->p.dim_qk + 7) / 8 * 8;
     c->p.dim_v = (c->p.dim_v + 7) / 8 * 8;
-    c->changes_rows = c->call_strides = c->window = false;
+    c->window = false;
 }
 
 /* An emulated score costs some microseconds. */

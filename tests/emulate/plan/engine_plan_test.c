@@ -311,6 +311,8 @@ a_refused_call_is_named_by_the_next(void **state)
     struct world *w = plain_world(&s, 900, 630);
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
     plan_play_refusal(&s);
+    plan_play_strides(&s, 2, ULYX_ERR_UNSUPPORTED,
+        "not those of creation: tensors of plans by engine");
     plan_drop(&s);
     plan_close(&s);
 }

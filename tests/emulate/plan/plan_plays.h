@@ -11,9 +11,12 @@
 void plan_expect(struct plan_scene *s, int op);
 
 /* Three ranks: rank 0 refuses call 1, because its tensors are in no window; its
- * peers get the refusal from their next call. A later call is refused for its
- * strides. */
+ * peers get the refusal from their next call. */
 void plan_play_refusal(struct plan_scene *s);
+/* Three ranks: rank 0 refuses a call with so many times creation's strides,
+ * with these words; its peers learn of it. */
+void plan_play_strides(struct plan_scene *s, int64_t times,
+    ulyx_status_t status, const char *words);
 /* Two ranks execute different operations. */
 void plan_play_mismatch(struct plan_scene *s);
 /* Rank 1 of two destroys its plan, and refuses all later calls of its peer. */

@@ -137,12 +137,10 @@ image_place(struct plan_scene *s, int32_t r, const struct image *image)
     return at;
 }
 
-bool
-plan_draw(struct plan_scene *s, struct world *w, struct test_random *random)
+void
+plan_place(struct plan_scene *s)
 {
-    if (!world_draw(w, &s->ranks, random, 0))
-        return false;
-    s->w = w;
+    struct world *w = s->w;
     if (!s->keep)
         memset(s->used, 0, sizeof(s->used));
     for (int op = 0; op < ULYX_DIRECTIONS; op++)
@@ -151,6 +149,15 @@ plan_draw(struct plan_scene *s, struct world *w, struct test_random *random)
                 s->src[op][r][t] = image_place(s, r, &w->src[op][r][t]);
                 s->dst[op][r][t] = image_place(s, r, &w->dst[op][r][t]);
             }
+}
+
+bool
+plan_draw(struct plan_scene *s, struct world *w, struct test_random *random)
+{
+    if (!world_draw(w, &s->ranks, random, 0))
+        return false;
+    s->w = w;
+    plan_place(s);
     return true;
 }
 
@@ -215,14 +222,19 @@ plan_execute(struct plan_scene *s, int32_t rank, int op)
 {
     const void *src[ULI_TENSORS];
     void *dst[ULI_TENSORS];
+    struct world_strides strides;
+    world_call_strides(s->w, rank, op, &strides);
     for (int32_t t = 0; t < s->w->c.shape.ntensors; t++) {
         const struct image *from = &s->w->src[op][rank][t];
         const struct image *to = &s->w->dst[op][rank][t];
         src[t] = from->data ? s->src[op][rank][t] + from->at : NULL;
         dst[t] = to->data ? s->dst[op][rank][t] + to->at : NULL;
     }
-    return ulyx_reshuffle_execute(
-        s->w->plans[rank], op, src, dst, s->streams[rank]);
+    if (!strides.src_p && !strides.dst_p)
+        return ulyx_reshuffle_execute(
+            s->w->plans[rank], op, src, dst, s->streams[rank]);
+    return ulyx_reshuffle_execute_strided(s->w->plans[rank], op, src,
+        strides.src_p, dst, strides.dst_p, s->streams[rank]);
 }
 
 void

@@ -53,6 +53,9 @@ void plan_close(struct plan_scene *s);
  * the layout refuses the case. */
 bool plan_draw(
     struct plan_scene *s, struct world *w, struct test_random *random);
+/* The world's images have been drawn again, for strides of calls
+ * (world_move). */
+void plan_place(struct plan_scene *s);
 /* Plans of all ranks, in one group. */
 ulyx_status_t plan_create(struct plan_scene *s, struct world *w);
 /* Destroys plans and world. */

@@ -179,6 +179,8 @@ a_tensor_outside_of_windows_is_refused_everywhere(void **state)
     struct world *w = plain_world(&s, -1, 400);
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
     plan_play_refusal(&s);
+    plan_play_strides(
+        &s, 1 << 20, ULYX_ERR_INVALID_ARGUMENT, "is not inside a window");
     plan_drop(&s);
     plan_close(&s);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Life of a plan by copy engines, its calls, and its description. The receive
- * buffer and the tables lie in the plan's block of the device arena. The receive
- * buffer has two slots of a chunk per peer, or one slot per peer where
- * everything fits in one, so its size does not grow with the tensors. The part of
- * source s at rank d is number (s - d - 1) mod P.
+ * buffer and the tables lie in the plan's block of the device arena. The
+ * receive buffer has two slots of a chunk per peer, or one slot per peer where
+ * everything fits in one, so its size does not grow with the tensors. The part
+ * of source s at rank d is number (s - d - 1) mod P.
  */
 #include "collectives/device/engine/plan_engine.h"
 
@@ -102,7 +102,8 @@ engine_cut(ulyx_plan_t *plan, int64_t bytes_in_flight)
 {
     struct uli_plan_engine *engine = uli_plan_engine_of(plan);
     struct uli_plan_gpu *gpu = &engine->gpu;
-    engine->recv_buffers = calloc((size_t)gpu->nranks, sizeof(*engine->recv_buffers));
+    engine->recv_buffers =
+        calloc((size_t)gpu->nranks, sizeof(*engine->recv_buffers));
     if (!engine->recv_buffers)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     engine->chunk_bytes = choose_chunk(plan, bytes_in_flight);
@@ -111,7 +112,8 @@ engine_cut(ulyx_plan_t *plan, int64_t bytes_in_flight)
         plan->layout, engine->chunk_bytes, &engine->walk));
     ULI_TRY(uli_engine_measure(
         &engine->walk, plan->directions, &engine->slot_bytes, &engine->slots));
-    gpu->recv_buffer_bytes = (gpu->nranks - 1) * engine->slots * engine->slot_bytes;
+    gpu->recv_buffer_bytes =
+        (gpu->nranks - 1) * engine->slots * engine->slot_bytes;
     ULI_TRY(make_tables(plan, engine));
     ULI_TRY(load_kernel(gpu->device));
     ULI_TRY(gpu->ops->stream_create(gpu->device, &engine->stream));
@@ -128,7 +130,7 @@ engine_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     if (!engine)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     ULI_TRY(uli_plan_gpu_begin(
-        plan, &uli_mover_engine, &engine->gpu, params->max_sms, false));
+        plan, &uli_mover_engine, &engine->gpu, params, false));
     ULI_TRY(engine_cut(plan, params->bytes_in_flight));
     return uli_plan_gpu_take(plan);
 }
@@ -140,7 +142,8 @@ recv_buffer_of(const struct uli_plan_engine *engine, int32_t src, int32_t dst)
 {
     int32_t nranks = engine->gpu.nranks;
     int64_t number = (src - dst - 1 + nranks) % nranks;
-    return engine->gpu.recv_buffer_at + number * engine->slots * engine->slot_bytes;
+    return engine->gpu.recv_buffer_at +
+           number * engine->slots * engine->slot_bytes;
 }
 
 static ulyx_status_t
@@ -157,7 +160,8 @@ find_recv_buffers(ulyx_plan_t *plan)
         if (!theirs)
             return uli_error(ULYX_ERR_INTERNAL,
                 "plan create: the receive buffer of rank %d is not mapped", p);
-        engine->recv_buffers[p] = theirs + recv_buffer_of(engine, plan->comm->rank, p);
+        engine->recv_buffers[p] =
+            theirs + recv_buffer_of(engine, plan->comm->rank, p);
     }
     return ULYX_SUCCESS;
 }
@@ -239,8 +243,8 @@ engine_complete(ulyx_plan_t *plan)
 /* ---- a call -------------------------------------------------------------- */
 
 /* One call, enqueued as kernels and copies on two streams, in the order that
- * engine_gpu.h gives the reasons for. Enqueueing waits for nothing and allocates
- * nothing. */
+ * engine_gpu.h gives the reasons for. Enqueueing waits for nothing and
+ * allocates nothing. */
 struct enqueue {
     ulyx_plan_t *plan;
     struct uli_plan_engine *engine;
@@ -248,7 +252,7 @@ struct enqueue {
     const struct uli_engine_op *op;
     struct uli_engine_args args;
     unsigned char *recv_buffer; /* here */
-    void *caller, *own;     /* streams */
+    void *caller, *own;         /* streams */
 };
 
 static ulyx_status_t
@@ -445,7 +449,8 @@ engine_describe(const ulyx_plan_t *plan, struct uli_text *text)
 {
     const struct uli_plan_engine *engine = uli_plan_engine_of(plan);
     uli_text_add(text,
-        "engine on device memory (copy engines, by %s; receive buffer of %d x %lld "
+        "engine on device memory (copy engines, by %s; receive buffer of %d x "
+        "%lld "
         "bytes a peer; sums by %d of %d SMs)",
         plan->flags & ULYX_PLAN_COPY_ENGINE ? "the plan's flag"
                                             : "ULYX_GPU_MODE",
@@ -478,10 +483,11 @@ engine_describe_direction(
     int64_t taken = count_copies(&table->take, false);
     int64_t own = count_copies(&table->take, true);
     uli_text_add(text,
-        "%lld copies a call (%lld to peers in %d round%s, %lld from the receive buffer "
+        "%lld copies a call (%lld to peers in %d round%s, %lld from the "
+        "receive buffer "
         "in %d, %lld own)%s",
-        (long long)(pushed + taken + own), (long long)pushed, table->out, uli_plural(table->out),
-        (long long)taken, table->in, (long long)own,
+        (long long)(pushed + taken + own), (long long)pushed, table->out,
+        uli_plural(table->out), (long long)taken, table->in, (long long)own,
         table->nsources ? ", sums by a kernel" : "");
 }
 

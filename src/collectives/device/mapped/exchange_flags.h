@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The words of the exchange on a device: posts, waits, and the peers' records.
- * Device code of all kernels of the exchange. exchange_gpu.h has the protocol and
- * the reasons for it.
+ * Device code of all kernels of the exchange. exchange_gpu.h has the protocol
+ * and the reasons for it.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_FLAGS_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_FLAGS_H
@@ -13,7 +13,8 @@
 #include "ulyx/types.h"
 
 enum {
-    EAGER_POLLS = 64, /* before a waiting thread looks for failures and sleeps */
+    EAGER_POLLS =
+        64, /* before a waiting thread looks for failures and sleeps */
     POLL_SLEEP_NS = 100,
 };
 
@@ -27,8 +28,8 @@ struct call {
     uint64_t start_ns;
 };
 
-/* Whether to leave the call. The poison lies on the host, a microsecond away, so
- * the poison and the state are loaded at the same time. */
+/* Whether to leave the call. The poison lies on the host, a microsecond away,
+ * so the poison and the state are loaded at the same time. */
 static __device__ bool
 call_stopped(const struct call &c)
 {
@@ -53,10 +54,10 @@ call_fail(const struct call &c, uint64_t status, uint64_t phase, int32_t peer)
         ptx_st_release_sys_u64(&c.args->report->failed, cause);
 }
 
-/* One thread: waits until a peer's word has reached a value. False: the call has
- * failed, at this rank or at another. Polls are relaxed, because each acquire
- * empties the first-level cache of the multiprocessor while other warps move
- * bytes. The first polls, some 20 us, do not look for failures. */
+/* One thread: waits until a peer's word has reached a value. False: the call
+ * has failed, at this rank or at another. Polls are relaxed, because each
+ * acquire empties the first-level cache of the multiprocessor while other warps
+ * move bytes. The first polls, some 20 us, do not look for failures. */
 static __device__ bool
 await_value(const struct call &c, const uint64_t *word, uint64_t value,
     uint64_t phase, int32_t peer)
@@ -72,7 +73,8 @@ await_value(const struct call &c, const uint64_t *word, uint64_t value,
         if (!eager)
             ptx_nanosleep(POLL_SLEEP_NS);
     }
-    (void)ptx_ld_acquire_sys_u64(word); /* pairs with the store that the poll saw */
+    (void)ptx_ld_acquire_sys_u64(
+        word); /* pairs with the store that the poll saw */
     return true;
 }
 
@@ -99,8 +101,8 @@ tile_bytes_of(const struct call &c)
 static __device__ uint64_t
 hash_of(const struct call &c)
 {
-    uint64_t tables = c.args->head ? c.args->head->hash
-                                   : c.args->record[ULI_GPU_RECORD_HASH];
+    uint64_t tables =
+        c.args->head ? c.args->head->hash : c.args->record[ULI_GPU_RECORD_HASH];
     return tables ^ c.args->user_hash;
 }
 
@@ -157,8 +159,8 @@ warp_awaits_ready(const struct call &c, int32_t peer)
     return warp_first((int)here) != 0;
 }
 
-/* One warp, the same in all lanes: whether the warp may touch the tensors or the
- * slot of this peer. */
+/* One warp, the same in all lanes: whether the warp may touch the tensors or
+ * the slot of this peer. */
 static __device__ enum peer_state
 warp_meets(const struct call &c, int32_t peer)
 {
@@ -167,6 +169,15 @@ warp_meets(const struct call &c, int32_t peer)
     if (!c.args->slots && !warp_awaits_ready(c, peer))
         return PEER_LEAVE;
     return record_agrees(c, peer) ? PEER_USE : PEER_SKIP;
+}
+
+static __device__ void
+warp_posts_strides(const struct call &c, struct uli_gpu_strides *yours)
+{
+    enum { COUNT = sizeof(*yours) / sizeof(int64_t) };
+    const int64_t *own = &c.args->strides.at[0][0][0];
+    for (int i = (int)threadIdx.x % WARP; i < COUNT; i += WARP)
+        (&yours->at[0][0][0])[i] = own[i];
 }
 
 /* One warp: stores the record at the peer, then READY(n), and with `done` also
@@ -178,6 +189,8 @@ warp_posts(const struct call &c, int32_t peer, bool done)
     uint64_t *record = yours->records[c.n & 1];
     for (int i = (int)threadIdx.x % WARP; i < ULI_GPU_RECORD_WORDS; i += WARP)
         record[i] = i == ULI_GPU_RECORD_HASH ? hash_of(c) : c.args->record[i];
+    if (c.args->record[ULI_GPU_RECORD_USUAL] != ULI_GPU_USUAL_ALL)
+        warp_posts_strides(c, &yours->strides[c.n & 1]);
     __syncwarp();
     if (threadIdx.x % WARP == 0) {
         ptx_fence_acq_rel_sys(); /* releases both stores */
@@ -220,9 +233,9 @@ call_refuses(const struct call &c)
     return (c.args->record[ULI_GPU_RECORD_CALL] & 0xFFFFFFFFu) != 0;
 }
 
-/* Why nothing moved between this rank and a peer, from their two records. agrees:
- * whether the records agree. 0: the records have no cause, or this rank refuses
- * the call. */
+/* Why nothing moved between this rank and a peer, from their two records.
+ * agrees: whether the records agree. 0: the records have no cause, or this rank
+ * refuses the call. */
 static __device__ uint64_t
 cause_of_pair(const struct call &c, int32_t peer, bool agrees)
 {
@@ -249,8 +262,8 @@ note_outcome(const struct call &c, uint64_t cause)
 }
 
 /* Stores the outcome of the pair. By slots this comes after DONE, when the peer
- * may have detached the windows of its tensors already; nothing was moved through
- * them. */
+ * may have detached the windows of its tensors already; nothing was moved
+ * through them. */
 static __device__ void
 call_check(const struct call &c, int32_t peer)
 {
@@ -278,9 +291,9 @@ block_awaits(const struct call &c, uint64_t phase)
 }
 
 /* One thread, after this rank's last load from the peer: posts DONE(n), unless
- * the peer has given up the call, so that its caller may have written to what was
- * loaded. The fence orders the loads before the check, and makes the store a
- * release. */
+ * the peer has given up the call, so that its caller may have written to what
+ * was loaded. The fence orders the loads before the check, and makes the store
+ * a release. */
 static __device__ bool
 thread_posts_done(const struct call &c, int32_t peer)
 {
@@ -326,8 +339,8 @@ block_closes(const struct call &c)
     return __syncthreads_and(kept) != 0 && block_ends(c);
 }
 
-/* One block, after the plan's last call: the peers' next calls find at once that
- * this rank takes no part in them. */
+/* One block, after the plan's last call: the peers' next calls find at once
+ * that this rank takes no part in them. */
 static __device__ void
 block_leaves(const struct call &c)
 {

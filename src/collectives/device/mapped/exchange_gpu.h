@@ -3,13 +3,13 @@
  * The exchange on device memory: the tables that the host makes, and the words
  * through which ranks show each other their progress. Plain C and CUDA C++.
  *
- * One call. Every rank launches the same kernel on a stream of its own. The kernel
- * writes its record at each peer, and READY(n) after the record. It pushes each
- * copy to its place in the peer's tensor once the peer's READY(n) is there, and
- * pulls the shares of its sums once the READY(n) of their owners are there. When
- * all its blocks have ended their part, it posts DONE(n) to each peer. It ends
- * with the last DONE(n) of the peers. n is read from device memory and advanced
- * there, so that a captured launch can be replayed.
+ * One call. Every rank launches the same kernel on a stream of its own. The
+ * kernel writes its record at each peer, and READY(n) after the record. It
+ * pushes each copy to its place in the peer's tensor once the peer's READY(n)
+ * is there, and pulls the shares of its sums once the READY(n) of their owners
+ * are there. When all its blocks have ended their part, it posts DONE(n) to
+ * each peer. It ends with the last DONE(n) of the peers. n is read from device
+ * memory and advanced there, so that a captured launch can be replayed.
  *
  * Small calls. Where the bytes of every pair fit a slot, shares are packed into
  * slot n mod 2 at the peer, DONE(n) follows, and the receiver copies them out.
@@ -23,12 +23,12 @@
  * Without this DONE(n), the call of no rank that the reader has loaded from can
  * succeed.
  *
- * Order of memory. Every word for a peer is stored with release at system scope,
- * by one thread. This thread has met the writers of what the word announces at a
- * barrier of its warp or block, or through a counter with acquire and release at
- * device scope. The reader loads the word with acquire at system scope before it
- * touches what the word announces. Record n mod 2 is written again for call
- * n + 2, after DONE(n + 1) of its reader.
+ * Order of memory. Every word for a peer is stored with release at system
+ * scope, by one thread. This thread has met the writers of what the word
+ * announces at a barrier of its warp or block, or through a counter with
+ * acquire and release at device scope. The reader loads the word with acquire
+ * at system scope before it touches what the word announces. Record n mod 2 is
+ * written again for call n + 2, after DONE(n + 1) of its reader.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_GPU_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_GPU_H
@@ -42,7 +42,7 @@ extern "C" {
 
 enum {
     ULI_GPU_TENSORS = 8,
-    ULI_GPU_RECORD_WORDS = 2 + 4 * ULI_GPU_TENSORS,
+    ULI_GPU_RECORD_WORDS = 3 + 4 * ULI_GPU_TENSORS,
     ULI_GPU_LINE = 128,
     ULI_GPU_SLOT_ALIGN = 16, /* bytes: shares begin at multiples in a slot */
     ULI_GPU_TILE_MIN = 512,  /* bytes: 16 per lane */
@@ -53,15 +53,27 @@ enum {
 
 /* A record is an array of words, so that a warp writes it in two steps:
  *   [0] -status | direction << 32   [1] hash of the document tables
- *   [2 + 2 t], [3 + 2 t]  window and offset of src[t]; of dst[t] 16 later
+ *   [2] bits of the tensors that lie as at creation; unless it has all,
+ *       strides follow (struct uli_gpu_strides)
+ *   [3 + 2 t], [4 + 2 t]  window and offset of src[t]; of dst[t] 16 later
  * A tensor without elements has the window ULI_GPU_NO_WINDOW. */
 enum {
     ULI_GPU_RECORD_CALL,
     ULI_GPU_RECORD_HASH,
+    ULI_GPU_RECORD_USUAL,
     ULI_GPU_RECORD_SRC,
     ULI_GPU_RECORD_DST = ULI_GPU_RECORD_SRC + 2 * ULI_GPU_TENSORS
 };
 #define ULI_GPU_NO_WINDOW UINT64_MAX
+#define ULI_GPU_USUAL_ALL UINT64_MAX
+#define ULI_GPU_USUAL_BIT(tensor, dst)                                         \
+    ((tensor) + ((dst) ? ULI_GPU_TENSORS : 0))
+
+/* Strides {batch, row, head} of a rank's tensors, in bytes: [0] of sources, [1]
+ * of destinations. */
+struct uli_gpu_strides {
+    int64_t at[2][ULI_GPU_TENSORS][3];
+};
 
 /* What one peer writes into this rank's memory. */
 struct uli_gpu_flags {
@@ -74,12 +86,13 @@ struct uli_gpu_flags {
                         * after its DONE; 0 = none */
     uint64_t pad[ULI_GPU_LINE / 8 - 6];
     uint64_t records[2][ULI_GPU_RECORD_WORDS];
+    struct uli_gpu_strides strides[2]; /* of records that say so */
 };
 
 /* Why a call failed: -status | phase << 8 | peer << 16 | low bits of n << 32.
- * Zero is no cause. In place of the status, DISAGREES has the direction that the
- * peer executes with ULI_GPU_OTHER_OPERATION, or 0 where the tables differ, and
- * REFUSED has ULI_GPU_HAS_LEFT where the peer has destroyed its plan. */
+ * Zero is no cause. In place of the status, DISAGREES has the direction that
+ * the peer executes with ULI_GPU_OTHER_OPERATION, or 0 where the tables differ,
+ * and REFUSED has ULI_GPU_HAS_LEFT where the peer has destroyed its plan. */
 enum { ULI_GPU_OTHER_OPERATION = 0x80, ULI_GPU_HAS_LEFT = 0xFF };
 enum uli_gpu_phase {
     ULI_GPU_AWAITS_READY = 1,
@@ -107,11 +120,11 @@ struct uli_gpu_state {
 
 /* What the host reads: in mapped host memory, stored by the device. */
 struct uli_gpu_report {
-    uint64_t begun, ended;  /* n of the last call that has begun, ended */
-    uint64_t call;          /* by messages: record [0] of the last begun call */
-    uint64_t failed;        /* as of the state */
-    uint64_t outcome;       /* of the last call that has one; the state's outcome
-                             * is then cleared */
+    uint64_t begun, ended; /* n of the last call that has begun, ended */
+    uint64_t call;         /* by messages: record [0] of the last begun call */
+    uint64_t failed;       /* as of the state */
+    uint64_t outcome;      /* of the last call that has one; the state's outcome
+                            * is then cleared */
     uint64_t entered, left; /* calls by copy engines that streams have reached,
                              * and that they have passed */
 };
@@ -131,9 +144,9 @@ struct uli_gpu_peer {
 
 enum uli_gpu_kind { ULI_GPU_COPY, ULI_GPU_ZERO, ULI_GPU_SUM };
 
-/* A rectangle of extent[0] x extent[1] x extent[2] runs. first_tile is the number
- * of its first tile (by messages: where its bytes begin in its stream). Runs and
- * tiles count bytes in copies and zeros, elements in sums. */
+/* A rectangle of extent[0] x extent[1] x extent[2] runs. first_tile is the
+ * number of its first tile (by messages: where its bytes begin in its stream).
+ * Runs and tiles count bytes in copies and zeros, elements in sums. */
 struct uli_gpu_item {
     int64_t first_tile;
     int64_t extent[3], run;
@@ -147,6 +160,7 @@ struct uli_gpu_item {
     int32_t dst_rank, src_rank;
     int32_t dst_slot, src_slot; /* 0 = tensor, 1 = the slot of that rank */
     int32_t dtype, partial_dtype;
+    int32_t laid; /* by the strides of a call (exchange_laid.h); 0 in tables */
 };
 
 /* One share of a sum. */
@@ -155,11 +169,24 @@ struct uli_gpu_source {
     int32_t rank, group, slot, pad;
 };
 
+/* Item i and source j by the layout's indices {batch, row, head}, to which a
+ * call's strides are applied. run: as the item's, of one head. at, dst and src:
+ * the first index, or strides within a slot. */
+struct uli_gpu_rect {
+    int64_t extent[3], run;
+    int64_t dst[3], src[3];
+};
+struct uli_gpu_index {
+    int64_t at[3];
+};
+
 /* All that one direction moves at this rank. Items [0, nfirst) are moved before
  * DONE; the other items empty slots, after the peers' DONE. */
 struct uli_gpu_table {
     struct uli_gpu_item *items;
     struct uli_gpu_source *sources;
+    struct uli_gpu_rect *rects;    /* [nitems], and */
+    struct uli_gpu_index *indices; /* [nsources]; NULL: calls give no strides */
     int64_t nitems, nfirst, nsources; /* items below 2^31 */
     int64_t ntiles, nfirst_tiles;     /* all, and of items [0, nfirst) */
     int64_t tile_bytes;
@@ -187,23 +214,28 @@ enum uli_gpu_step {
 struct uli_gpu_args {
     const struct uli_gpu_item *items; /* on the device, as all below */
     const struct uli_gpu_source *sources;
+    const struct uli_gpu_rect *rects;    /* these three: where calls may give */
+    const struct uli_gpu_index *indices; /* strides */
+    const struct uli_gpu_strides *usual; /* [nranks] of creation */
     int64_t nitems, nfirst, ntiles, nfirst_tiles, tile_bytes;
-    const struct uli_gpu_head *head; /* replaces these five and the record's hash;
-                                      * or NULL */
+    const struct uli_gpu_head *head; /* replaces these five and the record's
+                                      * hash; or NULL */
     struct uli_gpu_state *state;
     struct uli_gpu_report *report;    /* or NULL */
     const struct uli_gpu_peer *peers; /* [nranks] */
     int32_t rank, nranks;
-    const uint64_t *poison; /* leave where it is not 0. Mapped host memory, stored
-                             * when the communicator fails; or NULL */
+    const uint64_t *poison; /* leave where it is not 0. Mapped host memory,
+                             * stored when the communicator fails; or NULL */
     uint64_t timeout_ns;    /* of each kernel, from its start */
     int64_t slot_bytes;
-    uint64_t user_hash; /* part of the record's hash: what layers above compare */
+    uint64_t
+        user_hash; /* part of the record's hash: what layers above compare */
     int32_t steps;
     int32_t slots; /* a small call: one block, all steps */
     int32_t sums;
     unsigned char *src[ULI_GPU_TENSORS], *dst[ULI_GPU_TENSORS];
     uint64_t record[ULI_GPU_RECORD_WORDS]; /* what peers get */
+    struct uli_gpu_strides strides; /* this rank's, where the record says so */
 };
 
 /* Enqueues steps of one call on a stream (a cudaStream_t). A launch with all

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One tile of a copy or of zeros, by one warp. A tile is a range of an item's
- * bytes in loop order. It is read as vectors of the widest power of two, 16 bytes
- * at most, of which the run, all strides and the distance of source and
- * destination are multiples. Lanes take neighbouring vectors, across the ends of
- * rows, so short rows leave no lane idle. A lane's position is a number of four
- * digits (i, j, k, vector of the run), to which 32 is added with carries. The lane
- * keeps its two addresses, and each carry adds a constant to them, so strides are
- * read and divisions are made once per tile.
+ * bytes in loop order. It is read as vectors of the widest power of two, 16
+ * bytes at most, of which the run, all strides and the distance of source and
+ * destination are multiples. Lanes take neighbouring vectors, across the ends
+ * of rows, so short rows leave no lane idle. A lane's position is a number of
+ * four digits (i, j, k, vector of the run), to which 32 is added with carries.
+ * The lane keeps its two addresses, and each carry adds a constant to them, so
+ * strides are read and divisions are made once per tile.
  *
- * Where source and destination both begin `shift` bytes before a multiple of the
- * vector, vector v of a row has bytes [v * width + shift, ...) of the row. The
- * last vector then stands for the two edges of the row, the first `shift` bytes
- * and the bytes left at the end, which are moved by themselves.
+ * Where source and destination both begin `shift` bytes before a multiple of
+ * the vector, vector v of a row has bytes [v * width + shift, ...) of the row.
+ * The last vector then stands for the two edges of the row, the first `shift`
+ * bytes and the bytes left at the end, which are moved by themselves.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_MOVE_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_MOVE_H
@@ -48,8 +48,7 @@ digits_of(int64_t number, const struct digits &size)
 
 /* The offset in bytes. bytes: of one vector. */
 PTX_FN int64_t
-digits_offset(
-    const struct digits &at, const int64_t (&stride)[3], int64_t bytes)
+digits_offset(const struct digits &at, const int64_t *stride, int64_t bytes)
 {
     return at.i * stride[0] + at.j * stride[1] + at.k * stride[2] +
            at.v * bytes;
@@ -80,8 +79,8 @@ digits_on(
 
 /* ---- a lane's walk ------------------------------------------------------- */
 
-/* One side of a lane's walk: the address, what WARP vectors add to it, and what a
- * carry out of v, k or j adds. */
+/* One side of a lane's walk: the address, what WARP vectors add to it, and what
+ * a carry out of v, k or j adds. */
 struct walk_side {
     unsigned char *at;
     int64_t step, carry[3];
@@ -122,17 +121,15 @@ PTX_FN struct walk
 walk_from(const uli_gpu_item &item, unsigned char *dst,
     const unsigned char *src, int64_t first, int64_t bytes)
 {
-    struct digits size = {
-        0, item.extent[1], item.extent[2], item.run / bytes};
+    struct digits size = {0, item.extent[1], item.extent[2], item.run / bytes};
     struct digits at = digits_of(first, size), step = digits_of(WARP, size);
-    struct walk w = {
-        {walk_cut(size.v - at.v), walk_cut(size.k - at.k),
-            walk_cut(size.j - at.j)},
+    struct walk w = {{walk_cut(size.v - at.v), walk_cut(size.k - at.k),
+                         walk_cut(size.j - at.j)},
         {walk_cut(size.v), walk_cut(size.k), walk_cut(size.j)},
         {(int32_t)step.v, (int32_t)step.k, (int32_t)step.j},
         walk_side_from(dst, item.dst_stride, at, step, size, bytes),
-        walk_side_from((unsigned char *)src, item.src_stride, at, step, size,
-            bytes)};
+        walk_side_from(
+            (unsigned char *)src, item.src_stride, at, step, size, bytes)};
     return w;
 }
 
@@ -178,7 +175,8 @@ move_edges(const uli_gpu_item &item, unsigned char *dst,
         if (item.kind == ULI_GPU_COPY)
             load_vector(
                 held, src + digits_offset(at, item.src_stride, 0) + in_row);
-        store_vector(dst + digits_offset(at, item.dst_stride, 0) + in_row, held);
+        store_vector(
+            dst + digits_offset(at, item.dst_stride, 0) + in_row, held);
     }
 }
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One tile of an ordered sum, by one warp. Each lane loads the shares of its
- * elements in the plan's order, adds them in registers, and stores once. The bits
- * are those of sum.c, because the tree (the shares of a group to a partial sum,
- * the partial sums to the total) and the conversions (sum_convert.h) are the same.
+ * elements in the plan's order, adds them in registers, and stores once. The
+ * bits are those of sum.c, because the tree (the shares of a group to a partial
+ * sum, the partial sums to the total) and the conversions (sum_convert.h) are
+ * the same.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_SUM_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_SUM_H
 
+#include "collectives/device/mapped/exchange_laid.h"
 #include "collectives/device/mapped/exchange_move.h"
 #include "collectives/kernels/sum_convert.h"
 #include "ulyx/types.h"
@@ -189,7 +191,8 @@ share_of(const struct call &c, const uli_gpu_item &item, int32_t s)
         source.slot ? c.args->peers[source.rank].slot_in +
                           (int64_t)(c.n & 1) * c.args->slot_bytes
                     : tensor_of(c, source.rank, item.tensor, false);
-    return base ? base + source.offset : nullptr;
+    int64_t offset = item.laid ? share_offset(c, item, s) : source.offset;
+    return base ? base + offset : nullptr;
 }
 
 /* A share, as a warp reads it throughout a tile. */
@@ -211,14 +214,16 @@ shares_from(const struct call &c, const uli_gpu_item &item, int32_t s,
         const uli_gpu_source &source =
             c.args->sources[item.first_source + s + u];
         shares[u].base = share_of(c, item, s + u);
+        const int64_t *stride =
+            item.laid ? share_stride(c, item, s + u) : source.stride;
         for (int d = 0; d < 3; d++)
-            shares[u].stride[d] = source.stride[d];
+            shares[u].stride[d] = stride[d];
         shares[u].group = source.group;
     }
 }
 
-/* For each vector the total, and the partial sum of the current group unless that
- * is the first group. */
+/* For each vector the total, and the partial sum of the current group unless
+ * that is the first group. */
 template <typename ACC, int V> struct tree {
     ACC total[SUM_VECTORS][V], part[SUM_VECTORS][V];
     int32_t group;
@@ -280,7 +285,8 @@ sum_walk_from(const uli_gpu_item &item, int64_t v, int64_t first)
 }
 
 /* Adds shares [s, s + SUM_SHARES) of the lane's next SUM_VECTORS vectors, which
- * are WARP apart. left: vectors from the first of them to the end of the tile. */
+ * are WARP apart. left: vectors from the first of them to the end of the tile.
+ */
 template <int DTYPE, typename ACC, int V>
 PTX_FN void
 tree_add_shares(struct tree<ACC, V> &t, const uli_gpu_item &item,
@@ -295,9 +301,9 @@ tree_add_shares(struct tree<ACC, V> &t, const uli_gpu_item &item,
 #pragma unroll
         for (int u = 0; u < SUM_SHARES; u++)
             if (s + u < item.nsources && left > n * WARP)
-                load_elements(held[u][n],
-                    shares[u].base +
-                        digits_offset(at, shares[u].stride, BYTES));
+                load_elements(
+                    held[u][n], shares[u].base +
+                                    digits_offset(at, shares[u].stride, BYTES));
         digits_on(at, w.step, w.size);
     }
 #pragma unroll
@@ -337,12 +343,6 @@ sum_vectors(const struct call &c, const uli_gpu_item &item, unsigned char *dst,
             digits_on(w.at, w.step, w.size);
         }
     }
-}
-
-PTX_FN int64_t
-dtype_bytes(int32_t dtype)
-{
-    return dtype == ULYX_DTYPE_F64 ? 8 : dtype == ULYX_DTYPE_F32 ? 4 : 2;
 }
 
 /* Whether V elements at a time can be loaded and stored whole. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tables of the exchange on device memory. The table of a direct call has the
- * copies whose source is this rank, peer by peer from the next higher rank on,
- * then the copies within this rank, and the zeros and sums of its destinations.
- * A small call packs all shares into the peers' slots first and empties its own
- * slots after DONE. Sender and receiver walk the same moves in the same order, so
- * both know the place of a share in a slot without a message.
+ * The tables of the exchange on device memory. The table of a direct call has
+ * the copies whose source is this rank, peer by peer from the next higher rank
+ * on, then the copies within this rank, and the zeros and sums of its
+ * destinations. A small call packs all shares into the peers' slots first and
+ * empties its own slots after DONE. Sender and receiver walk the same moves in
+ * the same order, so both know the place of a share in a slot without a
+ * message.
  */
 #include <string.h>
 #include "base/dtype.h"
@@ -24,8 +25,9 @@ struct build {
     int32_t *group;            /* [nranks] of the current sum, as below */
     int64_t *offset;
     int64_t (*stride)[3];
-    bool second; /* after DONE */
-    bool failed; /* no room */
+    int64_t packed[3]; /* strides within a slot of the item at hand */
+    bool second;       /* after DONE */
+    bool failed;       /* no room */
 };
 
 /* ---- room ---------------------------------------------------------------- */
@@ -84,8 +86,60 @@ take_slot(struct build *b, int32_t peer, int64_t bytes)
     return at;
 }
 
+/* ---- rectangles ---------------------------------------------------------- */
+
+/* Strides of a move's runs of so many bytes one behind another in a slot, in
+ * the order of the destination's strides of creation, whatever a call's are: so
+ * both ends have the same. */
+static void
+pack_move(struct build *b, const struct uli_move *move, int64_t run_bytes)
+{
+    const int64_t extent[3] = {move->batches, move->rows, move->heads};
+    const int64_t *stride = strides_of(b, move->dst.rank, move->tensor, b->to);
+    bool done[3] = {false, false, false};
+    memset(b->packed, 0, sizeof(b->packed));
+    for (int n = 0; n < 3; n++) {
+        int inner = -1;
+        for (int d = 0; d < 3; d++)
+            if (!done[d] && extent[d] > 1 &&
+                (inner < 0 || stride[d] < stride[inner]))
+                inner = d;
+        if (inner < 0)
+            return;
+        done[inner] = true;
+        b->packed[inner] = run_bytes;
+        run_bytes *= extent[inner];
+    }
+}
+
+static void
+index_of(const struct build *b, const struct uli_place *place, bool slot,
+    int64_t index_p[3])
+{
+    const int64_t index[3] = {place->batch, place->row, place->head};
+    memcpy(index_p, slot ? b->packed : index, sizeof(index));
+}
+
+/* Of the item that was added last; its slots are known. own: the source that
+ * is a copy's, or NULL. */
+static void
+note_rect(struct build *b, const struct uli_move *move, int64_t run,
+    const struct uli_place *own)
+{
+    const struct uli_gpu_item *item = &b->table.items[b->table.nitems - 1];
+    if (!b->table.rects)
+        return;
+    struct uli_gpu_rect *rect = &b->table.rects[b->table.nitems - 1];
+    *rect = (struct uli_gpu_rect){
+        .extent = {move->batches, move->rows, move->heads}, .run = run};
+    index_of(b, &move->dst, item->dst_slot, rect->dst);
+    if (own)
+        index_of(b, own, item->src_slot, rect->src);
+}
+
 /* ---- copies and zeros ---------------------------------------------------- */
 
+/* Not yet normalized. */
 static void
 make_box(
     const struct build *b, const struct uli_move *move, struct uli_box *box)
@@ -109,7 +163,6 @@ make_box(
     } else {
         memcpy(box->src_stride, box->dst_stride, sizeof(box->src_stride));
     }
-    uli_box_normalize(box);
 }
 
 static bool
@@ -121,16 +174,19 @@ add_copy(struct build *b, const struct uli_move *move)
     if (!item)
         return false;
     make_box(b, move, &box);
+    pack_move(b, move, box.run_bytes);
     item->src_rank = src;
     if (b->table.slots && src != me) {
         item->src_slot = 1;
         box.src_offset = take_slot(b, src, uli_box_bytes(&box));
-        uli_gpu_packed_strides(box.extent, box.run_bytes, box.src_stride);
+        memcpy(box.src_stride, b->packed, sizeof(box.src_stride));
     } else if (b->table.slots && item->dst_rank != me) {
         item->dst_slot = 1;
         box.dst_offset = take_slot(b, item->dst_rank, uli_box_bytes(&box));
-        uli_gpu_packed_strides(box.extent, box.run_bytes, box.dst_stride);
+        memcpy(box.dst_stride, b->packed, sizeof(box.dst_stride));
     }
+    note_rect(b, move, box.run_bytes, move->sources);
+    uli_box_normalize(&box);
     uli_gpu_item_of_box(item, &box);
     return true;
 }
@@ -143,11 +199,48 @@ add_zero(struct build *b, const struct uli_move *move)
     if (!item)
         return false;
     make_box(b, move, &box);
+    note_rect(b, move, box.run_bytes, NULL);
+    uli_box_normalize(&box);
     uli_gpu_item_of_box(item, &box);
     return true;
 }
 
 /* ---- sums ---------------------------------------------------------------- */
+
+static int64_t
+share_bytes(const struct build *b, const struct uli_move *move)
+{
+    return uli_layout_shape(b->params->layout)->tensors[move->tensor].dim *
+           uli_plan_elem_bytes(b->params->layout, move->tensor, b->from);
+}
+
+/* Does the share of a sum of this rank come by a slot? */
+static bool
+share_has_slot(const struct build *b, const struct uli_place *place)
+{
+    return b->table.slots && place->rank != b->params->rank;
+}
+
+/* Where the shares of a sum lie: in tensors, or in slots, whose places are
+ * taken here. */
+static void
+place_shares(struct build *b, const struct uli_move *move)
+{
+    int64_t bytes =
+        share_bytes(b, move) * move->batches * move->rows * move->heads;
+    pack_move(b, move, share_bytes(b, move));
+    for (int32_t s = 0; s < move->nsources; s++) {
+        const struct uli_place *place = &move->sources[s];
+        bool slot = share_has_slot(b, place);
+        b->group[s] = b->params->nodes[place->rank];
+        b->offset[s] = slot ? take_slot(b, place->rank, bytes)
+                            : offset_of(b, move->tensor, b->from, place);
+        memcpy(b->stride[s],
+            slot ? b->packed
+                 : strides_of(b, place->rank, move->tensor, b->from),
+            sizeof(b->stride[s]));
+    }
+}
 
 /* Makes the sum of a move in canonical form, with its arrays in the builder. */
 static void
@@ -167,32 +260,23 @@ make_sum(struct build *b, const struct uli_move *move, struct uli_sum *sum)
     memcpy(sum->dst_stride, strides_of(b, move->dst.rank, t, b->to),
         sizeof(sum->dst_stride));
     sum->nsources = move->nsources;
-    for (int32_t s = 0; s < move->nsources; s++) {
-        const struct uli_place *place = &move->sources[s];
-        b->group[s] = b->params->nodes[place->rank];
-        b->offset[s] = offset_of(b, t, b->from, place);
-        memcpy(b->stride[s], strides_of(b, place->rank, t, b->from),
-            sizeof(b->stride[s]));
-    }
+    place_shares(b, move);
     uli_plan_normalize_sum(sum, b->stride);
 }
 
 static void
-fill_source(struct build *b, const struct uli_move *move,
-    const struct uli_sum *sum, int32_t s, struct uli_gpu_source *source)
+fill_source(struct build *b, const struct uli_move *move, int32_t s,
+    struct uli_gpu_source *source)
 {
-    int64_t element = uli_dtype_size(sum->partial_dtype);
-    int64_t run_bytes = sum->run * element;
-    source->rank = move->sources[s].rank;
+    const struct uli_place *place = &move->sources[s];
+    int64_t number = source - b->table.sources;
+    source->rank = place->rank;
     source->group = b->group[s];
     source->offset = b->offset[s];
     memcpy(source->stride, b->stride[s], sizeof(source->stride));
-    if (b->table.slots && source->rank != b->params->rank) {
-        source->slot = 1;
-        source->offset = take_slot(b, source->rank,
-            run_bytes * sum->extent[0] * sum->extent[1] * sum->extent[2]);
-        uli_gpu_packed_strides(sum->extent, run_bytes, source->stride);
-    }
+    source->slot = share_has_slot(b, place);
+    if (b->table.indices)
+        index_of(b, place, source->slot, b->table.indices[number].at);
 }
 
 static bool
@@ -207,7 +291,9 @@ add_sum(struct build *b, const struct uli_move *move)
     make_sum(b, move, &sum);
     item->first_source = first;
     for (int32_t s = 0; s < sum.nsources; s++)
-        fill_source(b, move, &sum, s, &sources[s]);
+        fill_source(b, move, s, &sources[s]);
+    note_rect(b, move,
+        uli_layout_shape(b->params->layout)->tensors[move->tensor].dim, NULL);
     uli_gpu_item_of_sum(item, &sum, sources);
     b->table.sums = true;
     return true;
@@ -218,22 +304,22 @@ static bool
 add_share(struct build *b, const struct uli_move *move)
 {
     struct uli_gpu_item *item = add_item(b, ULI_GPU_COPY, move);
-    struct uli_sum sum;
-    struct uli_box box;
+    const struct uli_place *own = move->sources;
     if (!item)
         return false;
-    make_sum(b, move, &sum);
-    memset(&box, 0, sizeof(box));
-    memcpy(box.extent, sum.extent, sizeof(box.extent));
-    box.run_bytes = sum.run * uli_dtype_size(sum.partial_dtype);
-    for (int32_t s = 0; s < sum.nsources; s++)
-        if (move->sources[s].rank == b->params->rank) {
-            box.src_offset = b->offset[s];
-            memcpy(box.src_stride, b->stride[s], sizeof(box.src_stride));
-        }
+    while (own->rank != b->params->rank)
+        own++;
+    pack_move(b, move, share_bytes(b, move));
+    struct uli_box box = {.extent = {move->batches, move->rows, move->heads},
+        .run_bytes = share_bytes(b, move),
+        .src_offset = offset_of(b, move->tensor, b->from, own)};
+    memcpy(box.src_stride, strides_of(b, own->rank, move->tensor, b->from),
+        sizeof(box.src_stride));
+    memcpy(box.dst_stride, b->packed, sizeof(box.dst_stride));
     item->dst_slot = 1;
     box.dst_offset = take_slot(b, item->dst_rank, uli_box_bytes(&box));
-    uli_gpu_packed_strides(box.extent, box.run_bytes, box.dst_stride);
+    note_rect(b, move, box.run_bytes, own);
+    uli_box_normalize(&box);
     uli_gpu_item_of_box(item, &box);
     return true;
 }
@@ -252,8 +338,8 @@ visit_out(void *context, const struct uli_move *move)
     return !b->failed;
 }
 
-/* A move to this rank. In a small call, moves that need no slot of a peer belong
- * to the first part, and the others to the second. */
+/* A move to this rank. In a small call, moves that need no slot of a peer
+ * belong to the first part, and the others to the second. */
 static bool
 visit_in(void *context, const struct uli_move *move)
 {
@@ -361,6 +447,14 @@ exchange_table_begin(const struct uli_gpu_table_params *params,
     return b;
 }
 
+bool
+uli_gpu_slots_fit(
+    const struct uli_gpu_table_params *params, struct uli_gpu_scratch *scratch)
+{
+    struct build b = exchange_table_begin(params, scratch);
+    return slots_fit(&b);
+}
+
 ulyx_status_t
 uli_gpu_table_fill(const struct uli_gpu_table_params *params,
     struct uli_gpu_scratch *scratch, int64_t item_room, int64_t source_room,
@@ -370,6 +464,8 @@ uli_gpu_table_fill(const struct uli_gpu_table_params *params,
     memset(b.slot_at, 0, (size_t)b.nranks * sizeof(*b.slot_at));
     b.table.items = table->items;
     b.table.sources = table->sources;
+    b.table.rects = table->rects;
+    b.table.indices = table->indices;
     b.item_room = item_room;
     b.source_room = source_room;
     build_all(&b);

@@ -17,7 +17,8 @@ struct uli_gpu_table_params {
     uli_strides_t *const *strides; /* [nranks] -> [tensors] */
     int64_t slot_bytes;            /* of one slot; 0 = never a small call */
     int64_t workers; /* warps that share the tiles; gives the size of a tile */
-    int64_t small_workers; /* the same for a small call, which is one block; 0: workers */
+    int64_t small_workers; /* the same for a small call, which is one block; 0:
+                              workers */
     /* Results for a small call, [nranks] each or NULL: bytes used of the slot
      * at a peer, and of the slot here that the peer fills. */
     int64_t *sent_p, *received_p;
@@ -50,15 +51,19 @@ ulyx_status_t uli_gpu_scratch_create(
     const struct uli_layout *layout, struct uli_gpu_scratch *scratch_p);
 void uli_gpu_scratch_free(struct uli_gpu_scratch *scratch);
 
-/* The most items and sources of a direction's table at a rank, over all document
- * tables that the layout takes (exchange_room.c). */
+/* The most items and sources of a direction's table at a rank, over all
+ * document tables that the layout takes (exchange_room.c). */
 void uli_gpu_table_room(const struct uli_layout *layout,
     ulyx_direction_t direction, int32_t rank, struct uli_gpu_scratch *scratch,
     int64_t *items_p, int64_t *sources_p);
-/* Makes the table in table->items and ->sources, which have that room and belong
- * to the caller. Both sides of every pair come to the same decision whether a
- * call is small, and to the same places of shares in slots. Allocates nothing.
- * Errors: INTERNAL, the room was too small. */
+/* Whether a call of the present rows and tables is small. */
+bool uli_gpu_slots_fit(
+    const struct uli_gpu_table_params *params, struct uli_gpu_scratch *scratch);
+/* Makes the table in table->items and ->sources, and in ->rects and ->indices
+ * unless they are NULL, which have that room and belong to the caller. Both
+ * sides of every pair come to the same decision whether a call is small, and to
+ * the same places of shares in slots. Allocates nothing. Errors: INTERNAL, the
+ * room was too small. */
 ulyx_status_t uli_gpu_table_fill(const struct uli_gpu_table_params *params,
     struct uli_gpu_scratch *scratch, int64_t item_room, int64_t source_room,
     struct uli_gpu_table *table);

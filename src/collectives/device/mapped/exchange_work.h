@@ -92,6 +92,17 @@ warp_moves(const struct call &c, const uli_gpu_item &item, int64_t tile)
         move_tile(item, dst, src, begin, end);
 }
 
+/* The same by the strides of the call. A function of its own, so that calls
+ * without strides do not pay for its registers. */
+template <bool SUMS>
+static __device__ __noinline__ void
+warp_moves_laid(struct call c, int32_t index, int64_t tile)
+{
+    uli_gpu_item laid;
+    lay_item(c, index, laid);
+    warp_moves<SUMS>(c, laid, tile);
+}
+
 /* Moves the warp's tiles among [first, end), of items [low, high): tile
  * first + worker, and every tile a multiple of the number of warps after it.
  * False: leave the call. */
@@ -104,15 +115,20 @@ warp_works(
     uint32_t worker = blockIdx.x * warps + threadIdx.x / WARP;
     int32_t known = -1;
     enum peer_state state = PEER_USE;
+    bool moved = false;
     for (int64_t t = first + worker; t < end; t += warps * gridDim.x) {
         low = find_item(c.args->items, low, high, t);
         const uli_gpu_item &item = c.args->items[low];
         if (low != known)
             state = warp_may_move<SUMS>(c, item);
+        if (low != known && state == PEER_USE)
+            moved = item_moved<SUMS>(c, item);
         known = low;
         if (state == PEER_LEAVE)
             return false;
-        if (state == PEER_USE)
+        if (state == PEER_USE && moved)
+            warp_moves_laid<SUMS>(c, low, t);
+        else if (state == PEER_USE)
             warp_moves<SUMS>(c, item, t);
     }
     return true;
@@ -125,8 +141,8 @@ begin_call(const uli_gpu_args &args)
     return c;
 }
 
-/* True in the last block only, when all other blocks have ended their part. What
- * they wrote is then visible to the last block. */
+/* True in the last block only, when all other blocks have ended their part.
+ * What they wrote is then visible to the last block. */
 static __device__ bool
 is_last_block(const struct call &c)
 {

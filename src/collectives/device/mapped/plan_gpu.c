@@ -57,22 +57,41 @@ has_sums(const struct uli_plan_gpu *gpu)
     return false;
 }
 
+/* Takes the claim of a plan that never runs beside this one, if its blocks are
+ * as many and as large. */
+static bool
+borrow_claim(struct uli_plan_gpu *gpu, const ulyx_plan_t *other)
+{
+    int32_t per_sm = gpu->room.per_sm;
+    if (!other || other->mover != gpu->state.mover ||
+        uli_plan_gpu_of(other)->room.claimed < gpu->blocks ||
+        uli_plan_gpu_of(other)->room.per_sm > per_sm)
+        return false;
+    gpu->room = uli_plan_gpu_of(other)->room;
+    gpu->room.per_sm = per_sm;
+    gpu->borrows = true;
+    return true;
+}
+
 /* waits: whether the blocks of a launch wait for the blocks of other ranks.
  * Others need no claim: copy engines have a launch of one warp on each of two
  * streams. */
 static ulyx_status_t
-choose_blocks(ulyx_plan_t *plan, int32_t max_sms, bool waits)
+choose_blocks(
+    ulyx_plan_t *plan, const struct uli_plan_params *params, bool waits)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     struct uli_residency *room = &gpu->room;
     bool sums = has_sums(gpu);
     ULI_TRY(load_kernels(gpu->device, sums, room));
-    gpu->sms = uli_residency_sms(plan->comm, max_sms, room->multiprocessors);
+    gpu->sms =
+        uli_residency_sms(plan->comm, params->max_sms, room->multiprocessors);
     int64_t each =
         sums ? 1 : uli_min(plan->comm->settings.gpu_blocks, room->per_sm);
     gpu->blocks = (int32_t)(gpu->sms * uli_max(each, 1));
-    uli_residency_choose(
-        plan->comm, waits ? gpu->blocks : 0, waits ? 1 : 2, room);
+    if (!waits || !borrow_claim(gpu, params->in_turn_with))
+        uli_residency_choose(
+            plan->comm, waits ? gpu->blocks : 0, waits ? 1 : 2, room);
     return ULYX_SUCCESS;
 }
 
@@ -122,7 +141,8 @@ take_blocks(ulyx_plan_t *plan)
     int64_t at = 0, n = gpu->nranks;
     uli_plan_device_take(&at, n, sizeof(struct uli_gpu_flags)); /* words at 0 */
     gpu->slots_at = uli_plan_device_take(&at, 2 * n, (size_t)plan->slot_limit);
-    gpu->recv_buffer_at = uli_plan_device_take(&at, 1, (size_t)gpu->recv_buffer_bytes);
+    gpu->recv_buffer_at =
+        uli_plan_device_take(&at, 1, (size_t)gpu->recv_buffer_bytes);
     gpu->state_at = uli_plan_device_take(&at, 1, sizeof(struct uli_gpu_state));
     gpu->peers_at = uli_plan_device_take(&at, n, sizeof(struct uli_gpu_peer));
     gpu->tables_at = uli_plan_device_take(&at, 1, (size_t)gpu->tables_bytes);
@@ -139,7 +159,7 @@ take_blocks(ulyx_plan_t *plan)
 
 ulyx_status_t
 uli_plan_gpu_begin(ulyx_plan_t *plan, const struct uli_mover_ops *mover,
-    struct uli_plan_gpu *gpu, int32_t max_sms, bool waits)
+    struct uli_plan_gpu *gpu, const struct uli_plan_params *params, bool waits)
 {
     ulyx_comm_t *comm = plan->comm;
     plan->state = &gpu->state;
@@ -153,7 +173,7 @@ uli_plan_gpu_begin(ulyx_plan_t *plan, const struct uli_mover_ops *mover,
     if (!plan_gpu_allocate(gpu, plan))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     ULI_TRY(uli_plan_gpu_measure(plan));
-    return choose_blocks(plan, max_sms, waits);
+    return choose_blocks(plan, params, waits);
 }
 
 ulyx_status_t
@@ -199,6 +219,10 @@ uli_plan_gpu_connect(ulyx_plan_t *plan, struct uli_gpu_peer *peers)
     char *base = gpu->block.address;
     for (int32_t p = 0; p < gpu->nranks; p++)
         gpu->shares[p] = uli_plan_shares(plan, p);
+    if (uli_layout_rows_change(plan->layout)) { /* up to here for the most */
+        uli_plan_fill_strides(plan);
+        uli_plan_remeasure(plan);
+    }
     uli_plan_fill_extents(plan);
     for (int32_t p = 0; p < gpu->nranks; p++)
         if (p != plan->comm->rank)
@@ -220,6 +244,9 @@ fill_args(ulyx_plan_t *plan, struct uli_gpu_op *op)
     struct uli_gpu_args *args = &op->args;
     args->items = (void *)(tables + op->items_at);
     args->sources = (void *)(tables + op->sources_at);
+    args->rects = (void *)(tables + op->rects_at);
+    args->indices = (void *)(tables + op->indices_at);
+    args->usual = (void *)(tables + op->usual_at);
     args->head = (void *)(tables + op->head_at);
     args->state = (void *)(base + gpu->state_at);
     args->peers = (void *)(base + gpu->peers_at);
@@ -333,7 +360,8 @@ uli_plan_gpu_free(ulyx_comm_t *comm, struct uli_plan_gpu *gpu, bool gives_back)
         uli_gpu_arena_free(comm, &gpu->block);
     if (gives_back && gpu->marks.address)
         uli_arena_free(comm, &gpu->marks);
-    uli_residency_release(gpu->device, &gpu->room);
+    if (!gpu->borrows)
+        uli_residency_release(gpu->device, &gpu->room);
     if (gpu->own_stream)
         (void)gpu->ops->stream_destroy(gpu->device, gpu->own_stream);
     if (gpu->ended)

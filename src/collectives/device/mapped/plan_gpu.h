@@ -5,16 +5,16 @@
  * exchange_gpu.h has the protocol of a call.
  *
  * All that a call needs exists before the call: words, slots and tables in one
- * block of the device arena, and the words that the host reads in pinned memory.
- * A call is one launch on the caller's stream, or three where blocks that wait
- * for each other may not fit on the card at one time (residency.h).
+ * block of the device arena, and the words that the host reads in pinned
+ * memory. A call is one launch on the caller's stream, or three where blocks
+ * that wait for each other may not fit on the card at one time (residency.h).
  *
  * Errors. The device stores them in pinned memory (uli_gpu_report). A timeout
- * fails the communicator when the host next reads the report: in execute, update
- * and destroy of the plan and in queries of the communicator or the plan. A call
- * that moved nothing between this rank and a peer, because one of the two refused
- * it or they disagree, is reported once; the plan and the communicator stay
- * usable.
+ * fails the communicator when the host next reads the report: in execute,
+ * update and destroy of the plan and in queries of the communicator or the
+ * plan. A call that moved nothing between this rank and a peer, because one of
+ * the two refused it or they disagree, is reported once; the plan and the
+ * communicator stay usable.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_PLAN_GPU_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_PLAN_GPU_H
@@ -34,7 +34,10 @@ enum {
 /* The table of one direction. All places are within a buffer of tables. */
 struct uli_gpu_op {
     int64_t item_room, source_room;
-    int64_t head_at, items_at, sources_at;
+    int64_t head_at, items_at, sources_at, rects_at, indices_at, usual_at;
+    /* Rows change: do the slots hold a call with the most rows? Fixed at
+     * creation, since a captured launch is that of one kernel. */
+    bool most_fit_slots;
     struct uli_gpu_table table; /* arrays in the last buffer that was filled */
     struct uli_gpu_args args;   /* of every call, without its tensors */
 };
@@ -50,10 +53,11 @@ struct uli_plan_gpu {
     struct uli_arena_block block;
     int64_t slots_at, state_at, peers_at, tables_at, tables_bytes;
     int64_t recv_buffer_at, recv_buffer_bytes; /* of the engine, else 0 */
-    int64_t extra_at, extra_bytes;     /* the engine's tables, else 0 */
+    int64_t extra_at, extra_bytes;             /* the engine's tables, else 0 */
     struct uli_arena_block marks; /* host: [nranks], stored by peers that
                                    * have destroyed the plan */
-    _Atomic uint64_t **their_marks; /* [nranks]: this rank's mark at each, or NULL */
+    _Atomic uint64_t *
+        *their_marks; /* [nranks]: this rank's mark at each, or NULL */
 
     void *pinned; /* the report, then buffers of tables */
     int64_t pinned_bytes;
@@ -68,8 +72,9 @@ struct uli_plan_gpu {
     bool *shares;            /* [nranks]: whether calls move bytes with it */
     struct uli_gpu_op op[ULYX_DIRECTIONS];
 
-    int32_t sms, blocks; /* of a launch that moves */
+    int32_t sms, blocks;       /* of a launch that moves */
     struct uli_residency room; /* without a claim: three launches per call */
+    bool borrows;              /* the claim is another plan's */
 
     void *own_stream; /* of refusals and of the end */
     void *ended;      /* event after the last enqueued call, if any */
@@ -95,7 +100,7 @@ ulyx_status_t uli_plan_gpu_check(
  * blocks of other ranks. Errors: NO_MEMORY, the driver's. */
 ulyx_status_t uli_plan_gpu_begin(ulyx_plan_t *plan,
     const struct uli_mover_ops *mover, struct uli_plan_gpu *gpu,
-    int32_t max_sms, bool waits);
+    const struct uli_plan_params *params, bool waits);
 /* The second half: takes pinned memory and blocks. Errors: NO_MEMORY, the
  * driver's. */
 ulyx_status_t uli_plan_gpu_take(ulyx_plan_t *plan);
@@ -120,12 +125,16 @@ void uli_plan_gpu_describe_direction(
 
 /* ---- tables (plan_gpu_tables.c) ------------------------------------------ */
 
-/* Lays out a buffer of tables and sets tables_bytes. Errors: NO_MEMORY. */
+/* Lays out a buffer of tables and sets tables_bytes. The layout has its most
+ * rows. Errors: NO_MEMORY. */
 ulyx_status_t uli_plan_gpu_measure(ulyx_plan_t *plan);
 /* Makes the tables of the current documents in the buffer. Errors: INTERNAL. */
 ulyx_status_t uli_plan_gpu_fill(ulyx_plan_t *plan, int buffer);
-/* The operation `update` of the mover. */
+/* The operations `update` and `update_rows` of the mover. */
 ulyx_status_t uli_plan_gpu_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream);
+ulyx_status_t uli_plan_gpu_update_rows(ulyx_plan_t *plan, const int64_t *rows,
+    const int64_t *const *splits, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream);
 
 /* ---- calls (plan_gpu_call.c) --------------------------------------------- */
@@ -156,8 +165,8 @@ ulyx_status_t uli_plan_gpu_launch(struct uli_plan_gpu *gpu,
 void uli_plan_gpu_look(struct uli_plan_gpu *gpu);
 /* The error that an outcome (ULI_GPU_CAUSE) means for `rank`. */
 ulyx_status_t uli_gpu_outcome_error(uint64_t word, int32_t rank);
-/* The outcome that the device has stored last, and the error of an outcome, which
- * comes once; SUCCESS if there is none. */
+/* The outcome that the device has stored last, and the error of an outcome,
+ * which comes once; SUCCESS if there is none. */
 uint64_t uli_plan_gpu_noted(const struct uli_plan_gpu *gpu);
 ulyx_status_t uli_plan_gpu_outcome(ulyx_plan_t *plan, uint64_t word);
 /* Whether enqueued calls have not ended. Graphs count while they run. Never

@@ -42,8 +42,8 @@ uli_plan_gpu_needs_windows(const ulyx_plan_t *plan, enum uli_side side)
 }
 
 /* at: the place that the call's check has found. A tensor without elements gets
- * its place too where it has one: a captured call may be replayed after an update
- * has given elements to the tensor. */
+ * its place too where it has one: a captured call may be replayed after an
+ * update has given elements to the tensor. */
 static void
 write_address(const ulyx_plan_t *plan, uint64_t *words, const void *pointer,
     const struct uli_address *at, int64_t bytes)
@@ -57,27 +57,56 @@ write_address(const ulyx_plan_t *plan, uint64_t *words, const void *pointer,
     words[1] = known ? (uint64_t)place.offset : 0;
 }
 
+/* Strides that the call gives for tensors which lie otherwise than at
+ * creation. */
+static void
+set_strides(const ulyx_plan_t *plan, ulyx_direction_t direction,
+    struct uli_gpu_args *args)
+{
+    for (int dst = 0; dst < 2 && plan->call.given; dst++) {
+        enum uli_side side = uli_plan_side(direction, !dst);
+        for (int32_t t = 0; t < plan->exchange.ntensors; t++) {
+            const int64_t *own = plan->call.at[!dst][t];
+            int64_t *there = args->strides.at[dst][t];
+            memcpy(there, own, sizeof(plan->call.at[0][t]));
+            if (memcmp(own, plan->info.strides[t][side],
+                    sizeof(plan->call.at[0][t])))
+                args->record[ULI_GPU_RECORD_USUAL] &=
+                    ~(UINT64_C(1) << ULI_GPU_USUAL_BIT(t, dst));
+        }
+    }
+}
+
+static int64_t
+call_bytes(const ulyx_plan_t *plan, enum uli_side side, bool source, int32_t t)
+{
+    int64_t row = (int64_t)plan->comm->rank * ULI_SIDES + side;
+    return plan->call.given ? plan->call.bytes[source][t]
+                            : plan->extents[row * ULI_TENSORS + t];
+}
+
 static void
 set_tensors(const ulyx_plan_t *plan, ulyx_direction_t direction,
     struct uli_gpu_args *args)
 {
     const struct uli_exchange *exchange = &plan->exchange;
-    const int64_t *extents =
-        plan->extents + (int64_t)plan->comm->rank * ULI_SIDES * ULI_TENSORS;
-    int from = uli_plan_side(direction, true) * ULI_TENSORS;
-    int to = uli_plan_side(direction, false) * ULI_TENSORS;
-    memset(args->record, 0xFF, sizeof(args->record)); /* no windows */
+    enum uli_side from = uli_plan_side(direction, true);
+    enum uli_side to = uli_plan_side(direction, false);
+    memset(args->record, 0xFF, sizeof(args->record)); /* no windows, usual */
     args->record[ULI_GPU_RECORD_CALL] = (uint64_t)direction << 32;
     args->record[ULI_GPU_RECORD_HASH] = 0; /* the head has it */
     args->user_hash = plan->user_hash;
     for (int32_t t = 0; t < exchange->ntensors; t++) {
         write_address(plan, &args->record[ULI_GPU_RECORD_SRC + 2 * t],
-            exchange->src[t], &exchange->src_at[t], extents[from + t]);
+            exchange->src[t], &exchange->src_at[t],
+            call_bytes(plan, from, true, t));
         write_address(plan, &args->record[ULI_GPU_RECORD_DST + 2 * t],
-            exchange->dst[t], &exchange->dst_at[t], extents[to + t]);
+            exchange->dst[t], &exchange->dst_at[t],
+            call_bytes(plan, to, false, t));
         args->src[t] = (unsigned char *)exchange->src[t];
         args->dst[t] = (unsigned char *)exchange->dst[t];
     }
+    set_strides(plan, direction, args);
 }
 
 /* ---- what the device has noted and is final ------------------------------ */
@@ -89,8 +118,8 @@ uli_plan_gpu_look(struct uli_plan_gpu *gpu)
     if (word == 0 || !gpu->state.plan)
         return;
     struct uli_gpu_noted_cause cause = uli_gpu_cause(word);
-    uli_gpu_fail_late(gpu->state.plan->comm, &cause, "reshuffle",
-        gpu->state.plan->timeout_s);
+    uli_gpu_fail_late(
+        gpu->state.plan->comm, &cause, "reshuffle", gpu->state.plan->timeout_s);
 }
 
 static void
@@ -130,7 +159,9 @@ cause_disagrees(const struct uli_gpu_noted_cause *cause, int32_t rank)
             cause->call, cause->peer,
             uli_direction_name(cause->status & ~ULI_GPU_OTHER_OPERATION), rank);
     return uli_error(ULYX_ERR_MISMATCH,
-        "reshuffle, call %u: the document tables of rank %d and rank %d differ",
+        "reshuffle, call %u: the rows or document tables of rank %d and rank "
+        "%d "
+        "differ",
         cause->call, cause->peer, rank);
 }
 

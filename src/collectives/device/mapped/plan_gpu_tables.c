@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables of a plan on the device. The tables of all directions make up one
- * block, in pinned host memory and with the same layout in the plan's block. So
- * an update is one copy in stream order, and each call of the stream finds the
- * tables that are current at its place in the stream. Pinned memory has two such
- * blocks: one may still be copied while the next is filled. Each table has room
- * for the largest, so an update allocates nothing.
+ * Tables of a plan on the device, and updates of documents and rows. The tables
+ * of all directions make up one block, in pinned host memory and with the same
+ * layout in the plan's block. So an update is one copy in stream order, and
+ * each call of the stream finds the tables that are current at its place in the
+ * stream. Pinned memory has two such blocks: one may still be copied while the
+ * next is filled. Each table has room for the largest, so an update allocates
+ * nothing.
  *
  * The counts and the hash lie in front of each table (uli_gpu_head), where
  * kernels read them, so that captured launches follow an update.
@@ -22,6 +23,43 @@ plan_gpu_uses(const ulyx_plan_t *plan, int direction)
     return plan->directions >> direction & 1;
 }
 
+static struct uli_gpu_table_params
+table_params(const ulyx_plan_t *plan, int direction, int64_t slot_bytes)
+{
+    const struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    return (struct uli_gpu_table_params){.layout = plan->layout,
+        .direction = direction,
+        .rank = plan->comm->rank,
+        .nodes = gpu->nodes,
+        .strides = gpu->strides,
+        .slot_bytes = slot_bytes,
+        .workers = (int64_t)gpu->blocks * ULI_GPU_WARPS,
+        .small_workers = gpu->room.claimed ? ULI_GPU_WARPS : 1};
+}
+
+/* Bytes of a slot; 0 = the direction is never a small call. Whether a call is
+ * small may not change with an update. */
+static int64_t
+slot_bytes_of(const ulyx_plan_t *plan, int direction)
+{
+    const struct uli_gpu_op *op = &uli_plan_gpu_of(plan)->op[direction];
+    return !uli_layout_has_tables(plan->layout) || op->most_fit_slots
+               ? plan->slot_limit
+               : 0;
+}
+
+/* With fewer rows no pair moves more, unless splits or documents deal them. */
+static bool
+most_fit_slots(const ulyx_plan_t *plan, int direction)
+{
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    struct uli_gpu_table_params params =
+        table_params(plan, direction, plan->slot_limit);
+    return uli_layout_rows_change(plan->layout) &&
+           !uli_layout_moves_anything(plan->layout) &&
+           uli_gpu_slots_fit(&params, &gpu->scratch);
+}
+
 ulyx_status_t
 uli_plan_gpu_measure(ulyx_plan_t *plan)
 {
@@ -33,15 +71,36 @@ uli_plan_gpu_measure(ulyx_plan_t *plan)
         op->head_at = uli_plan_device_take(&at, 1, sizeof(struct uli_gpu_head));
         if (!plan_gpu_uses(plan, o))
             continue;
+        op->most_fit_slots = most_fit_slots(plan, o);
         uli_gpu_table_room(plan->layout, o, plan->comm->rank, &gpu->scratch,
             &op->item_room, &op->source_room);
         op->items_at = uli_plan_device_take(
             &at, op->item_room, sizeof(struct uli_gpu_item));
         op->sources_at = uli_plan_device_take(
             &at, op->source_room, sizeof(struct uli_gpu_source));
+        op->rects_at = uli_plan_device_take(
+            &at, op->item_room, sizeof(struct uli_gpu_rect));
+        op->indices_at = uli_plan_device_take(
+            &at, op->source_room, sizeof(struct uli_gpu_index));
+        op->usual_at = uli_plan_device_take(
+            &at, gpu->nranks, sizeof(struct uli_gpu_strides));
     }
     gpu->tables_bytes = at;
     return ULYX_SUCCESS;
+}
+
+/* All ranks' strides of creation. */
+static void
+fill_usual(
+    const ulyx_plan_t *plan, int direction, struct uli_gpu_strides *usual)
+{
+    for (int32_t p = 0; p < plan->comm->nranks; p++)
+        for (int dst = 0; dst < 2; dst++) {
+            enum uli_side side = uli_plan_side(direction, !dst);
+            for (int32_t t = 0; t < plan->exchange.ntensors; t++)
+                memcpy(usual[p].at[dst][t], plan->ranks[p].strides[t][side],
+                    sizeof(usual[p].at[dst][t]));
+        }
 }
 
 static ulyx_status_t
@@ -49,20 +108,13 @@ fill_one(ulyx_plan_t *plan, int o, unsigned char *buffer)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     struct uli_gpu_op *op = &gpu->op[o];
-    /* A captured launch is of one kernel, so whether a call is small may not
-     * change with the documents. */
-    struct uli_gpu_table_params params = {.layout = plan->layout,
-        .direction = o,
-        .rank = plan->comm->rank,
-        .nodes = gpu->nodes,
-        .strides = gpu->strides,
-        .slot_bytes =
-            uli_layout_has_tables(plan->layout) ? 0 : plan->slot_limit,
-        .workers = (int64_t)gpu->blocks * ULI_GPU_WARPS,
-        .small_workers = gpu->room.claimed ? ULI_GPU_WARPS : 1};
-    op->table.items = (struct uli_gpu_item *)(void *)(buffer + op->items_at);
-    op->table.sources =
-        (struct uli_gpu_source *)(void *)(buffer + op->sources_at);
+    struct uli_gpu_table_params params =
+        table_params(plan, o, slot_bytes_of(plan, o));
+    op->table.items = (void *)(buffer + op->items_at);
+    op->table.sources = (void *)(buffer + op->sources_at);
+    op->table.rects = (void *)(buffer + op->rects_at);
+    op->table.indices = (void *)(buffer + op->indices_at);
+    fill_usual(plan, o, (void *)(buffer + op->usual_at));
     ULI_TRY(uli_gpu_table_fill(
         &params, &gpu->scratch, op->item_room, op->source_room, &op->table));
     return ULYX_SUCCESS;
@@ -96,6 +148,8 @@ plan_replace(ulyx_plan_t *plan, void *stream)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     int buffer = gpu->next_buffer;
+    if (uli_layout_rows_change(plan->layout))
+        uli_plan_fill_strides(plan);
     uli_plan_fill_extents(plan);
     uli_plan_remeasure(plan);
     ULI_TRY(uli_plan_gpu_fill(plan, buffer));
@@ -109,9 +163,24 @@ plan_replace(ulyx_plan_t *plan, void *stream)
     return ULYX_SUCCESS;
 }
 
+/* What an update gives; no rows: the present ones stay. */
+struct change {
+    const ulyx_docs_t *docs_q, *docs_k;
+    const int64_t *rows;
+    const int64_t *const *splits;
+};
+
 static ulyx_status_t
-plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k,
-    void *stream)
+change_layout(ulyx_plan_t *plan, const struct change *change)
+{
+    if (change->rows)
+        return uli_layout_update_rows(plan->layout, change->rows,
+            change->splits, change->docs_q, change->docs_k);
+    return uli_layout_update(plan->layout, change->docs_q, change->docs_k);
+}
+
+static ulyx_status_t
+plan_update(ulyx_plan_t *plan, const struct change *change, void *stream)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     bool tables = uli_layout_has_tables(plan->layout);
@@ -122,7 +191,7 @@ plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q, const ulyx_docs_t *doc
             "update: the tables of the last update but one are still waiting "
             "in their stream"));
     }
-    ULI_TRY(uli_layout_update(plan->layout, docs_q, docs_k));
+    ULI_TRY(change_layout(plan, change));
     ulyx_status_t status = tables ? plan_replace(plan, stream) : ULYX_SUCCESS;
     if (status == ULYX_SUCCESS)
         return ULYX_SUCCESS;
@@ -130,12 +199,28 @@ plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q, const ulyx_docs_t *doc
         "plan update: %s", uli_error_text());
 }
 
+static ulyx_status_t
+plan_change(ulyx_plan_t *plan, const struct change *change, void *stream)
+{
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    ulyx_status_t status = plan_update(plan, change, stream);
+    atomic_store(&plan->exchange.busy, false);
+    return status;
+}
+
 ulyx_status_t
 uli_plan_gpu_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream)
 {
-    ULI_TRY(uli_exchange_take(&plan->exchange));
-    ulyx_status_t status = plan_update(plan, docs_q, docs_k, stream);
-    atomic_store(&plan->exchange.busy, false);
-    return status;
+    const struct change change = {.docs_q = docs_q, .docs_k = docs_k};
+    return plan_change(plan, &change, stream);
+}
+
+ulyx_status_t
+uli_plan_gpu_update_rows(ulyx_plan_t *plan, const int64_t *rows,
+    const int64_t *const *splits, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream)
+{
+    const struct change change = {docs_q, docs_k, rows, splits};
+    return plan_change(plan, &change, stream);
 }

@@ -23,8 +23,7 @@ mapped_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     struct uli_plan_gpu *gpu = calloc(1, sizeof(*gpu));
     if (!gpu)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
-    ULI_TRY(uli_plan_gpu_begin(
-        plan, &uli_mover_mapped, gpu, params->max_sms, true));
+    ULI_TRY(uli_plan_gpu_begin(plan, &uli_mover_mapped, gpu, params, true));
     return uli_plan_gpu_take(plan);
 }
 
@@ -40,9 +39,9 @@ mapped_complete(ulyx_plan_t *plan)
     return uli_plan_gpu_ready(plan, status);
 }
 
-/* Blocks of a launch that moves: as many as have a tile, because warps without a
- * tile would poll and be counted to no purpose. Tables of documents may get more
- * tiles with any update. */
+/* Blocks of a launch that moves: as many as have a tile, because warps without
+ * a tile would poll and be counted to no purpose. Tables of documents may get
+ * more tiles with any update. */
 static int32_t
 blocks_of(const ulyx_plan_t *plan, ulyx_direction_t direction)
 {
@@ -156,6 +155,7 @@ mapped_bytes(const ulyx_plan_t *plan)
 
 const struct uli_mover_ops uli_mover_mapped = {.name = "mapped",
     .by_stream = true,
+    .takes_strides = true,
     .takes_hash = true,
     .serves = mapped_serves,
     .check = uli_plan_gpu_check,
@@ -165,6 +165,7 @@ const struct uli_mover_ops uli_mover_mapped = {.name = "mapped",
     .start = mapped_start,
     .refuse = uli_plan_gpu_refuse,
     .update = uli_plan_gpu_update,
+    .update_rows = uli_plan_gpu_update_rows,
     .leave = uli_plan_gpu_leave,
     .left = uli_plan_gpu_left,
     .destroy = mapped_destroy,
