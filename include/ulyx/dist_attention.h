@@ -51,14 +51,16 @@
  * arrays of pointers stay on the host and are read before the call returns. A
  * call is enqueued on the stream, waits for nothing and may be captured into a
  * graph, each pass after a first call outside of any capture: a capture keeps
- * its documents, so one whose layout follows them (BALANCED, ZIGZAG_DOCS) is
- * stale after an update. What only the device finds (a peer that refused or has
- * other documents, saved of another forward, a stale capture) is the error of a
- * later call, which takes place all the same; a rank that does not come fails
- * the communicator, as for plans. Head groups follow each other. Refused by
- * name: F64, dims that are no multiple of 8, row_capacity, strides other than
- * creation's, ranks whose memory neither is mapped nor goes by messages. Times
- * are those of enqueueing; scores is 0. Measure gives the host's workspace.
+ * its documents and rows, so one whose layout follows them (BALANCED,
+ * ZIGZAG_DOCS, row_capacity) is stale after an update. What only the device
+ * finds (a peer that refused or has other documents, saved of another forward,
+ * a stale capture) is the error of a later call, which takes place all the
+ * same; a rank that does not come fails the communicator, as for plans. Of
+ * several head groups, exchanges go by a stream of the object's own, which the
+ * call's stream has joined again when the call ends there; without a ceiling
+ * that forces one slot, they run beside the attention of other groups. Refused
+ * by name: F64, dims that are no multiple of 8, ranks whose memory neither is
+ * mapped nor goes by messages. Times are those of enqueueing; scores is 0.
  */
 #ifndef ULYX_DIST_ATTENTION_H
 #define ULYX_DIST_ATTENTION_H
@@ -136,10 +138,13 @@ typedef struct {
     int32_t seq_memory;  /* ULYX_POINTER_...: of the tensors of the calls */
     int32_t head_memory; /* ULYX_POINTER_...: of workspace and saved; in a
                           * window they move with one copy less */
-    uint64_t flags;      /* ULYX_DIST_ATTENTION_... */
-    const char *kernel;  /* attention kernel; NULL = the fastest */
-    double timeout_s;    /* of creation and calls; 0 = the communicator's; on
-                          * devices that of a call is not looked at */
+    ulyx_memory_kind_t memory; /* of measure: where tensors and workspace lie,
+                                * HOST (default) or CUDA; create takes the
+                                * communicator's */
+    uint64_t flags;            /* ULYX_DIST_ATTENTION_... */
+    const char *kernel;        /* attention kernel; NULL = the fastest */
+    double timeout_s; /* of creation and calls; 0 = the communicator's; on
+                       * devices that of a call is not looked at */
 } ulyx_dist_attention_params_t;
 #define ULYX_DIST_ATTENTION_PARAMS_INIT                                        \
     {                                                                          \
@@ -147,7 +152,7 @@ typedef struct {
             0, 0, sizeof(ulyx_part_t), 0, ULYX_WORK_HEADS, 0, 0, 0, 0, 0, 0,   \
             ULYX_MASK_NONE, ULYX_ALIGN_BOTTOM_RIGHT, 0, 0, 0, 0, 0, 0, 0, 0,   \
             0, 0, 0, 0, 0, 0, ULYX_SAVE_DEFAULT, 0, 0, 0, ULYX_POINTER_ANY,    \
-            ULYX_POINTER_ANY, 0, 0, 0                                          \
+            ULYX_POINTER_ANY, ULYX_MEMORY_HOST, 0, 0, 0                        \
     }
 
 /* Collective. ownership: params and what it points to are copied; *dist_p
@@ -309,14 +314,17 @@ ULYX_API ulyx_status_t ulyx_dist_attention_get_saved(
 
 /* Without a communicator: the results of ulyx_dist_attention_get_bytes and
  * _get_saved on `rank` of nranks, where every rank creates with these
- * parameters; max_workspace_bytes is the smallest of all ranks. A function of
- * params, nranks and rank alone: workspace_p, and a max_workspace_bytes other
- * than 0, need explicit threads and a kernel by name, since the sizes depend on
- * them. Creation with the same params needs the same bytes. Local, for any
- * thread; nothing is kept.
+ * parameters; max_workspace_bytes is the smallest of all ranks, and memory the
+ * communicator's memory kind. A function of params, nranks and rank alone:
+ * workspace_p, and a max_workspace_bytes other than 0, need explicit threads
+ * and a kernel by name, since the sizes depend on them. Of CUDA memory threads
+ * do not count, and a kernel of NULL is the kernel for the calling thread's
+ * current device. Creation with the same params needs the same bytes. Local,
+ * for any thread; nothing is kept.
  * returns: SUCCESS; INVALID_ARGUMENT (nranks, rank, a field of params, threads
  * or kernel missing, a ceiling too low, capacity as in _get_saved);
- * UNSUPPORTED (as create; a kernel that this CPU lacks); OVERFLOW;
+ * UNSUPPORTED (as create; a kernel that this CPU or the calling thread's
+ * current device lacks; CUDA memory in a build without CUDA); OVERFLOW;
  * NO_MEMORY. On an error the outputs are untouched, but for *count_p where
  * capacity is too small. */
 ULYX_API ulyx_status_t ulyx_dist_attention_measure(

@@ -498,6 +498,7 @@ class ulyx_dist_attention_params_t(Struct):
         ("threads", c_int32),
         ("seq_memory", c_int32),
         ("head_memory", c_int32),
+        ("memory", c_int32),
         ("flags", c_uint64),
         ("kernel", c_char_p),
         ("timeout_s", c_double),
@@ -507,7 +508,7 @@ class ulyx_dist_attention_params_t(Struct):
 ulyx_dist_attention_params_t._init_ = (
     sizeof(ulyx_dist_attention_params_t), 1, 0, 0, 0, 0, 3, 0, 0,
     sizeof(ulyx_part_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 )
 
 

@@ -361,6 +361,8 @@ check_measure(const struct uli_dist_params *params, bool workspace)
                        : p->max_workspace_bytes ? "what max_workspace_bytes "
                                                   "leaves"
                                                 : NULL;
+    if (p->memory != ULYX_MEMORY_HOST)
+        return ULYX_SUCCESS; /* the current device has the kernel */
     if (what && !p->threads)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "threads is 0: %s depends on it, measure takes a number", what);

@@ -55,7 +55,8 @@ call_start(struct uli_attn_call *call, ulyx_attention_pass_t pass)
 static ulyx_status_t
 call_enqueue(struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {
-    ULI_TRY(uli_attn_device_check(call));
+    if (!call->lies_there)
+        ULI_TRY(uli_attn_device_check(call));
     call_start(call, pass);
     return atomic_load(&call->failed);
 }

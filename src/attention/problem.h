@@ -119,6 +119,8 @@ struct uli_attn_call {
      * the communicator's poison (or NULL). */
     void *stream;
     int32_t max_sms, device_ranks;
+    int32_t share_sms; /* use all of so many multiprocessors (0 = of all) */
+    bool lies_there;   /* the caller has checked that all is device memory */
     uint64_t *cause;
     const uint64_t *poison;
     const char *why_portable; /* why the row's own kernels were not used, a

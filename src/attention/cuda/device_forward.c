@@ -111,6 +111,8 @@ uli_gpu_attn_begin(const struct uli_attn_call *call,
 {
     int32_t sms, capability, per_sm;
     int error = uli_gpu_attn_device(&sms, &capability);
+    if (call->share_sms)
+        sms = uli_min(sms, call->share_sms);
     if (!error)
         error = load(&per_sm);
     if (!error)

@@ -253,6 +253,13 @@ check_mover(const ulyx_plan_t *plan)
         plan->mover->name);
 }
 
+/* On a device all plans take turns, for their calls are in one stream. */
+static const ulyx_plan_t *
+first_plan(const struct ulyx_dist_attention *dist)
+{
+    return dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0];
+}
+
 static ulyx_status_t
 make_group(struct ulyx_dist_attention *dist, struct uli_head_group *group,
     ulyx_status_t *outcome)
@@ -262,6 +269,7 @@ make_group(struct ulyx_dist_attention *dist, struct uli_head_group *group,
         struct uli_plan_set *plan_set = &group->plan_sets[kind];
         while (uli_dist_plan_params(
             dist, group, kind, plan_set->nplans, &params)) {
+            params.in_turn_with = first_plan(dist);
             ULI_TRY(uli_plan_create(dist->comm, &params, *outcome,
                 params.timeout_s, &plan_set->plans[plan_set->nplans]));
             ULI_TRY(check_mover(plan_set->plans[plan_set->nplans++]));
@@ -308,8 +316,9 @@ destroy_plans(struct ulyx_dist_attention *dist)
 /* Allocates and settles: what fails is the rank's outcome. */
 static ulyx_status_t
 dist_create_prepare(struct uli_dist_params *params, int32_t nranks,
-    int32_t rank, struct ulyx_dist_attention **dist_p)
+    int32_t rank, ulyx_memory_kind_t kind, struct ulyx_dist_attention **dist_p)
 {
+    const struct uli_dist_memory *memory = uli_dist_memory_of(kind);
     struct ulyx_dist_attention *dist =
         uli_handle_new(ULI_HANDLE_DIST_ATTENTION, sizeof(*dist));
     if (!dist) {
@@ -317,24 +326,28 @@ dist_create_prepare(struct uli_dist_params *params, int32_t nranks,
         return uli_error(
             ULYX_ERR_NO_MEMORY, "no memory for a distributed attention");
     }
-    dist->memory = &uli_dist_memory_host;
+    dist->memory = memory ? memory : &uli_dist_memory_host;
     dist->nranks = nranks;
     dist->rank = rank;
     dist->params = params;
     *dist_p = dist;
-    return dist_settle(dist);
+    if (!memory)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "memory is CUDA: ulyx was built without CUDA");
+    ULI_TRY(dist_settle(dist));
+    return memory->check_params(&params->p);
 }
 
 static ulyx_status_t
 create_for_comm(ulyx_comm_t *comm, struct uli_dist_params *params,
     struct ulyx_dist_attention **dist_p)
 {
-    ULI_TRY(dist_create_prepare(params, comm->nranks, comm->rank, dist_p));
+    ULI_TRY(dist_create_prepare(
+        params, comm->nranks, comm->rank, comm->memory_kind, dist_p));
     struct ulyx_dist_attention *dist = *dist_p;
     uli_handle_belong(dist, comm);
     dist->comm = comm;
     dist->timeout_s = uli_timeout_or(params->p.timeout_s, comm->timeout_s);
-    dist->memory = uli_dist_memory_of(comm->memory_kind);
     if (!dist->threads)
         dist->threads = comm->cores;
     return dist->memory->open(dist);
@@ -344,7 +357,10 @@ static ulyx_status_t
 chunk_on_memory(struct ulyx_dist_attention *dist, int32_t threads)
 {
     ULI_TRY(dist->memory->enter(dist));
-    return dist->memory->leave(uli_dist_chunk(dist, threads));
+    ulyx_status_t status = uli_dist_chunk(dist, threads);
+    if (status == ULYX_SUCCESS)
+        status = dist->memory->settle(dist);
+    return dist->memory->leave(status);
 }
 
 ulyx_status_t
@@ -404,7 +420,8 @@ uli_dist_measure_params(struct uli_dist_params *params, int32_t nranks,
     int32_t rank, ulyx_dist_attention_t **dist_p)
 {
     struct ulyx_dist_attention *dist = NULL;
-    ulyx_status_t status = dist_create_prepare(params, nranks, rank, &dist);
+    ulyx_status_t status =
+        dist_create_prepare(params, nranks, rank, params->p.memory, &dist);
     if (status == ULYX_SUCCESS) {
         dist->ceiling = params->p.max_workspace_bytes;
         dist->threads = (int32_t)uli_max(dist->threads, 1);

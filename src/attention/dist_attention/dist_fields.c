@@ -31,6 +31,8 @@ static const struct uli_field rows[] = {
     {OWN(threads), ULI_AT_LEAST(0)},
     {OWN(max_docs), 0, INT32_MAX},
     {OWN(timeout_s), 0, ULI_TIMEOUT_MAX_S},
+    {OWN(memory), ULYX_MEMORY_HOST, ULYX_MEMORY_CUDA,
+        .rule = "a ULYX_MEMORY code"},
 
     /* What the attention or only this object knows is compared here. */
     {SHAPE(mask_kind), ULYX_MASK_NONE, ULYX_MASK_WINDOW, .agreed = true},

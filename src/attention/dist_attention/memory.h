@@ -40,9 +40,11 @@ struct uli_dist_memory {
 
     /* ---- creation ---- */
 
-    /* Before the ranks agree: refuses what calls could not do, and makes
-     * dist->device. Never waits for a rank. Errors: UNSUPPORTED by name,
-     * NO_MEMORY, the driver's. */
+    /* Refuses parameters that no call could serve, of measure too. Errors:
+     * UNSUPPORTED by name. */
+    ulyx_status_t (*check_params)(const ulyx_dist_attention_params_t *p);
+    /* Before the ranks agree: makes dist->device. Never waits for a rank.
+     * Errors: UNSUPPORTED by name, NO_MEMORY, the driver's. */
     ulyx_status_t (*open)(struct ulyx_dist_attention *dist);
     /* Is a call in flight? BUSY with the text; the driver's. */
     ulyx_status_t (*idle)(const struct ulyx_dist_attention *dist);
@@ -53,12 +55,16 @@ struct uli_dist_memory {
     ulyx_status_t (*enter)(const struct ulyx_dist_attention *dist);
     ulyx_status_t (*leave)(ulyx_status_t status);
 
+    /* Once the head groups are chosen: what the order between them needs. In
+     * between enter and leave. Errors: the driver's. */
+    ulyx_status_t (*settle)(struct ulyx_dist_attention *dist);
+
     /* ---- calls ---- */
 
     /* dist->tables has changed: calls that were captured before are stale. */
     ulyx_status_t (*retable)(struct ulyx_dist_attention *dist, void *stream);
-    /* First of a call, also of a refused one: sets pass->silent and
-     * pass->earlier. */
+    /* First of a call, also of a refused one: sets pass->silent,
+     * pass->earlier and pass->exchange_stream. */
     ulyx_status_t (*begin)(struct uli_pass *pass);
     /* Does all that the call gives lie in this memory? INVALID_ARGUMENT naming
      * what does not. */
@@ -79,13 +85,18 @@ struct uli_dist_memory {
         const struct uli_pass *pass, const struct uli_delta_part *part);
     ulyx_status_t (*attend)(const struct uli_pass *pass,
         struct uli_attn_call *attention, ulyx_attention_pass_t kind);
+    /* The order between exchanges and attention, where the exchanges have a
+     * stream of their own: mark notes how far the mark's stream is, follow
+     * makes the other one wait for the last note of the mark. */
+    ulyx_status_t (*mark)(const struct uli_pass *pass, enum uli_mark mark);
+    ulyx_status_t (*follow)(const struct uli_pass *pass, enum uli_mark mark);
     /* Last of a call that has begun, whatever came of it. */
     ulyx_status_t (*end)(const struct uli_pass *pass);
 };
 
 extern const struct uli_dist_memory uli_dist_memory_host, uli_dist_memory_cuda;
 
-/* Of a communicator's memory kind, which this build has. (cuda/memories.c) */
+/* Of a memory kind; NULL: this build does not have it. (cuda/memories.c) */
 const struct uli_dist_memory *uli_dist_memory_of(ulyx_memory_kind_t kind);
 
 #endif

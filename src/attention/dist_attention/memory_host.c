@@ -10,6 +10,13 @@
 #include "base/status.h"
 
 static ulyx_status_t
+host_check_params(const ulyx_dist_attention_params_t *p)
+{
+    (void)p;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
 host_open(struct ulyx_dist_attention *dist)
 {
     (void)dist;
@@ -19,6 +26,13 @@ host_open(struct ulyx_dist_attention *dist)
 /* Calls have ended when they return. */
 static ulyx_status_t
 host_idle(const struct ulyx_dist_attention *dist)
+{
+    (void)dist;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+host_settle(struct ulyx_dist_attention *dist)
 {
     (void)dist;
     return ULYX_SUCCESS;
@@ -115,6 +129,14 @@ host_attend(const struct uli_pass *pass, struct uli_attn_call *attention,
     return uli_attn_run_pass(attention, kind);
 }
 
+/* Transfers are waited for. */
+static ulyx_status_t
+host_mark(const struct uli_pass *pass, enum uli_mark mark)
+{
+    (void)pass, (void)mark;
+    return ULYX_SUCCESS;
+}
+
 static ulyx_status_t
 host_end(const struct uli_pass *pass)
 {
@@ -124,11 +146,13 @@ host_end(const struct uli_pass *pass)
 
 const struct uli_dist_memory uli_dist_memory_host = {.kind = ULYX_MEMORY_HOST,
     .group_flags = ULYX_PLAN_PROGRESS_THREAD,
+    .check_params = host_check_params,
     .open = host_open,
     .idle = host_idle,
     .close = host_close,
     .enter = host_idle,
     .leave = host_leave,
+    .settle = host_settle,
     .retable = host_retable,
     .begin = host_begin,
     .check = host_check,
@@ -138,4 +162,6 @@ const struct uli_dist_memory uli_dist_memory_host = {.kind = ULYX_MEMORY_HOST,
     .zero = host_zero,
     .delta = host_delta,
     .attend = host_attend,
+    .mark = host_mark,
+    .follow = host_mark,
     .end = host_end};

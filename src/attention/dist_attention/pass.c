@@ -152,7 +152,7 @@ uli_pass_start(struct uli_pass *pass, struct uli_plan_set *plan_set,
             .dst = dst->at + first,
             .src_strides = strides_from(src, first),
             .dst_strides = strides_from(dst, first),
-            .stream = pass->call->stream,
+            .stream = pass->exchange_stream,
             .timeout_s = seconds_left(pass),
             .earlier_p = &earlier};
         if (pass->status != ULYX_SUCCESS) {
@@ -414,7 +414,12 @@ uli_dist_run(ulyx_dist_attention_t *dist, struct uli_dist_call *call,
     if (!atomic_compare_exchange_strong(&dist->busy, &idle, true))
         return uli_error(
             ULYX_ERR_BUSY, "a call of distributed attention is in flight");
+    if (outcome == ULYX_SUCCESS)
+        outcome = dist->memory->enter(dist);
+    bool entered = outcome == ULYX_SUCCESS;
     ulyx_status_t status = dist_run(dist, call, outcome);
+    if (entered)
+        status = dist->memory->leave(status);
     atomic_store(&dist->busy, false);
     return status;
 }

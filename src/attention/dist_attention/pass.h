@@ -29,6 +29,13 @@ enum uli_transfer_kind {
     ULI_TRANSFERS
 };
 
+/* Points of the two streams of a device. */
+enum uli_mark {
+    ULI_MARK_BROUGHT, /* + slot: of the exchanges, its group is here */
+    ULI_MARK_ATTENDED = ULI_MARK_BROUGHT + ULI_DIST_SLOTS, /* of attention */
+    ULI_MARKS
+};
+
 struct uli_pass {
     struct ulyx_dist_attention *dist;
     const struct uli_dist_call *call;
@@ -40,6 +47,7 @@ struct uli_pass {
     ulyx_status_t earlier;
     char earlier_text[256];
     bool silent; /* a refusal is not told: the call does not take place */
+    void *exchange_stream; /* of plans and delta; on host memory NULL */
     struct uli_transfer transfers[ULI_TRANSFERS][ULI_DIST_SLOTS];
     int64_t attention_ns, exchange_ns, exposed_ns, scores;
 };

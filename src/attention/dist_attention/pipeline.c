@@ -9,8 +9,13 @@
  * the same slot is still on its way back, and group g waits for that before it
  * is attended. Accumulators of a cut KV head are taken by its first piece, once
  * the KV head that had them before has been sent.
+ *
+ * On a device nothing is waited for here. Exchanges have a stream of their own
+ * and are enqueued there in this order: so what brings group g to its slot
+ * comes behind what sent group g - 2, and waits with it for the attention of
+ * that group.
  */
-#include "attention/dist_attention/pass.h"
+#include "attention/dist_attention/memory.h"
 
 void
 uli_pass_bring_inputs(struct uli_pass *pass, int32_t g)
@@ -30,10 +35,30 @@ uli_pass_bring_inputs(struct uli_pass *pass, int32_t g)
 }
 
 static void
+pass_mark(struct uli_pass *pass, enum uli_mark mark)
+{
+    uli_pass_fail(pass, pass->dist->memory->mark(pass, mark));
+}
+
+static void
+pass_follow(struct uli_pass *pass, enum uli_mark mark)
+{
+    uli_pass_fail(pass, pass->dist->memory->follow(pass, mark));
+}
+
+static void
+bring_group(struct uli_pass *pass, const struct uli_steps *steps, int32_t g)
+{
+    steps->bring(pass, g);
+    pass_mark(pass, ULI_MARK_BROUGHT + g % pass->dist->slots);
+}
+
+static void
 await_group(struct uli_pass *pass, int32_t g)
 {
     const struct uli_head_group *group = &pass->dist->groups[g];
     int32_t slot = g % pass->dist->slots;
+    pass_follow(pass, ULI_MARK_BROUGHT + slot);
     uli_pass_wait(pass, &pass->transfers[ULI_TRANSFER_GRAD][slot]);
     uli_pass_wait(pass, &pass->transfers[ULI_TRANSFER_INPUTS][slot]);
     uli_pass_wait(pass, &pass->transfers[ULI_TRANSFER_BACK][slot]);
@@ -42,24 +67,36 @@ await_group(struct uli_pass *pass, int32_t g)
             pass, &pass->transfers[ULI_TRANSFER_SUMS][group->kv_slot]);
 }
 
+/* What is exchanged from here on comes after it. */
+static void
+attention_ends(struct uli_pass *pass)
+{
+    pass_mark(pass, ULI_MARK_ATTENDED);
+    pass_follow(pass, ULI_MARK_ATTENDED);
+}
+
 void
 uli_pass_groups(struct uli_pass *pass, const struct uli_steps *steps)
 {
     int32_t ngroups = pass->dist->ngroups, slots = pass->dist->slots;
-    steps->bring(pass, 0);
+    attention_ends(pass); /* all that the caller enqueued before */
+    bring_group(pass, steps, 0);
     for (int32_t g = 0; g < ngroups; g++) {
         if (slots > 1 && g + 1 < ngroups)
-            steps->bring(pass, g + 1);
+            bring_group(pass, steps, g + 1);
         await_group(pass, g);
         if (pass->status == ULYX_SUCCESS)
             steps->attend(pass, g);
+        attention_ends(pass);
         steps->send(pass, g);
         if (slots == 1 && g + 1 < ngroups)
-            steps->bring(pass, g + 1);
+            bring_group(pass, steps, g + 1);
     }
     for (int32_t s = 0; s < slots; s++) {
         uli_pass_wait(
             pass, &pass->transfers[ULI_TRANSFER_BACK][(ngroups + s) % slots]);
         uli_pass_wait(pass, &pass->transfers[ULI_TRANSFER_SUMS][s]);
     }
+    pass_mark(pass, ULI_MARK_BROUGHT);
+    pass_follow(pass, ULI_MARK_BROUGHT);
 }

@@ -41,7 +41,10 @@ world_measured(const struct world *w, int rank,
     char kernel[64];
     if (!kernel_of(dist, kernel))
         return false;
-    p.kernel = kernel;
+    if (w->c->place)
+        p.memory = ULYX_MEMORY_CUDA;
+    else
+        p.kernel = kernel;
     for (int32_t n = 0; n < w->c->nranks; n++)
         if (w->ceilings[n] < p.max_workspace_bytes)
             p.max_workspace_bytes = w->ceilings[n];

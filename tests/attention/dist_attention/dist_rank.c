@@ -249,7 +249,7 @@ rank_create(struct rank *r)
     return call_succeeded(
                ulyx_dist_attention_create(r->comm, &given.p, &r->dist),
                "create") &&
-           (r->place || world_measured(r->w, r->me, r->dist, given.p)) &&
+           world_measured(r->w, r->me, r->dist, given.p) &&
            (!r->c->changes_rows || update_rows(r, &r->given));
 }
 

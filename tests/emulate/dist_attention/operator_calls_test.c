@@ -6,6 +6,9 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#ifdef ULI_EMULATE
+#include "emulate/driver/driver.h"
+#endif
 #include "emulate/plan/plan_scene.h"
 #include "support/test.h"
 #include "ulyx/ulyx.h"
@@ -301,6 +304,70 @@ a_captured_step_is_replayed_with_new_data(void **state)
     check_replays(1, ULYX_SAVE_HEADS);
     check_replays(2, ULYX_SAVE_NONE);
 }
+
+/* ---- what a call costs the host ------------------------------------------ */
+
+#ifdef ULI_EMULATE
+/* Calls of the driver by the two passes of a rank. */
+struct cost {
+    long forward, backward;
+};
+
+static struct cost
+calls_cost(int32_t head_groups)
+{
+    struct calls c;
+    struct cost cost = {0, 0};
+    calls_open(&c, 0);
+    c.p.head_groups = head_groups;
+    calls_make(&c);
+    calls_fill(&c, 1);
+    calls_step(&c);
+    for (int r = 0; r < RANKS; r++) {
+        long before = emu_driver_calls();
+        assert_status(call_forward(&c, r), ULYX_SUCCESS);
+        long between = emu_driver_calls();
+        assert_status(call_backward(&c, r), ULYX_SUCCESS);
+        cost.forward = between - before;
+        cost.backward = emu_driver_calls() - between;
+    }
+    plan_sync(&c.s);
+    calls_close(&c);
+    return cost;
+}
+
+/* Of a call: the context in and out with the mode of capture, whether the
+ * stream is being captured, the event behind all. Of a plan: whether its stream
+ * is being captured, its event. Arrays in windows cost none. */
+enum {
+    CALL = 2 + 2 + 1 + 1,
+    PLAN = 2,
+    HEADER = 1 /* of saved: zeros */
+};
+
+static void
+one_group_enters_the_context_once(void **state)
+{
+    struct cost cost = calls_cost(1);
+    (void)state;
+    assert_int_equal(cost.forward, CALL + HEADER + 2 * PLAN);
+    assert_int_equal(cost.backward, CALL + 2 * PLAN);
+}
+
+/* Besides their plans, groups on two streams cost marks: one before the first,
+ * two of each (brought, attended), one at the end; noted and followed. */
+static void
+head_groups_cost_their_plans_and_marks(void **state)
+{
+    enum { GROUPS = 2, MARKS = 2 * (1 + 2 * GROUPS + 1) };
+    enum { TAILS = GROUPS }; /* of saved: zeros behind 96 bytes of lse */
+    struct cost cost = calls_cost(GROUPS);
+    (void)state;
+    assert_int_equal(
+        cost.forward, CALL + HEADER + TAILS + 2 * GROUPS * PLAN + MARKS);
+    assert_int_equal(cost.backward, CALL + 2 * GROUPS * PLAN + MARKS);
+}
+#endif
 
 /* ---- words --------------------------------------------------------------- */
 
@@ -675,6 +742,10 @@ a_rank_that_stops_is_named(void **state)
     }
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_captured_step_is_replayed_with_new_data),
+#ifdef ULI_EMULATE
+    cmocka_unit_test(one_group_enters_the_context_once),
+    cmocka_unit_test(head_groups_cost_their_plans_and_marks),
+#endif
     cmocka_unit_test(a_description_names_kernels_and_plans_of_the_device),
     cmocka_unit_test(a_capture_before_an_update_is_stale),
     cmocka_unit_test(a_capture_before_other_rows_is_stale),

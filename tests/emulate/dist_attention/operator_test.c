@@ -111,6 +111,8 @@ random_check(const struct dist_case *c, bool processes, int64_t *count)
     bool dq = !sums_dout(c);
     machine_open(c->nranks, 0);
     bool good = world_check(c, processes, dq, dq && !replicated_keys(c), NULL);
+    if (emu_fault_count())
+        case_print(c);
     machine_close();
     ++*count;
     return good;
@@ -150,6 +152,123 @@ four_ranks_match_one(void **state)
 {
     (void)state;
     run_draws(20261132, 4, draw_4);
+}
+
+/* ---- every layout, every save mode --------------------------------------- */
+
+static void
+part_set(struct dist_case *c, int i, int32_t axis, int32_t kind, int64_t rows)
+{
+    c->parts[i] = (ulyx_part_t)ULYX_PART_INIT;
+    c->parts[i].axis = axis;
+    c->parts[i].kind = kind;
+    c->parts[i].rows = rows;
+    c->p.nparts = i + 1;
+}
+
+static void
+layout_zigzag(struct dist_case *c)
+{
+    c->parts[0].order = ULYX_TOKENS_ZIGZAG;
+}
+
+static void
+docs_set(struct dist_case *c)
+{
+    static const int64_t begin[] = {0, 5, 14}, length[] = {5, 9, 16};
+    c->has_docs = true;
+    c->ndocs = 3;
+    for (int axis = 0; axis < 2; axis++) {
+        memcpy(c->docs[axis][0], begin, sizeof(begin));
+        memcpy(c->docs[axis][1], length, sizeof(length));
+    }
+}
+
+static void
+layout_zigzag_docs(struct dist_case *c)
+{
+    c->parts[0].order = ULYX_TOKENS_ZIGZAG_DOCS;
+    c->p.max_local_rows = c->parts[0].rows;
+    docs_set(c);
+}
+
+static void
+layout_splits(struct dist_case *c)
+{
+    c->has_splits[0] = true;
+    for (int32_t r = 0; r < c->nranks; r++)
+        c->splits[0][r] = r ? 0 : c->parts[0].rows;
+    c->splits[0][0] -= 7;
+    c->splits[0][c->nranks - 1] += 7;
+}
+
+static void
+layout_balanced(struct dist_case *c)
+{
+    c->p.work_split = ULYX_WORK_BALANCED;
+    c->p.heads = 3;
+    c->p.kv_heads = 1;
+    docs_set(c);
+}
+
+static void
+layout_joint(struct dist_case *c)
+{
+    part_set(c, 1, 0, ULYX_PART_REPLICATED, 6);
+    c->p.flags |= ULYX_DIST_ATTENTION_GRAD_EQUAL;
+}
+
+static void
+layout_cross(struct dist_case *c)
+{
+    part_set(c, 1, 1, ULYX_PART_SHARDED, 40);
+    part_set(c, 2, 1, ULYX_PART_REPLICATED, 5);
+}
+
+static void
+layout_rows_change(struct dist_case *c)
+{
+    c->changes_rows = c->call_strides = true;
+}
+
+/* Each layout, by 2 to 4 ranks in turn. */
+static void
+check_layouts(ulyx_save_mode_t save)
+{
+    void (*const layouts[])(struct dist_case *) = {layout_zigzag,
+        layout_zigzag_docs, layout_splits, layout_balanced, layout_joint,
+        layout_cross, layout_rows_change};
+    enum { LAYOUTS = sizeof(layouts) / sizeof(layouts[0]) };
+    int64_t count = 0;
+    for (int i = 0; i < LAYOUTS; i++) {
+        int n = save == ULYX_SAVE_HEADS ? i : i + LAYOUTS;
+        struct dist_case c;
+        case_plain(&c, 2 + n % 3, 30, 4, 2, 8);
+        c.p.flags = ULYX_DIST_ATTENTION_LSE;
+        c.p.save = save;
+        c.p.head_groups = 1 + n % 2;
+        c.p.dtype = n % 4 ? ULYX_DTYPE_F32 : ULYX_DTYPE_BF16;
+        layouts[i](&c);
+        c.place = &device_place;
+        if (!random_check(&c, false, &count)) {
+            case_print(&c);
+            fail();
+        }
+    }
+}
+
+static void
+every_layout_matches_one_rank_where_heads_are_saved(void **state)
+{
+    (void)state;
+    check_layouts(ULYX_SAVE_HEADS);
+}
+
+static void
+every_layout_matches_one_rank_where_none_are_saved(void **state)
+{
+    (void)state;
+    check_layouts(ULYX_SAVE_NONE);
 }
 
 /* ---- ceilings ------------------------------------------------------------ */
@@ -222,6 +341,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(two_ranks_match_one),
     cmocka_unit_test(three_ranks_match_one),
     cmocka_unit_test(four_ranks_match_one),
+    cmocka_unit_test(every_layout_matches_one_rank_where_heads_are_saved),
+    cmocka_unit_test(every_layout_matches_one_rank_where_none_are_saved),
     cmocka_unit_test(a_ceiling_cuts_kv_heads),
     cmocka_unit_test(a_ceiling_cuts_balanced_work),
     cmocka_unit_test(bits_do_not_depend_on_the_seed),

@@ -6,14 +6,14 @@
 
 #include "ulyx/types.h"
 
-/* A build without CUDA makes no communicator of device memory. */
 const struct uli_dist_memory *
 uli_dist_memory_of(ulyx_memory_kind_t kind)
 {
+    if (kind == ULYX_MEMORY_HOST)
+        return &uli_dist_memory_host;
 #ifdef ULYX_HAVE_CUDA
-    if (kind == ULYX_MEMORY_CUDA)
-        return &uli_dist_memory_cuda;
+    return &uli_dist_memory_cuda;
+#else
+    return NULL;
 #endif
-    (void)kind;
-    return &uli_dist_memory_host;
 }

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Distributed attention on device memory: plans, kernels and copies follow each
- * other on the call's stream. Nothing is waited for, so a call may be captured.
+ * Distributed attention on device memory: kernels and copies follow each other
+ * on the call's stream. Nothing is waited for, so a call may be captured.
+ *
+ * Where head groups have two slots, plans go by a stream of the attention's
+ * own, so that the exchange of one group and the attention of another run side
+ * by side. The attention then leaves multiprocessors to the exchange, for its
+ * blocks stay where they are until their last tile.
  *
  * What only the device can compare it notes in a word of pinned memory, which
  * the next call reports: that saved is another's, and that a captured call is
@@ -16,10 +21,12 @@
 #include "attention/attention.h"
 #include "attention/cuda/attention_gpu.h"
 #include "attention/cuda/dist_rows_gpu.h"
+#include "attention/cuda/forward_gpu.h"
 #include "base/status.h"
 #include "collectives/device/calls_gpu.h"
 #include "collectives/exchange/mover.h"
 #include "comm/device/gpu.h"
+#include "comm/device/residency.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
 
@@ -32,14 +39,17 @@ struct uli_dist_device {
     uint64_t *tables; /* on the device: hash of the last update, 0: none yet */
     _Atomic uint64_t *cause; /* pinned; what the device has found */
     uint64_t *cause_there;
-    void *ended; /* event, after the last call that was no capture */
+    void *exchanges;        /* stream of plans; NULL: the call's */
+    void *marks[ULI_MARKS]; /* events, with exchanges */
+    int32_t share_sms;      /* of the attention beside it; 0 = all */
+    void *ended;            /* event, after the last call that was no capture */
     bool enqueued;
 };
 
 /* ---- creation ------------------------------------------------------------ */
 
 static ulyx_status_t
-check_problem(const ulyx_dist_attention_params_t *p)
+cuda_check_params(const ulyx_dist_attention_params_t *p)
 {
     if (p->dtype == ULYX_DTYPE_F64)
         return UNSUPPORTED(
@@ -78,7 +88,6 @@ take_words(ulyx_comm_t *comm, struct uli_dist_device *own)
 static ulyx_status_t
 cuda_open(struct ulyx_dist_attention *dist)
 {
-    ULI_TRY(check_problem(&dist->params->p));
     struct uli_dist_device *own = calloc(1, sizeof(*own));
     if (!own)
         return uli_error(
@@ -88,6 +97,31 @@ cuda_open(struct ulyx_dist_attention *dist)
     own->device = dist->comm->gpu->device;
     ULI_TRY(load_kernels(own->device));
     return take_words(dist->comm, own);
+}
+
+/* Ranks on one device get equal parts, of which the exchange takes its own, at
+ * most half. */
+static ulyx_status_t
+divide_device(const ulyx_comm_t *comm, struct uli_dist_device *own)
+{
+    int32_t sms = 0, capability;
+    int error = uli_gpu_attn_device(&sms, &capability);
+    int32_t share = sms / uli_max(uli_gpu_sharers(comm), 1);
+    int32_t exchange = uli_residency_sms(comm, 0, sms);
+    own->share_sms = uli_max(share - uli_min(exchange, share / 2), 1);
+    return uli_cuda_status(error, "asking for the device");
+}
+
+static ulyx_status_t
+cuda_settle(struct ulyx_dist_attention *dist)
+{
+    struct uli_dist_device *own = dist->device;
+    if (dist->slots < 2)
+        return ULYX_SUCCESS;
+    ULI_TRY(divide_device(dist->comm, own));
+    for (int m = 0; m < ULI_MARKS; m++)
+        ULI_TRY(own->ops->event_create(own->device, &own->marks[m]));
+    return own->ops->stream_create(own->device, &own->exchanges);
 }
 
 /* Of graphs that are replayed the plans know. */
@@ -138,6 +172,11 @@ cuda_close(struct ulyx_dist_attention *dist)
         (void)own->ops->free(own->device, own->tables);
     if (own->ended)
         (void)own->ops->event_destroy(own->device, own->ended);
+    for (int m = 0; m < ULI_MARKS; m++)
+        if (own->marks[m])
+            (void)own->ops->event_destroy(own->device, own->marks[m]);
+    if (own->exchanges)
+        (void)own->ops->stream_destroy(own->device, own->exchanges);
     free(own);
     dist->device = NULL;
 }
@@ -220,6 +259,8 @@ cuda_begin(struct uli_pass *pass)
 {
     struct uli_dist_device *own = pass->dist->device;
     const struct uli_saved_header tables = {.tables = pass->dist->tables};
+    pass->exchange_stream =
+        own->exchanges ? own->exchanges : pass->call->stream;
     uli_pass_earlier(pass, cause_error(atomic_exchange(own->cause, 0)));
     ULI_TRY(own->ops->stream_capturing(
         own->device, pass->call->stream, &pass->silent));
@@ -227,12 +268,17 @@ cuda_begin(struct uli_pass *pass)
                                     : ULYX_SUCCESS;
 }
 
+/* What begins in a window is memory of the device: only of other memory the
+ * driver is asked. */
 static ulyx_status_t
 check_array(
-    const struct uli_dist_device *own, const char *name, const void *array)
+    const struct ulyx_dist_attention *dist, const char *name, const void *array)
 {
+    const struct uli_dist_device *own = dist->device;
     struct uli_device_range range;
-    if (!array)
+    uint32_t window;
+    int64_t offset;
+    if (!array || uli_window_find(dist->comm, array, 1, &window, &offset))
         return ULYX_SUCCESS;
     ULI_TRY(own->ops->range(array, &range));
     if (range.memory_kind != ULYX_MEMORY_CUDA)
@@ -273,17 +319,16 @@ static ulyx_status_t
 cuda_check(
     const struct ulyx_dist_attention *dist, const struct uli_dist_call *call)
 {
-    const struct uli_dist_device *own = dist->device;
     for (int t = 0; t < ULI_DIST_TENSORS; t++)
         for (int32_t i = 0;
              call->given[t] && i < dist->nparts[uli_dist_keys(t)]; i++)
             ULI_TRY(check_array(
-                own, uli_dist_tensor_names[t], call->tensors[t][i]));
-    ULI_TRY(check_array(own, "sinks", call->sinks));
-    ULI_TRY(check_array(own, "alibi_slopes", call->alibi_slopes));
-    ULI_TRY(check_array(own, "d_sink", call->d_sink));
-    ULI_TRY(check_array(own, "workspace", call->workspace));
-    ULI_TRY(check_array(own, "saved", call->saved));
+                dist, uli_dist_tensor_names[t], call->tensors[t][i]));
+    ULI_TRY(check_array(dist, "sinks", call->sinks));
+    ULI_TRY(check_array(dist, "alibi_slopes", call->alibi_slopes));
+    ULI_TRY(check_array(dist, "d_sink", call->d_sink));
+    ULI_TRY(check_array(dist, "workspace", call->workspace));
+    ULI_TRY(check_array(dist, "saved", call->saved));
     ULI_TRY(check_window(
         dist, "workspace", call->workspace, uli_dist_workspace(dist)));
     bool travels =
@@ -335,10 +380,31 @@ cuda_delta(const struct uli_pass *pass, const struct uli_delta_part *part)
     memcpy(args.delta_strides, part->delta_strides, sizeof(args.delta_strides));
     ULI_TRY(uli_cuda_enter(own->device));
     return launch_leave(
-        uli_gpu_dist_delta(&args, pass->call->stream), "launch of delta");
+        uli_gpu_dist_delta(&args, pass->exchange_stream), "launch of delta");
 }
 
-/* Its kernels wait for nobody, so ranks that share the device take turns. */
+static ulyx_status_t
+cuda_mark(const struct uli_pass *pass, enum uli_mark mark)
+{
+    const struct uli_dist_device *own = pass->dist->device;
+    if (!own->exchanges)
+        return ULYX_SUCCESS;
+    return own->ops->event_record(own->device, own->marks[mark],
+        mark == ULI_MARK_ATTENDED ? pass->call->stream : own->exchanges);
+}
+
+static ulyx_status_t
+cuda_follow(const struct uli_pass *pass, enum uli_mark mark)
+{
+    const struct uli_dist_device *own = pass->dist->device;
+    if (!own->exchanges)
+        return ULYX_SUCCESS;
+    return own->ops->event_order(own->device, own->marks[mark],
+        mark == ULI_MARK_ATTENDED ? own->exchanges : pass->call->stream);
+}
+
+/* The kernels wait for nobody, so ranks that share the device take turns, or
+ * have a part of the device each beside exchanges. */
 static ulyx_status_t
 cuda_attend(const struct uli_pass *pass, struct uli_attn_call *attention,
     ulyx_attention_pass_t kind)
@@ -347,6 +413,8 @@ cuda_attend(const struct uli_pass *pass, struct uli_attn_call *attention,
     attention->stream = pass->call->stream;
     attention->poison = uli_gpu_poison(pass->dist->comm);
     attention->device_ranks = uli_gpu_sharers(pass->dist->comm);
+    attention->share_sms = own->share_sms;
+    attention->lies_there = true; /* cuda_check */
     ULI_TRY(uli_cuda_enter(own->device));
     return uli_cuda_leave(uli_attn_run_pass(attention, kind));
 }
@@ -364,11 +432,13 @@ cuda_end(const struct uli_pass *pass)
 }
 
 const struct uli_dist_memory uli_dist_memory_cuda = {.kind = ULYX_MEMORY_CUDA,
+    .check_params = cuda_check_params,
     .open = cuda_open,
     .idle = cuda_idle,
     .close = cuda_close,
     .enter = cuda_enter,
     .leave = uli_cuda_leave,
+    .settle = cuda_settle,
     .retable = cuda_retable,
     .begin = cuda_begin,
     .check = cuda_check,
@@ -378,4 +448,6 @@ const struct uli_dist_memory uli_dist_memory_cuda = {.kind = ULYX_MEMORY_CUDA,
     .zero = cuda_zero,
     .delta = cuda_delta,
     .attend = cuda_attend,
+    .mark = cuda_mark,
+    .follow = cuda_follow,
     .end = cuda_end};
