@@ -82,8 +82,8 @@ job_step(struct job *job)
     return ULYX_SUCCESS;
 }
 
-/* A rank that is only stopped may go on and store into the window. Until it is
- * heard of or proved dead, detach and free return BUSY, and the memory
+/* A rank that is only stopped may go on and store into the window. Until it
+ * answers or is proved dead, detach and free return BUSY, and the memory
  * stays. */
 static ulyx_status_t
 job_end(struct job *job)

@@ -31,6 +31,26 @@ DEVICE = re.compile(r"/cuda/|collectives/device/")
 TWO_UNDERSCORES = re.compile(r"(?<!\w)[A-Za-z]\w*__\w*")
 
 
+# Verbs of people for machines: a rank receives, sends, reports and waits. Plain
+# words that also have another sense (say, ask, know, want) pass in comments.
+PEOPLE = "tell|tells|telling|told|hear|hears|heard|wish|wishes|insist|insists|" \
+    "believe|believes"
+NAMES = f"{PEOPLE}|say|says|saying|said|knows|wants|grave"
+PEOPLE_NAME = re.compile(rf"(?:\b|_)(?:{NAMES})(?=\b|_)\w*", re.I)
+PEOPLE_COMMENT = re.compile(rf"\b(?:{PEOPLE})\b", re.I)
+# "two slots a peer" for "two slots per peer".
+UNIT = "(?:block|call|chunk|device|direction|head|message|node|packet|pair|" \
+    "peer|process|rank|row|tensor|thread|tile|warp)"
+RATE = re.compile(
+    r"\b(?:(?:two|three|four|five|six|eight) \w+s|\d+ (?:bytes|blocks|chunks|"
+    r"messages|numbers|rows|threads|warps|words)) "
+    rf"an? {UNIT}\b(?!')")
+# Where neither can be there is nothing to take apart.
+ANY_WORD = re.compile(
+    rf"(?:\b|_)(?:{NAMES})(?:\b|_)|\ban?[\s*]+{UNIT}\b", re.I)
+NO_CODE = re.compile(r"/\*.*?\*/|//[^\n]*|"
+                     r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
+
 # A section's heading that a formatter has cut in two, for it was too long.
 CUT_HEADING = re.compile(
     r"^[ \t]*/\* -{4}(?!.*\*/).*\n\s*(\*?\s*-{4,} )?\*/$", re.M)
@@ -104,6 +124,26 @@ def check_tags(root):
                             f"{seen[tag]} too"
 
 
+def check_words(text):
+    """The words of comments and names: (line number, error)."""
+    if not ANY_WORD.search(text):
+        return
+    for piece in NO_CODE.finditer(text):
+        if piece.group()[0] != "/":
+            continue
+        comment = " ".join(piece.group().replace("\n *", "\n").split())
+        comment = comment.replace(" * ", " ")
+        number = text.count("\n", 0, piece.start()) + 1
+        for word in PEOPLE_COMMENT.findall(comment):
+            yield number, f"{word}: a verb of people for a machine"
+        for rate in RATE.findall(comment):
+            yield number, f'"{rate}": write "per"'
+    code = NO_CODE.sub(lambda m: "\n" * m.group().count("\n"), text)
+    for name in PEOPLE_NAME.finditer(code):
+        yield code.count("\n", 0, name.start()) + 1, \
+            f"{name.group()}: a verb of people for a machine"
+
+
 def check_headings(text):
     for match in CUT_HEADING.finditer(text):
         yield text.count("\n", 0, match.start()) + 1, \
@@ -163,6 +203,7 @@ def check_file(root, path):
     if code:
         yield from check_code(path, lines)
         yield from check_names(path, text)
+        yield from check_words(text)
         yield from check_headings(text)
 
 

@@ -140,7 +140,8 @@ struct uli_net_ops {
     /* Blocks until all puts and messages to living peers have left this process
      * or the deadline is over, then closes all connections and frees
      * everything. Does not call `lost`, because a peer that leaves at the same
-     * time cannot be told from a dead peer; after close no hook is called. */
+     * time cannot be distinguished from a dead peer; after close no hook is
+     * called. */
     void (*close)(struct uli_net *net, int64_t deadline_ns);
     /* One line for plan_describe and ulyx_info: verb, devices, version. */
     void (*describe)(

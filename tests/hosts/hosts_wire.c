@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an exchange puts on a host's link: counted by the kernel, told by the
+ * What an exchange puts on a host's link: counted by the kernel, given by the
  * plan, and computed here from the shape alone.
  *
  *     hosts_wire CALLS ROWS

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The main of every test program. Each selected case runs as a cmocka group of
- * its own, because only a group's result tells failed from passed; a case that
- * began, did not end and did not fail was skipped.
+ * its own, because only a group's result distinguishes failed from passed; a
+ * case that began, did not end and did not fail was skipped.
  */
 #include "support/test.h"
 

@@ -296,8 +296,8 @@ chunks_of_dear_messages_stay_cheap(void **state)
 }
 
 /* Times in microseconds of the same schedules in SimGrid's SMPI (one
- * exchange, its barrier subtracted; NVLink 360 GB/s, NIC 46 GB/s, 0.35 us a
- * message), as measured once; P ranks, 8 a node. */
+ * exchange, its barrier subtracted; NVLink 360 GB/s, NIC 46 GB/s, 0.35 us per
+ * message), as measured once; P ranks, 8 per node. */
 static void
 predictions_are_near_a_simulation(void **state)
 {

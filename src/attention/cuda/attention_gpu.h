@@ -9,7 +9,7 @@
  * pass takes (tile, head) pairs from a counter in the state until none is left;
  * a refused table leaves a list of no tiles, so that nothing outside the
  * tensors is touched whatever the table holds. Both may be captured and
- * replayed: nothing but memory on the device tells one call from the next.
+ * replayed: one call differs from the next only by memory on the device.
  *
  * A tile is up to tile_rows adjacent query rows of one document, or of one gap
  * between documents, within one batch item and one segment. Its descriptor has

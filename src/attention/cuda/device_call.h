@@ -64,8 +64,8 @@ int uli_gpu_attn_begin(const struct uli_attn_call *call,
     const struct uli_gpu_attn_args *args, int (*load)(int32_t *blocks_per_sm_p),
     int32_t *blocks_p);
 
-/* Puts the tables, enqueues prepare and the portable pass. What fails is told
- * in call->failed. */
+/* Puts the tables, enqueues prepare and the portable pass. Failures are
+ * recorded in call->failed. */
 void uli_gpu_attn_portable(
     struct uli_attn_call *call, struct uli_gpu_attn_args *args);
 

@@ -282,7 +282,7 @@ make_group(struct ulyx_dist_attention *dist, struct uli_head_group *group,
 static ulyx_status_t
 make_plans(struct ulyx_dist_attention *dist, ulyx_status_t outcome)
 {
-    if (outcome != ULYX_SUCCESS) /* the first plan tells it */
+    if (outcome != ULYX_SUCCESS) /* found by the first plan */
         return uli_plan_create(
             dist->comm, NULL, outcome, dist->timeout_s, &(ulyx_plan_t *){NULL});
     for (int32_t g = 0; g < dist->ngroups; g++)

@@ -46,7 +46,7 @@ struct uli_pass {
     /* of earlier calls, found on the device since: this one goes on */
     ulyx_status_t earlier;
     char earlier_text[256];
-    bool silent; /* a refusal is not told: the call does not take place */
+    bool silent; /* a refusal is not sent: the call does not take place */
     void *exchange_stream; /* of plans and delta; on host memory NULL */
     struct uli_transfer transfers[ULI_TRANSFERS][ULI_DIST_SLOTS];
     int64_t attention_ns, exchange_ns, exposed_ns, scores;

@@ -65,7 +65,8 @@ bool uli_differ_read(struct ulyx_comm *comm, struct uli_differ *differ_p);
 ulyx_status_t uli_differ_fail(struct ulyx_comm *comm, int32_t rank);
 
 /* Hooks for messages of a rank of another node: a question (answer), an answer
- * to this rank's question (hear), a circle that was found (receive). */
+ * to this rank's question (receive_answer), a circle that was found
+ * (receive). */
 void uli_differ_answer(
     struct ulyx_comm *comm, int32_t from, const struct uli_message *message);
 void uli_differ_receive_answer(

@@ -515,9 +515,9 @@ uli_windows_forget(ulyx_comm_t *comm, uint32_t window)
 }
 
 /* Takes the window back from the first `count` peers and, where remote peers
- * were given it (told), from these too, also where the communicator has failed.
- * The id stays in use where a peer did not let go. A peer that timed out is not
- * asked: it will find the connection of the request closed. */
+ * were given it (given_remote), from these too, also where the communicator has
+ * failed. The id stays in use where a peer did not let go. A peer that timed
+ * out gets no request: it will find the connection of the request closed. */
 static void
 windows_give_undo(ulyx_comm_t *comm, uint32_t window, int32_t count,
     bool given_remote, ulyx_status_t status)

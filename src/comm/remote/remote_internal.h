@@ -44,7 +44,7 @@ enum uli_message_kind {
 };
 
 struct uli_message_head {
-    uint64_t token; /* of the communicator: tells stray messages apart */
+    uint64_t token; /* of the communicator: distinguishes stray messages */
     uint32_t kind, count;
 };
 

@@ -15,7 +15,7 @@
  *
  * The filter is a binary search over ranges of IPv4 addresses, or a list of
  * IPv6 addresses. With ULYX_INSECURE=1 there is no filter. Other users of the
- * peers' hosts cannot be told from peers: see SECURITY.md.
+ * peers' hosts cannot be distinguished from peers: see SECURITY.md.
  */
 #include <arpa/inet.h>
 #include <dirent.h>

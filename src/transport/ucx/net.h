@@ -22,11 +22,11 @@
  * for one step of progress. All fields below that are not atomic are accessed
  * under it.
  *
- * The end. The other side cannot tell a connection that closes from a death,
- * and the last data sent may be lost with the connection. So close first sends
- * BYE to every peer and waits for their answers. The answer means that all data
- * before the BYE has been received, and a peer that has received a BYE expects
- * the end.
+ * The end. The other side cannot distinguish a connection that closes from a
+ * death, and the last data sent may be lost with the connection. So close
+ * first sends BYE to every peer and waits for their answers. The answer means
+ * that all data before the BYE has been received, and a peer that has received
+ * a BYE expects the end.
  */
 #ifndef ULI_TRANSPORT_UCX_NET_H
 #define ULI_TRANSPORT_UCX_NET_H

@@ -2,7 +2,7 @@
  *
  * kernelcheck's table of kernels with the GPU kernels' real source on an
  * emulated device: rows "sm90", "mma" (16 bits) and "plain" (fp32). What sm90
- * hands to the portable kernels is counted and told at the end. A call's
+ * hands to the portable kernels is counted and printed at the end. A call's
  * tensors are copied to device memory of exactly their extent, so that a byte
  * read or written beside them is a fault; the library's own row for device
  * memory then translates and enqueues the call, and outputs are copied back.

@@ -19,8 +19,9 @@ enum { NONE, SM90_FAULTS(FAULT_NUMBER) FAULTS_END };
 static const char *const names[] = {"NONE", SM90_FAULTS(FAULT_NAME)};
 
 /* Two documents, the first of which ends inside a tile, under a window; three
- * items a block, six key tiles each in the plain case; a sink with ALiBi beyond
- * the diagonal; a softcap; a head of slope 0 beside another, without lse. */
+ * items per block, six key tiles each in the plain case; a sink with ALiBi
+ * beyond the diagonal; a softcap; a head of slope 0 beside another, without
+ * lse. */
 enum kind { DOCS, PLAIN, SINK, CAP, FLAT, KINDS };
 
 static struct sm90_case

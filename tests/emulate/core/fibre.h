@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fibres: one stack and one saved stack pointer each. The switch (switch.S)
- * saves the callee-saved registers only, about 20 ns a round trip. Stacks are
- * mapped with a guard below and kept for later fibres.
+ * saves the callee-saved registers only, about 20 ns per round trip. Stacks
+ * are mapped with a guard below and kept for later fibres.
  */
 #ifndef EMULATE_CORE_FIBRE_H
 #define EMULATE_CORE_FIBRE_H

@@ -471,7 +471,7 @@ a_capture_before_other_rows_is_stale(void **state)
     replay_step(&c, exec);
     for (int r = 0; r < RANKS; r++) {
         assert_status(call_forward(&c, r), ULYX_ERR_MISMATCH);
-        assert_true(says("captured before the last update"));
+        assert_true(error_has("captured before the last update"));
     }
     plan_sync(&c.s);
     calls_step(&c);
@@ -497,7 +497,7 @@ rows_of_a_call_are_not_another_ranks(void **state)
     c.own[1].f.rows = c.own[1].b.rows = fewer;
     for (int r = 0; r < RANKS; r++) {
         assert_status(call_forward(&c, r), ULYX_ERR_MISMATCH);
-        assert_true(says("tables of rank"));
+        assert_true(error_has("tables of rank"));
     }
     plan_sync(&c.s);
     calls_step(&c);
@@ -678,7 +678,7 @@ calls_refuse_by_name(void **state)
         expect_usable(&c);
     o->f.q_strides = strides;
     expect_refused(&c, "src[0] (");
-    assert_true(says("is not inside a window"));
+    assert_true(error_has("is not inside a window"));
     o->f = whole;
     expect_usable(&c);
     good(cudaFree(apart));

@@ -147,8 +147,8 @@ each_fault_is_caught(void **state)
     for (int fault = 1; fault < FAULTS_END; fault++)
         for (uint64_t seed = 1; seed <= 5; seed++) {
             bool small = fault >= SLOT_DONE_BEFORE_DATA;
-            bool given =
-                fault == GIVEN_UP_NOT_LOOKED_FOR || fault == GIVEN_UP_NOT_SAID;
+            bool given = fault == GIVEN_UP_NOT_LOOKED_FOR ||
+                         fault == GIVEN_UP_NOT_REPORTED;
             if (given ? !run_given_up(fault, seed)
                       : run_once(fault, seed, small))
                 fail_msg(

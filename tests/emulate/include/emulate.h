@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Control of the emulator, for tests: what to emulate, what went wrong. The
- * tests themselves speak to it through the CUDA runtime's names (the stand-in
+ * tests themselves use it through the CUDA runtime's names (the stand-in
  * cuda_runtime.h), so that the same source runs on a card. docs/EMULATOR.md
  * says what a pass proves.
  *

@@ -263,7 +263,7 @@ sizes_that_differ_are_named_by_both(void **state)
     apart_close(&c);
 }
 
-/* Nothing moves anywhere, and all ranks are told. */
+/* Nothing moves anywhere, and every rank gets the error. */
 static void
 reductions_that_differ_move_nothing(void **state)
 {

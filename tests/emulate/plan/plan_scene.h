@@ -42,7 +42,7 @@ void plan_connect(
 void plan_disconnect(struct plan_scene *s);
 /* Frees a window of a failed communicator, which has been destroyed. */
 void plan_free_window(ulyx_mem_t *mem);
-/* Both at once: eight multiprocessors a device. */
+/* Both at once: eight multiprocessors per device. */
 void plan_open(
     struct plan_scene *s, int32_t nranks, int32_t devices, double timeout_s);
 /* Every part of the library has given back what it took. failed: the

@@ -88,7 +88,7 @@ every_byte_arrives_balanced(void **state)
 }
 
 /* More plans than the card can hold the blocks of at one time: those that come
- * late take three launches a call. */
+ * late take three launches per call. */
 static void
 plans_beyond_the_card_take_three_launches(void **state)
 {

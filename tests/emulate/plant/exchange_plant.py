@@ -56,7 +56,7 @@ FAULTS = [
      "low = find_item(c.args->items, low, high, t); t -= t > first;"),
     ("GIVEN_UP_NOT_LOOKED_FOR", WORDS,
      "ptx_ld_relaxed_sys_u64(&p->mine->given_up) != 0", "false"),
-    ("GIVEN_UP_NOT_SAID", WORDS,
+    ("GIVEN_UP_NOT_REPORTED", WORDS,
      "ptx_st_release_sys_u64(&c.args->peers[p].yours->given_up, c.n);",
      ""),
     ("WALK_WITHOUT_CARRY", MOVE, "w.left[d + 1]--;", ""),

@@ -80,7 +80,7 @@ sm90_issue_pv(
     ptx_wgmma_commit();
 }
 
-/* One thread speaks for the warpgroup: wgmma's wait covers all four warps. */
+/* One thread acts for the warpgroup: wgmma's wait covers all four warps. */
 static __device__ __forceinline__ void
 sm90_release(uint32_t bar)
 {

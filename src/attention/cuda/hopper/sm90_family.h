@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shape of a Hopper forward kernel: tiles, shared memory, barriers, and what
- * the producer tells the consumers of a work item.
+ * Shape of a Hopper forward kernel: tiles, shared memory, barriers, and the
+ * facts of a work item that the producer sends to the consumers.
  *
  * A block is one producer warpgroup and WGS consumers of 64 query rows each.
  * Shared memory holds, each a stack of panels [rows][64 columns] of 128-byte
  * rows under the 128-byte swizzle:
  *   Q[QBUF][panel][64 * WGS][64], K[STAGES][panel][N][64], V[..][panel][N][64]
- * then an item's facts twice, two numbers a row for ALiBi, and the barriers. A
- * warp's rows of Q serve as the way out for its rows of the output.
+ * then an item's facts twice, two numbers per row for ALiBi, and the barriers.
+ * A warp's rows of Q serve as the way out for its rows of the output.
  */
 #ifndef ULI_ATTENTION_CUDA_HOPPER_SM90_FAMILY_H
 #define ULI_ATTENTION_CUDA_HOPPER_SM90_FAMILY_H

@@ -116,7 +116,7 @@ sm90_wait_pieces(const struct uli_gpu_attn_args &args,
     }
 }
 
-/* Row by row, 16 bytes a thread; beyond the rows and columns zeros. */
+/* Row by row, 16 bytes per thread; beyond the rows and columns zeros. */
 template <int WHICH>
 static __device__ __forceinline__ void
 sm90_gather(const struct uli_sm90_params &p, const struct sm90_item *item,

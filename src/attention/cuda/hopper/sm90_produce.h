@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The producer warpgroup: takes work items from the call's counter, tells the
- * consumers what they are, and keeps the rings of q, k and v filled. Its four
- * warps walk the same sequence; warp 0 takes the items and issues TMA.
+ * The producer warpgroup: takes work items from the call's counter, sends them
+ * to the consumers, and keeps the rings of q, k and v filled. Its four warps
+ * walk the same sequence; warp 0 takes the items and issues TMA.
  */
 #ifndef ULI_ATTENTION_CUDA_HOPPER_SM90_PRODUCE_H
 #define ULI_ATTENTION_CUDA_HOPPER_SM90_PRODUCE_H

@@ -14,7 +14,7 @@
  * whole before any of it is written.
  *
  * Cost: each rank sends and receives 2 (P - 1) / P of its bytes; by receive
- * buffers two chunks a pair and tile, and every byte is stored twice.
+ * buffers two chunks per pair and tile, and every byte is stored twice.
  */
 #include "collectives/device/collective/collective_recv_buffer.h"
 #include "collectives/device/collective/collective_move.h"

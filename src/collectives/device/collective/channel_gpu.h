@@ -27,7 +27,7 @@ struct uli_channel_gpu {
     struct uli_arena_block block;
     struct uli_collective_report *report; /* pinned */
     int32_t blocks;                       /* most of a launch that moves */
-    struct uli_residency room; /* without a claim: three launches a call */
+    struct uli_residency room; /* without a claim: three launches per call */
     struct uli_collective_args args; /* of every call, but what it moves */
     void *own_stream;                /* of refusals and of the end */
     void *ended;                     /* event after the last call, if any was */
@@ -51,8 +51,8 @@ struct uli_channel_call {
 /* ---- life (channel_gpu.c) ------------------------------------------------ */
 
 /* Collective and blocking when there is no channel yet; then takes it for one
- * call. outcome: what this rank thinks of its call, with its text set: it comes
- * back, after the others have been told. stream: of the call. Errors:
+ * call. outcome: what this rank thinks of its call, with its text set: it is
+ * returned, after the others have received it. stream: of the call. Errors:
  * UNSUPPORTED (no kernels, memory not mapped, too many ranks), BUSY (another
  * thread's call), INVALID_ARGUMENT (first call of all in a capture),
  * PEER_REFUSED, NO_MEMORY, the communicator's. */

@@ -72,7 +72,7 @@ blocks_of(const struct uli_channel_gpu *channel,
     return (int32_t)uli_max(uli_min(blocks_for(most, warps), channel->blocks), 1);
 }
 
-/* The first launch may fail for the stream's sake; peers are told then. */
+/* The first launch may fail because of the stream; peers are notified then. */
 static ulyx_status_t
 channel_gpu_enqueue(const struct uli_channel_gpu *channel,
     const struct uli_channel_call *call, struct uli_collective_args *args,

@@ -2,7 +2,7 @@
  *
  * Making and ending the channel of collectives by messages; see
  * channel_messages.h. The first use takes an agreement, in which all ranks give
- * what they could make and where they tell how far they are; those of the
+ * what they could make and where they post their progress; those of the
  * communicator's batch, where no plan has made it yet; and one short message a
  * pair, so that no later call waits for a connection.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives without a layout on device memory: what the host tells the
- * kernels, and the receive buffers through which bytes go that cannot be pushed
- * to their place. Plain C and CUDA C++.
+ * Collectives without a layout on device memory: the arguments that the host
+ * gives the kernels, and the receive buffers through which bytes go that
+ * cannot be pushed to their place. Plain C and CUDA C++.
  *
  * Words, records and the order of memory are those of exchange_gpu.h: READY(n)
  * with a record, DONE(n), n read from device memory and advanced there. Here
@@ -88,7 +88,7 @@ struct uli_recv_buffer {
 struct uli_collective_report {
     struct uli_gpu_report base;
     uint64_t operation; /* of the last call that has begun */
-    /* Both records of the pair whose outcome is that of call `told`. */
+    /* Both records of the pair whose outcome is that of call `reported`. */
     uint64_t reported, ours[ULI_COLLECTIVE_WORDS], theirs[ULI_COLLECTIVE_WORDS];
 };
 

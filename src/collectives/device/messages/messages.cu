@@ -120,7 +120,7 @@ is_stale(const uli_messages_args &args)
     return *args.hash != args.call.record[ULI_GPU_RECORD_HASH];
 }
 
-/* The first block: what the peers are told of the call. */
+/* The first block: the words about the call for the peers. */
 static __device__ void
 open_call(const struct call &c, bool stale)
 {

@@ -2,9 +2,9 @@
  *
  * The exchange by messages of one plan at one rank, on the host's side: messages,
  * tables and words on the device, and what one call enqueues. messages_gpu.h has
- * the scheme. Memory on the device: two slots a peer and direction, of a chunk
- * at the most, whatever the tensors' size; one, where no direction takes more
- * than one round.
+ * the scheme. Memory on the device: two slots per peer and direction, of a
+ * chunk at the most, whatever the tensors' size; one, where no direction takes
+ * more than one round.
  *
  * One thread at a time. Calls of all exchanges by messages over one batch come in
  * the same order on all ranks, as those of NCCL itself must.
@@ -45,7 +45,7 @@ ulyx_status_t uli_messages_create(
 void uli_messages_destroy(struct uli_messages *messages);
 
 /* Before a call. Errors: BUSY, while another stream captures one of several
- * rounds; nothing is enqueued then, nor told to peers. */
+ * rounds; nothing is enqueued then, nor sent to peers. */
 ulyx_status_t uli_messages_check(
     const struct uli_messages *messages, ulyx_direction_t direction, void *stream);
 /* One call: src and dst hold the tensors' pointers on this device. */

@@ -15,9 +15,9 @@
  * of the capture.
  *
  * Creation takes the two gathers of the communicator's batch
- * (once), one of its own in which all ranks say whether their part exists and
- * where they tell how far they are, and one empty message a pair, so that no
- * call ever waits for a connection.
+ * (once), one of its own in which all ranks give whether their part exists and
+ * where they publish their progress, and one empty message per pair, so that
+ * no call ever waits for a connection.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -379,7 +379,7 @@ messages_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
 }
 
 /* Of which direction is not known, and messages have its sizes: nothing is
- * sent, and the peers' deadline tells them. */
+ * sent, and the peers fail at their deadline. */
 static ulyx_status_t
 messages_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
 {
