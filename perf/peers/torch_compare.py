@@ -194,22 +194,26 @@ class Rank:
 
     def step(self):
         """Two engines in one process, each with a model of its own, and with
-        its own functions under the name of the core while it steps."""
+        its own functions under the name of the core, and in the kernel of
+        DeepSpeed's all-to-all, while it steps: install() is of the process."""
+        import ulyx.deepspeed
         from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
         names = ALL_ATTENTION_FUNCTIONS, ALL_MASK_ATTENTION_FUNCTIONS
         plain = [registry["sdpa"] for registry in names]
+        kernels = ulyx.deepspeed._own_all_to_all, ulyx.deepspeed._all_to_all
 
-        def enter(functions):
+        def enter(functions, ours):
             for registry, function in zip(names, functions):
                 registry["sdpa"] = function
+            ulyx.deepspeed._all_to_all = kernels[ours]
         steps = []
         for ours in (False, True):
-            enter(plain)
+            enter(plain, ours)
             train = trainer_of(self, ours)
             own = [registry["sdpa"] for registry in names]
-            steps.append(lambda rows, train=train, own=own: (
-                enter(own), train(rows)))
+            steps.append(lambda rows, train=train, own=own, ours=ours: (
+                enter(own, ours), train(rows)))
         return all([self.report(
             "step", f"ZeRO-2, {rows} tokens, 2 layers", self.ratios(
                 *(lambda step=step: step(rows) for step in steps), 1))

@@ -238,14 +238,18 @@ def install(scale: bool = True) -> None:
         _saved["kernel"] = layer.dist.all_to_all_single
 
 
-def _dispatched(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
-    """A kernel cannot be unregistered: after uninstall() it is DeepSpeed's."""
-    if "register" in _saved:
-        return _all_to_all(tensor, group_name)
+def _own_all_to_all(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
+    """What DeepSpeed has itself in that kernel."""
     result = torch.empty_like(tensor)
     layer.dist.all_to_all_single(
         result, tensor, group=layer._all_to_all_groups[group_name])
     return result
+
+
+def _dispatched(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
+    """A kernel cannot be unregistered: after uninstall() it is DeepSpeed's."""
+    kernel = _all_to_all if "register" in _saved else _own_all_to_all
+    return kernel(tensor, group_name)
 
 
 def uninstall() -> None:
