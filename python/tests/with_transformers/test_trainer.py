@@ -38,5 +38,27 @@ def test_steps_are_those_of_one_process(job, nranks):
         assert other == pytest.approx(one, rel=2e-5)
 
 
+@pytest.mark.parametrize("job", [
+    dict(trainer="hf"),
+    dict(trainer="hf", kind="gpt-oss", checkpoint=True),
+    dict(trainer="sft"),
+    dict(trainer="sft", loss="chunked_nll", packed=True),
+], ids=lambda job: "-".join(str(part) for part in job.values()))
+def test_bf16_autocast_is_as_near_to_float32_as_one_process(job):
+    if job["trainer"] == "sft":
+        pytest.importorskip("trl")
+    half = json.dumps(dict(job, bf16=True))
+    exact, one, found = (
+        steps_of(json.dumps(job), 1), steps_of(half, 1), steps_of(half, 2))
+    assert len(exact) == len(one) == len(found) == 6
+    for number in (0, 1):  # losses, norms
+        own, other = (
+            max(abs(step[number] - wanted[number]) / wanted[number]
+                for step, wanted in zip(steps, exact))
+            for steps in (one, found))
+        assert own > 1e-5, "one process did not compute in bfloat16"
+        assert other <= 2 * own
+
+
 def test_ranks_of_a_sequence_read_the_same_shuffled_samples():
     assert len(steps_of(json.dumps(dict(trainer="hf", shuffle=True)), 2)) == 6

@@ -64,7 +64,8 @@ def arguments(cls, job, folder, **more):
         gradient_accumulation_steps=job.get("accumulate", 1),
         gradient_checkpointing=job.get("checkpoint", False),
         train_sampling_strategy="random" if job.get("shuffle") else "sequential",
-        ddp_backend="gloo" if RANKS > 1 else None, bf16=False, **more)
+        ddp_backend="gloo" if RANKS > 1 else None,
+        bf16=job.get("bf16", False), **more)
 
 
 def hf_trainer(job, model, folder, shard):
