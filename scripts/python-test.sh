@@ -43,6 +43,13 @@ run "$core/bin/python" -m pytest -q -p no:cacheprovider \
 if "$torch/bin/python" -c 'import torch' 2>/dev/null; then
     run "$torch/bin/python" -m pytest -q -p no:cacheprovider "$@" \
         python/tests/with_torch
+    emulated=$PWD/build/tests/emulate/python/libulyx_emulated.so
+    if [ -e "$emulated" ]; then
+        run env ULYX_LIBRARY="$emulated" "$torch/bin/python" -m pytest -q \
+            -p no:cacheprovider "$@" python/tests/with_device
+    else
+        echo "python: no $emulated: the tests of device memory do not run"
+    fi
     if "$torch/bin/python" -c 'import transformers' 2>/dev/null; then
         run "$torch/bin/python" -m pytest -q -p no:cacheprovider "$@" \
             python/tests/with_transformers

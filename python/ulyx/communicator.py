@@ -80,7 +80,8 @@ class _Handle:
     def __init__(self, value: int) -> None:
         self.value = value
         self.lock = threading.Lock()
-        self.pool: Optional[memory.Pool] = None
+        self.pool: Any = None  # memory.Pool, or of a device that of ulyx.torch
+        self.late: List[int] = []  # children that were busy when dropped
         self.children: Dict[int, Callable[[int], int]] = {}
         self.pid = os.getpid()
         self.inside = 0  # calls that a thread is in
@@ -94,6 +95,12 @@ class _Handle:
                 lib.ulyx_comm_abort(self.value)
 
     def adopt(self, child: int, destroy: Callable[[int], int]) -> None:
+        late, self.late = self.late, []
+        for busy in late:
+            try:
+                self.drop(busy)
+            except errors.BusyError:
+                self.late.append(busy)
         self.children[child] = destroy
 
     def drop(self, child: int) -> None:
@@ -105,12 +112,24 @@ class _Handle:
                 self.children[child] = destroy
             check(status)
 
+    def drop_soon(self, child: int) -> None:
+        """The same, of what nobody refers to any more: what a thread or a stream
+        is still in a call of goes with a later adopt(), or at the end."""
+        try:
+            self.drop(child)
+        except errors.BusyError:
+            self.late.append(child)
+        except errors.UlyxError:
+            pass  # it goes with the communicator
+
     def close(self) -> None:
         if not self.value or self.pid != os.getpid():
             return
         if self.inside:
             raise errors.BusyError(
                 "close: another thread is in a call on the communicator")
+        if self.pool is not None:
+            self.pool.settle()
         for child in list(self.children):
             self.drop(child)
         if self.pool is not None:
@@ -370,9 +389,13 @@ class Communicator:
     @property
     def pool(self) -> memory.Pool:
         """Memory that all ranks reach directly (see ulyx.memory)."""
+        if self.cuda:
+            raise errors.UnsupportedError(
+                "the communicator's pool is of device memory, which ulyx.torch "
+                "takes by itself")
         if self._handle.pool is None:
             self._handle.pool = memory.Pool(self.handle)
-        return self._handle.pool
+        return self._handle.pool  # type: ignore[no-any-return]
 
     def empty(self, shape: Any, dtype: arrays.DType = "float32") -> Any:
         """A numpy array in memory that all ranks reach: it moves with one copy

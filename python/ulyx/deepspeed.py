@@ -15,8 +15,8 @@ import weakref
 from typing import Any, Callable, Dict, Optional, Tuple
 
 import deepspeed.sequence.layer as layer
-import numpy as np
 import torch
+from deepspeed.accelerator import get_accelerator
 from deepspeed.runtime.sequence_parallel import ulysses_sp
 from torch.utils.weak import WeakIdKeyDictionary
 from transformers import trainer
@@ -26,17 +26,25 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from . import torch as sp
 from .communicator import Communicator
 from .errors import InvalidArgumentError, UnsupportedError
+from .torch import _device
 from .torch._groups import Groups
 from .transformers import _attach
 from .transformers._collator import packing
 
 __all__ = ["DistributedAttention", "install", "uninstall"]
 
-communicator = Groups()  # of a process group
+_groups = Groups()
 _saved: Dict[str, Any] = {}
 # Masks that were made for a core, and that hold only what the arguments of the
 # attention give as well: causality, a window, documents.
 _redundant: Any = WeakIdKeyDictionary()
+
+
+def communicator(group: Any) -> Communicator:
+    """Of a process group: of device memory where DeepSpeed runs on CUDA."""
+    accelerator = get_accelerator()
+    return _groups(group, int(accelerator.current_device())
+                   if accelerator.device_name() == "cuda" else None)
 
 
 # ---- transformers -----------------------------------------------------------
@@ -53,11 +61,11 @@ class _Positions:
     def documents_of(self, local: torch.Tensor) -> Optional[torch.Tensor]:
         if self.last is None or self.last() is not local:
             items = local.shape[0]
-            mine = local.detach().to("cpu", torch.int64).contiguous().numpy()
-            whole = np.asarray(self.comm.allgather(
-                mine.reshape(-1).view(np.uint8)))
-            parts = torch.from_numpy(whole.reshape(-1).view(np.int64).reshape(
-                self.comm.nranks, items, -1))
+            mine = local.detach().to(torch.int64).contiguous().view(-1)
+            whole = mine.new_empty((self.comm.nranks, len(mine)))
+            self.comm.allgather(mine.view(torch.uint8), whole.view(torch.uint8),
+                                stream=_device.stream_of(self.comm))
+            parts = whole.cpu().reshape(self.comm.nranks, items, -1)
             self.documents = packing(
                 parts.transpose(0, 1).reshape(items, -1), items)
             self.last = weakref.ref(local)
@@ -267,4 +275,4 @@ def uninstall() -> None:
         core, mask = _saved.pop(name)
         ALL_ATTENTION_FUNCTIONS[name[len("core "):]] = core
         ALL_MASK_ATTENTION_FUNCTIONS[name[len("core "):]] = mask
-    communicator.close()
+    _groups.close()

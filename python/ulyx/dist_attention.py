@@ -170,13 +170,14 @@ class DistAttention(Owned):
                  "offset": t.offset, "bytes": t.bytes}
                 for t in found[:count.value]]
 
-    def update(self, documents: Any = None, documents_k: Any = None) -> None:
+    def update(self, documents: Any = None, documents_k: Any = None, *,
+               stream: Any = None) -> None:
         """Other documents from the next call on; local, the same on all ranks;
         backward needs those of its forward."""
         docs = arrays.Docs.of(documents), arrays.Docs.of(documents_k)
         check(lib.ulyx_dist_attention_update(
             self.handle, docs[0].pointer if docs[0] else None,
-            docs[1].pointer if docs[1] else None, None))
+            docs[1].pointer if docs[1] else None, stream))
 
     def update_rows(self, rows: Sequence[int],
                     splits: Optional[Sequence[Optional[Sequence[int]]]] = None,

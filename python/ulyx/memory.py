@@ -155,6 +155,9 @@ class Pool:
         """Bytes of all windows."""
         return sum(size for _, size in self._windows.values())
 
+    def settle(self) -> None:
+        """Calls on host memory have ended when they return."""
+
     def close(self) -> None:
         """Takes the windows back from the communicator. One that has blocks
         which are still referred to is freed when the last of them goes."""

@@ -167,8 +167,7 @@ class Owned:
         self._parent: _Handle = comm._handle
         self._lock = threading.Lock()
         self._parent.adopt(value, destroy)
-        self._finalizer = weakref.finalize(self, _drop_quietly, self._parent,
-                                           value)
+        self._finalizer = weakref.finalize(self, self._parent.drop_soon, value)
 
     @property
     def handle(self) -> int:
@@ -194,13 +193,6 @@ class Owned:
         # Structs of calls are kept and filled in anew, by one thread at a time.
         raise errors.BusyError(
             f"another thread is in a call of this {type(self).__name__}")
-
-
-def _drop_quietly(parent: _Handle, value: int) -> None:
-    try:
-        parent.drop(value)
-    except errors.UlyxError:
-        pass  # busy: it goes with the communicator
 
 
 def create(comm: Communicator, function: Any, params: Any) -> int:

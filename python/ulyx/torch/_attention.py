@@ -15,7 +15,7 @@ from ..communicator import Communicator
 from ..dist_attention import NOT_MOVED, DistAttention, Moved
 from ..errors import InvalidArgumentError, UlyxError
 from ..plan import Part
-from . import _tensors
+from . import _device, _tensors
 from ._cache import Cache, Capacity, Lengths, Spec
 
 
@@ -38,6 +38,7 @@ class Kind(NamedTuple):
     uneven: bool  # splits are given
     cross: bool  # keys have rows of their own
     max_docs: int
+    lengths: Optional[Lengths] = None  # of device memory, where rows stay
 
 
 class Call(NamedTuple):
@@ -163,7 +164,7 @@ class Entry:
         strides: Dict[str, Any] = {}
         dense = _tensors.dense_strides(self.shapes[0])
         whole = [_tensors.bshd(tensor, axes) for tensor in (dout, out)]
-        layouts = [_tensors.layout_of(tensor) for tensor in whole]
+        layouts = [_tensors.layout_on(self.comm, tensor) for tensor in whole]
         dout, out = (
             _tensors.told(name, tensor, layout, dense, self.comm, strides)
             for name, tensor, layout in zip(("dout", "out"), whole, layouts))
@@ -191,7 +192,7 @@ class Entry:
         elif docs is not None and self.kind.order != "zigzag_docs":
             return docs, docs_k
         else:
-            self.dist.update(docs, docs_k)
+            self.dist.update(docs, docs_k, stream=_device.stream_of(self.comm))
         self.lengths, self.docs, self.docs_k = lengths, docs, docs_k
         self._measure()
         return None, None
@@ -275,8 +276,8 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             (q.data_ptr(),), (k.data_ptr(),), (v.data_ptr(),),
             (out.data_ptr(),), saved.data_ptr(), dist.saved_bytes, workspace,
             dist.workspace_bytes, None if sinks is None else sinks.data_ptr(),
-            None if slopes is None else slopes.data_ptr(), None, None, docs,
-            docs_k, moved)
+            None if slopes is None else slopes.data_ptr(), None,
+            _device.stream_of(comm) if comm.cuda else None, docs, docs_k, moved)
         if docs is not None:
             entry.docs, entry.docs_k = docs, docs_k
     finally:
@@ -302,7 +303,7 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
                 docs, docs_k = entry.follow(call)
             _, (new_q, new_k, new_v), dense = entry.new_of(call.axes)
             dq, dk, dv = new_q(), new_k(), new_v()
-            if dout.stride() != dense or out.stride() != dense:
+            if dout.stride() != dense or out.stride() != dense or comm.cuda:
                 dout, out, moved = entry.outputs(call.axes, dout, out)
             if saved.data_ptr() != saved_at:
                 saved = _tensors.in_place(comm, saved)
@@ -317,8 +318,8 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
             saved.data_ptr(), dist.saved_bytes, workspace, dist.workspace_bytes,
             None if sinks is None else sinks.data_ptr(),
             None if slopes is None else slopes.data_ptr(),
-            None if d_sinks is None else d_sinks.data_ptr(), None, docs, docs_k,
-            moved)
+            None if d_sinks is None else d_sinks.data_ptr(),
+            _device.stream_of(comm) if comm.cuda else None, docs, docs_k, moved)
         if docs is not None:
             entry.docs, entry.docs_k = docs, docs_k
     finally:

@@ -112,7 +112,12 @@ class Cache:
 
     def workspace(self, size: int) -> int:
         """Address of at least so many bytes in a window, which one call at a
-        time has."""
+        time has. On a device that is one of a stream: each call takes its own,
+        which the allocator gives out again in the order of the stream."""
+        if self.comm.cuda:
+            self._workspace = torch.empty(0, dtype=torch.uint8)
+            self._workspace = _tensors.block(self.comm, size)
+            return self._workspace.data_ptr()
         have, address = self._workspace_at
         if have < size:
             self._workspace = torch.empty(0, dtype=torch.uint8)

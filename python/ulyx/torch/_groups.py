@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Communicators of the process groups that a framework works with."""
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 from ..communicator import Communicator
 
@@ -11,12 +11,13 @@ class Groups:
     def __init__(self) -> None:
         self._comms: Dict[str, Communicator] = {}
 
-    def __call__(self, group: Any) -> Communicator:
+    def __call__(self, group: Any,
+                 device: Optional[int] = None) -> Communicator:
         """The communicator of a process group's ranks, made at its first use by
-        all of them together, and kept."""
+        all of them together, and kept. device: as of its creation."""
         name = group.group_name
         if name not in self._comms:
-            self._comms[name] = Communicator.from_group(group)
+            self._comms[name] = Communicator.from_group(group, device=device)
         return self._comms[name]
 
     def close(self) -> None:

@@ -38,9 +38,11 @@ def _call(comm_number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
         _attention.max_docs(tables, None))
     lengths = Lengths((rows,) if kv_rows < 0 else (rows, kv_rows),
                       None if splits is None else tuple(splits))
+    if comm.cuda:
+        kind = kind._replace(lengths=lengths)
     return _attention.Call(
         comm, cache, Spec(kind, lengths), tables, None,
-        tuple(_tensors.layout_of(tensor) for tensor in (q, k, v)),
+        tuple(_tensors.layout_on(comm, tensor) for tensor in (q, k, v)),
         (q.shape[1], k.shape[1]))
 
 

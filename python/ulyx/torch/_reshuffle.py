@@ -9,7 +9,7 @@ from .. import _abi
 from ..communicator import Communicator
 from ..errors import InvalidArgumentError, UlyxError
 from ..plan import Part, Plan, Tensor
-from . import _tensors
+from . import _device, _tensors
 from ._cache import Cache, Capacity, Lengths, Spec, cache_of
 
 ADJOINT = {_abi.SEQ_TO_HEAD: _abi.SEQ_TO_HEAD_ADJOINT,
@@ -26,6 +26,7 @@ class Kind(NamedTuple):
     dtype: int
     order: str
     uneven: bool  # splits are given
+    lengths: Optional[Lengths] = None  # of device memory, where rows stay
 
 
 class Call(NamedTuple):
@@ -46,6 +47,8 @@ def call_of(comm: Communicator, direction: int, batch: int, rows: int,
                       for count, dim in zip(heads, dims)),
                 dtype, order, splits is not None)
     lengths = Lengths((rows,), None if splits is None else tuple(splits))
+    if comm.cuda:
+        kind = kind._replace(lengths=lengths)
     return Call(comm, cache_of(comm), Spec(kind, lengths), direction)
 
 
@@ -126,8 +129,8 @@ class Entry:
         """(addresses' tensors, their strides or None where all lie as the plan
         has them)."""
         moved: Any = {}
-        taken = [_tensors.told(i, tensor, _tensors.layout_of(tensor), layout,
-                               self.comm, moved)
+        taken = [_tensors.told(i, tensor, _tensors.layout_on(self.comm, tensor),
+                               layout, self.comm, moved)
                  for i, (tensor, layout) in enumerate(zip(given, usual))]
         if not moved:
             return taken, None
@@ -152,7 +155,8 @@ def entry_of(call: Call, given: Optional[Sequence[torch.Tensor]]) -> Entry:
         kind: Any = call.spec.kind
         return Entry(call, capacity, [None] * len(kind.tensors)
                      if given is None else
-                     [_tensors.layout_of(tensor) for tensor in given])
+                     [_tensors.layout_on(call.comm, tensor)
+                      for tensor in given])
     return call.cache.find(call.spec, make)  # type: ignore[no-any-return]
 
 
@@ -173,7 +177,7 @@ def forward(call: Call, given: Sequence[torch.Tensor]
             raise
         entry.plan.execute_addresses(
             call.direction, [t.data_ptr() for t in given],
-            [t.data_ptr() for t in results], None, strides)
+            [t.data_ptr() for t in results], _device.stream_of(comm), strides)
     finally:
         cache.leave()
     return entry, results
@@ -193,7 +197,8 @@ def backward(call: Call, entry: Entry,
             raise
         entry.plan.execute_addresses(
             ADJOINT[call.direction], [t.data_ptr() for t in given],
-            [t.data_ptr() for t in grads], None, strides)
+            [t.data_ptr() for t in grads], _device.stream_of(call.comm),
+            strides)
     finally:
         call.cache.leave()
     return grads

@@ -12,6 +12,7 @@ from ..arrays import Docs
 from ..communicator import Communicator
 from ..errors import (InternalError, InvalidArgumentError,
                       UnsupportedError)
+from . import _device
 
 DTYPES = {
     torch.float64: _abi.DTYPE_F64, torch.float32: _abi.DTYPE_F32,
@@ -75,6 +76,12 @@ def layout_of(tensor: torch.Tensor) -> Optional[Strides]:
     return strides
 
 
+def layout_on(comm: Communicator, tensor: torch.Tensor) -> Optional[Strides]:
+    """layout_of() where a call may say it. On devices the strides of creation
+    hold, which are dense, and where a tensor lies matters as well."""
+    return None if comm.cuda else layout_of(tensor)
+
+
 def of_any_rows(layout: Strides, batch: int) -> bool:
     """Tensors of other lengths may have these strides too: one batch item, and
     heads within rows."""
@@ -101,6 +108,9 @@ def maker(comm: Communicator, shape: Shape, strides: Strides,
     count = span(shape, strides)
     whole, shape = swapped((*strides, 1), axes), swapped(shape, axes)
     size = count * dtype.itemsize
+    if comm.cuda:
+        on_device = _device.pool_of(comm).empty
+        return lambda: on_device(count, dtype).as_strided(shape, whole)
     if size < WINDOW_BYTES:
         # torch.empty() takes half as long again.
         return functools.partial(torch.empty_strided, shape, whole,
@@ -118,9 +128,10 @@ def empty(comm: Communicator, shape: Shape, strides: Strides,
 
 def placed(tensor: torch.Tensor, strides: Strides,
            comm: Communicator) -> torch.Tensor:
-    """The tensor itself where it lies by these strides, else a copy that
-    does."""
-    if layout_of(tensor) == strides:
+    """The tensor itself where it lies by these strides, on a device in memory
+    that the library can take, else a copy that does."""
+    if layout_of(tensor) == strides and \
+            (not comm.cuda or _device.pool_of(comm).reaches(tensor)):
         return tensor
     copy = empty(comm, tuple(tensor.shape), strides, tensor.dtype)
     return copy.copy_(tensor)
@@ -134,6 +145,8 @@ def head_memory(comm: Communicator) -> int:
 
 def block_maker(comm: Communicator, size: int) -> Callable[[], torch.Tensor]:
     """Makes so many bytes in such memory, aligned to 64 as torch's own are."""
+    if comm.cuda:
+        return functools.partial(_device.pool_of(comm).empty, size, torch.uint8)
     if size == 0 or (comm.nranks == 1 and size < WINDOW_BYTES):
         return functools.partial(torch.empty_strided, (size,), (1,),
                                  dtype=torch.uint8)
@@ -182,6 +195,9 @@ def in_place(comm: Communicator, tensor: torch.Tensor) -> torch.Tensor:
     """The bytes themselves where they lie as block() has them, else a copy that
     does: what was saved may have been moved by hooks (offloading)."""
     size, address = tensor.numel(), tensor.data_ptr()
+    if comm.cuda:
+        return tensor if _device.pool_of(comm).reaches(tensor) and \
+            address % 64 == 0 else block(comm, size).copy_(tensor)
     if not size or comm.pool.holds(address, size) or \
             (comm.nranks == 1 and address % 64 == 0):
         return tensor

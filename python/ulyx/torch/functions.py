@@ -8,7 +8,8 @@ from .. import _abi
 from ..arrays import Docs
 from ..communicator import Communicator
 from ..errors import InvalidArgumentError, UnsupportedError
-from . import _attention, _context, _operators, _reshuffle, _split, _tensors
+from . import (_attention, _context, _device, _operators, _reshuffle, _split,
+               _tensors)
 from ._cache import Lengths, Spec, cache_of
 from ._core import Head, Window, sdpa
 
@@ -17,14 +18,15 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 DIRECTIONS = {"seq_to_head": _abi.SEQ_TO_HEAD, "head_to_seq": _abi.HEAD_TO_SEQ}
 
 
-def shape_of(tensor: torch.Tensor, name: str) -> _tensors.Shape:
-    """Shape of an input, which has four axes and lies on the host."""
+def shape_of(tensor: torch.Tensor, name: str,
+             comm: Communicator) -> _tensors.Shape:
+    """Shape of an input, which has four axes and lies where the communicator's
+    tensors do."""
     if tensor.dim() != 4:
         raise InvalidArgumentError(
             f"{name} has {tensor.dim()} axes; batch, rows, heads and dim are 4")
-    if tensor.device.type not in ("cpu", "meta"):
-        raise UnsupportedError(
-            f"{name} is on {tensor.device}; tensors are to lie on the CPU")
+    if not tensor.is_meta:
+        _device.check_place(tensor, name, comm)
     return tuple(tensor.shape)
 
 
@@ -73,11 +75,11 @@ def _mask(causal: bool, window: Optional[Window]) -> Tuple[str, int, int]:
 
 
 def _per_head(given: Optional[torch.Tensor], name: str, heads: int,
-              dtype: torch.dtype) -> Optional[torch.Tensor]:
+              q: torch.Tensor) -> Optional[torch.Tensor]:
     if given is None:
         return None
-    ready = given.to(_tensors.per_head_dtype(dtype)).contiguous()
-    _tensors.check_per_head(ready, name, heads, dtype)
+    ready = given.to(q.device, _tensors.per_head_dtype(q.dtype)).contiguous()
+    _tensors.check_per_head(ready, name, heads, q.dtype)
     return ready
 
 
@@ -97,7 +99,7 @@ def _decide(qkv: Tuple[torch.Tensor, ...], comm: Communicator, layout: str,
     """The values that follow from the shapes and options of a call, computed
     once for equal calls: without documents."""
     axes = axes_of(layout)
-    shapes = [shape_of(tensor, name) for tensor, name in zip(qkv, "qkv")]
+    shapes = [shape_of(tensor, name, comm) for tensor, name in zip(qkv, "qkv")]
     if axes is not None:
         qkv = tuple(tensor.transpose(*axes) for tensor in qkv)
         shapes = [tuple(tensor.shape) for tensor in qkv]
@@ -113,9 +115,11 @@ def _decide(qkv: Tuple[torch.Tensor, ...], comm: Communicator, layout: str,
         splits is not None, kv_rows is not None, max_docs)
     whole = global_rows(rows, splits, q[1], comm.nranks)
     lengths = Lengths((whole,) if kv_rows is None else (whole, kv_rows), splits)
+    if comm.cuda:
+        kind = kind._replace(lengths=lengths)
     return _attention.Call(
         comm, cache_of(comm), Spec(kind, lengths), None, None,
-        tuple(_tensors.layout_of(t) for t in qkv), (q[1], k[1]), axes)
+        tuple(_tensors.layout_on(comm, t) for t in qkv), (q[1], k[1]), axes)
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
@@ -168,11 +172,11 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
         splits = tuple(splits)
     room = 0 if docs is docs_k else _attention.max_docs(docs, docs_k)
     asked = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
-             q.dtype, q.is_cpu and k.is_cpu and v.is_cpu, layout, rows, kv_rows,
+             q.dtype, q.device, k.device, v.device, layout, rows, kv_rows,
              causal, window, align, scale, softcap, order, splits, room)
     call: Optional[_attention.Call] = cache.asked.get(asked)
     if call is None:
-        call = _decide((q, k, v), comm, *asked[8:])
+        call = _decide((q, k, v), comm, *asked[10:])
         cache.remember(asked, call)
     if docs is not None or docs_k is not None:
         call = call._replace(docs=docs, docs_k=docs_k)
@@ -181,8 +185,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
             call, q, k, v)
     kind: Any = call.spec.kind
     return _attention.Attention.apply(  # type: ignore[no-any-return]
-        call, q, k, v, _per_head(sinks, "sinks", kind.heads, q.dtype),
-        _per_head(alibi_slopes, "alibi_slopes", kind.heads, q.dtype))
+        call, q, k, v, _per_head(sinks, "sinks", kind.heads, q),
+        _per_head(alibi_slopes, "alibi_slopes", kind.heads, q))
 
 
 def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
@@ -205,8 +209,8 @@ def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
         documents = torch.tensor(documents)
     mask, left, right = _mask(causal, window)
     heads = q.shape[2]
-    sinks = _per_head(sinks, "sinks", heads, q.dtype)
-    alibi_slopes = _per_head(alibi_slopes, "alibi_slopes", heads, q.dtype)
+    sinks = _per_head(sinks, "sinks", heads, q)
+    alibi_slopes = _per_head(alibi_slopes, "alibi_slopes", heads, q)
     out, _ = _operators.attention(
         q, k, v, sinks, alibi_slopes, documents, comm.number,
         global_rows(rows, splits, q.shape[1], comm.nranks),
@@ -264,7 +268,7 @@ def _exchanged(comm: Communicator, direction: int,
                rows: Optional[int], order: str, splits: Optional[Sequence[int]]
                ) -> Tuple[torch.Tensor, ...]:
     """The exchange of [b, s, h, d] tensors."""
-    shapes = [shape_of(t, f"tensor {i}") for i, t in enumerate(tensors)]
+    shapes = [shape_of(t, f"tensor {i}", comm) for i, t in enumerate(tensors)]
     if len(heads) != len(tensors):
         raise InvalidArgumentError(
             f"heads has {len(heads)} entries, and there are {len(tensors)} "

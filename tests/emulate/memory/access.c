@@ -219,7 +219,9 @@ emu_copy_16(void *to, const void *from)
     t[1] = f[1];
 }
 
-extern const unsigned char program_start[] __asm__("__executable_start");
+/* Of the program, or of the library in which the emulator is. */
+extern const unsigned char program_start[] __asm__("__ehdr_start")
+    __attribute__((visibility("hidden")));
 extern const unsigned char program_end[] __asm__("_end");
 
 /* Host code of a .cu file is instrumented too, and may run meanwhile. */

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device for ulyx.torch, and ranks that have one each."""
+import ctypes
+import functools
+import threading
+
+import torch
+
+import ulyx
+from ranks import TIMEOUT
+from ulyx._library import lib
+from ulyx.dist_attention import DistAttention
+from ulyx.plan import Plan
+from ulyx.torch import _device
+
+SLAB_BYTES = 8 << 20
+lib.emulated_stream.restype = ctypes.c_void_p
+lib.emulated_wait.argtypes = [ctypes.c_void_p]
+lib.emulated_fault.restype = ctypes.c_char_p
+
+
+class Emulated:
+    """In the place of _device.Cuda: blocks of one segment of the library's pool,
+    one after another."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, index):
+        self.index, self.slab, self.used = index, 0, SLAB_BYTES
+        self.own = lib.emulated_stream(index)
+        assert self.own
+        self.waits = 0
+
+    def stream(self):
+        return self.own
+
+    def wait(self):
+        self.waits += 1
+        assert lib.emulated_wait(self.own) == 0
+
+    def empty(self, count, dtype, windows):
+        if not count:
+            return torch.empty(0, dtype=dtype)
+        size = count * dtype.itemsize
+        if self.used + size > SLAB_BYTES:
+            assert size <= SLAB_BYTES
+            self.slab, self.used = \
+                lib.ulyx_pool_malloc(SLAB_BYTES, self.index, None), 0
+            assert self.slab, lib.ulyx_last_error()
+        block = (ctypes.c_ubyte * size).from_address(self.slab + self.used)
+        self.used += -(-size // 512) * 512
+        ctypes.memset(block, 0xff, size)  # what is not written is seen
+        return torch.frombuffer(block, dtype=dtype)
+
+
+def placed(comm, tensor):
+    """The tensor in memory of the device, dense: what torch's allocator gives."""
+    there = _device.pool_of(comm).cuda.empty(tensor.numel(), tensor.dtype, False)
+    return there.view(tensor.shape).copy_(tensor)
+
+
+def ending(function):
+    """A call on a stream, and all that the stream has."""
+    def call(self, *arguments, **options):
+        function(self, *arguments, **options)
+        _device.pool_of(self.comm).cuda.wait()
+    return call
+
+
+@functools.lru_cache(maxsize=None)
+def open_machine():
+    """Once, for what a failing test has left may refer to it still."""
+    assert lib.emulated_open(2, 8) == 0
+
+
+def install(patch):
+    """For one test, by pytest's monkeypatch."""
+    open_machine()
+    patch.setattr(_device, "Cuda", Emulated)
+    patch.setattr(_device, "device_of", lambda comm: Emulated.device)
+    for cls, name in ((DistAttention, "forward_addresses"),
+                      (DistAttention, "backward_addresses"),
+                      (Plan, "execute_addresses")):
+        patch.setattr(cls, name, ending(getattr(cls, name)))
+
+
+def on_devices(nranks, body, devices):
+    """[body(comm)] of every rank, a thread each; rank r on device r mod
+    devices. Ends with the emulator's faults."""
+    identifier, results, failures = ulyx.unique_id(), [None] * nranks, []
+
+    def run(rank):
+        try:
+            comm = ulyx.Communicator.from_unique_id(
+                identifier, nranks, rank, timeout=TIMEOUT,
+                device=rank % devices)
+            try:
+                results[rank] = body(comm)
+                comm.barrier()
+            except BaseException:
+                comm.abort()
+                raise
+            finally:
+                comm.close()
+        except BaseException as error:
+            failures.append(error)
+    workers = [threading.Thread(target=run, args=(rank,))
+               for rank in range(nranks)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(2 * TIMEOUT)
+        assert not worker.is_alive(), "a rank hangs"
+    if failures:
+        raise failures[0]
+    fault = lib.emulated_fault()
+    assert fault is None, fault.decode()
+    return results
