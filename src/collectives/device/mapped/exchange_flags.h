@@ -13,8 +13,7 @@
 #include "ulyx/types.h"
 
 enum {
-    EAGER_POLLS =
-        64, /* before a waiting thread looks for failures and sleeps */
+    EAGER_POLLS = 64, /* before a thread looks for failures and sleeps */
     POLL_SLEEP_NS = 100,
 };
 
@@ -73,8 +72,8 @@ await_value(const struct call &c, const uint64_t *word, uint64_t value,
         if (!eager)
             ptx_nanosleep(POLL_SLEEP_NS);
     }
-    (void)ptx_ld_acquire_sys_u64(
-        word); /* pairs with the store that the poll saw */
+    /* Pairs with the store that the poll saw. */
+    (void)ptx_ld_acquire_sys_u64(word);
     return true;
 }
 
