@@ -3,8 +3,9 @@
  * The attention of a head group on its head side: what the rank holds becomes
  * a problem of attention.h.
  *
- * HEADS: batch x rows x own heads by strides, kv_map from global heads.
- * PACKED: the plan's segments; heads are then the group's.
+ * HEADS: batch x rows x the rank's heads, by strides; kv_map gives the KV head
+ * of each of these heads.
+ * PACKED: the plan's segments, which name heads of the group.
  */
 #include "attention/dist_attention/memory.h"
 
@@ -58,8 +59,9 @@ uli_dist_problem(const struct ulyx_dist_attention *dist,
     setup_p->exec.kernel = p->kernel;
 }
 
-/* Stands for any tables: as many segments and documents as there may be, none
- * with a row; a map of any heads. Sizes do not look closer. */
+/* The problem has as many segments and documents as there may be, all without
+ * rows, and a map of zeros. The size depends on these numbers only, so it is
+ * the size for all tables. */
 ulyx_status_t
 uli_dist_attention_bytes(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, const struct uli_head_sizes *sizes,

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* Part i of a query-side tensor of the call from the group's first head. */
+/* Part i of a query-side tensor of the call, from the group's first head on. */
 static struct uli_attn_strided
 part_of_call(const struct uli_pass *pass, const struct uli_head_group *group,
     enum uli_dist_tensor tensor, int32_t i)
@@ -37,8 +37,9 @@ check_part(
         uli_plural(n));
 }
 
-/* delta[b][h][s] of query part i from the group's heads, less dlse: what the
- * gradient of the scores takes, so that dlse travels with delta. */
+/* Computes delta[b][h][s] of query part i for the group's heads, less dlse. The
+ * gradient of the scores takes the difference only, so dlse needs no exchange
+ * of its own. */
 static ulyx_status_t
 compute_delta(struct uli_pass *pass, const struct uli_head_group *group,
     int32_t slot, int32_t i)
@@ -135,8 +136,8 @@ send_results(struct uli_pass *pass, int32_t g)
 
 /* ---- accumulators of a cut KV head --------------------------------------- */
 
-/* Rows of the accumulator [b, S, dim] <-> the PACKED rows that the piece sees.
- */
+/* Copies rows of the accumulator [b, S, dim] to the PACKED rows that the piece
+ * sees, or back. */
 static ulyx_status_t
 copy_seen(const struct uli_pass *pass, const struct uli_head_group *group,
     enum uli_head_tensor piece, enum uli_head_tensor sums, bool back)
@@ -158,8 +159,8 @@ copy_seen(const struct uli_pass *pass, const struct uli_head_group *group,
     return ULYX_SUCCESS;
 }
 
-/* Before and after a piece is attended: the sums go on from the last piece, in
- * the order of heads in which one call would add. */
+/* Before a piece is attended, and after: the sums continue with the sums of the
+ * last piece, in the order of heads, which is the order of one call. */
 static ulyx_status_t
 take_sums(const struct uli_pass *pass, const struct uli_head_group *group)
 {
@@ -219,7 +220,8 @@ pass_translate(const struct uli_pass *pass, const struct uli_head_group *group,
     return uli_attn_translate_backward(&tensors, attention);
 }
 
-/* The call wrote all heads; only the group's are its to give. */
+/* The kernel has written d_sink of all heads, of which those of the group are
+ * valid. */
 static ulyx_status_t
 give_d_sink(const struct uli_pass *pass, const struct uli_head_group *group)
 {

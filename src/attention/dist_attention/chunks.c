@@ -7,10 +7,11 @@
  *   forward   n_q (dim_qk + dim_v) u + n_k (dim_qk + dim_v) u
  *   backward  n_q (dim_qk + dim_v) u + dq + n_k (dim_qk + dim_v) u + dk + dv
  *             + delta on both sides
- * without q, k, v where they are saved. Several groups take two such slots, so
- * that one is exchanged while the other is attended; one slot where a ceiling
- * does not leave room for two. The workspace of the attention comes once.
- * Pieces of a KV head have dk and dv as accumulators (dist_attention.h).
+ * without q, k, v where these are saved. Several groups take two such slots, so
+ * that one group is exchanged while another is attended; they take one slot
+ * where a ceiling leaves no room for two. All groups share one workspace of the
+ * attention. Pieces of a KV head have accumulators in place of dk and dv
+ * (dist_attention.h).
  */
 #include "attention/dist_attention/dist_attention.h"
 
@@ -52,7 +53,7 @@ dist_chunks_take(int64_t *bytes, int64_t more)
     return at;
 }
 
-/* sizes: the largest of a rank's groups, per tensor. */
+/* sizes: per tensor, the largest of a rank's groups. */
 static void
 lay_out(const struct ulyx_dist_attention *dist,
     const struct uli_head_sizes *sizes, int32_t slots, int pass,
@@ -86,7 +87,7 @@ uli_dist_raise_sizes(
             uli_max(most->attention_bytes[pass], sizes->attention_bytes[pass]);
 }
 
-/* Of this rank, once its groups are known. */
+/* Lays out this rank's workspace, once the groups are known. */
 static void
 lay_out_groups(const struct ulyx_dist_attention *dist, int32_t slots, int pass,
     struct uli_pass_layout *layout_p)
@@ -115,14 +116,14 @@ uli_dist_pass_bytes(const struct ulyx_dist_attention *dist,
 static const enum uli_head_tensor kept[ULI_SAVED_TENSORS] = {
     ULI_HEAD_Q, ULI_HEAD_K, ULI_HEAD_V, ULI_HEAD_LSE};
 
-/* Is tensor number i of those saved where heads are, or not? */
+/* Whether tensor kept[i] is saved. heads: the save mode is HEADS. */
 static bool
 dist_keeps(const struct ulyx_dist_attention *dist, bool heads, int i)
 {
     return dist->has_backward && (heads || kept[i] == ULI_HEAD_LSE);
 }
 
-/* Bytes of saved in a mode, with the most rows. */
+/* Bytes of saved in a save mode, for the most rows. */
 static int64_t
 measure_saved(const struct ulyx_dist_attention *dist, bool heads)
 {

@@ -2,11 +2,11 @@
  *
  * Life of a distributed attention.
  *
- * First one agreement round: outcomes, what the plans will not compare, the
- * smallest ceiling and the most threads. From there every rank chooses the
- * same head groups. What may fail at one rank alone after that is the outcome
- * with which it makes its next plan, so all learn of it. Plans come in the same
- * order on all ranks.
+ * One agreement round comes first. It exchanges the outcomes of all ranks,
+ * compares the fields that plans do not compare, and finds the smallest ceiling
+ * and the most threads. From these every rank chooses the same head groups. A
+ * later failure of one rank is its outcome in the creation of the next plan, so
+ * all ranks get it. All ranks make the plans in the same order.
  */
 #include "attention/dist_attention/memory.h"
 
@@ -124,7 +124,7 @@ dist_settle(struct ulyx_dist_attention *dist)
     return uli_dist_take_docs(dist);
 }
 
-/* The ceiling is known. */
+/* After the ceiling is known. */
 static void
 settle_save(struct ulyx_dist_attention *dist)
 {
@@ -136,7 +136,8 @@ settle_save(struct ulyx_dist_attention *dist)
 
 /* ---- agreement ----------------------------------------------------------- */
 
-/* The agreed fields, and what everybody takes the least or the most of. */
+/* What a rank contributes: the fields that are compared; the ceiling, of which
+ * the smallest counts; the threads, of which the most count. */
 enum { MAX_AGREED = 32 };
 struct agreed {
     int64_t count, values[MAX_AGREED];
@@ -154,7 +155,7 @@ fill_agreed(const struct ulyx_dist_attention *dist, struct agreed *mine)
     mine->threads = dist->params->p.threads;
 }
 
-/* Value i is not the same on rank 0 and rank p. */
+/* Reports that value i differs between rank 0 and rank p. */
 static ulyx_status_t
 dist_differ(const struct ulyx_dist_attention *dist, const struct agreed *all,
     int32_t p, int32_t i)
@@ -198,7 +199,7 @@ take_limits(struct ulyx_dist_attention *dist, const struct agreed *all,
     }
 }
 
-/* dist NULL: this rank refuses with the outcome, whose text is set. */
+/* dist = NULL: this rank refuses with the outcome, whose text is set. */
 static ulyx_status_t
 dist_create_agree(ulyx_comm_t *comm, struct ulyx_dist_attention *dist,
     ulyx_status_t outcome, uli_deadline_t deadline, int32_t *threads_p)
@@ -293,7 +294,8 @@ make_plans(struct ulyx_dist_attention *dist, ulyx_status_t outcome)
 
 /* ---- life ---------------------------------------------------------------- */
 
-/* A plan that is in flight stays, and so do those behind it: BUSY. */
+/* Stops at the first plan that is in flight: BUSY. That plan and all later ones
+ * stay. */
 static ulyx_status_t
 destroy_plans(struct ulyx_dist_attention *dist)
 {
@@ -313,7 +315,7 @@ destroy_plans(struct ulyx_dist_attention *dist)
     return status;
 }
 
-/* Allocates and settles: what fails is the rank's outcome. */
+/* Allocates and settles. An error becomes the rank's outcome. */
 static ulyx_status_t
 dist_create_prepare(struct uli_dist_params *params, int32_t nranks,
     int32_t rank, ulyx_memory_kind_t kind, struct ulyx_dist_attention **dist_p)

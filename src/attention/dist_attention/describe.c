@@ -104,7 +104,7 @@ describe_memory(const struct ulyx_dist_attention *dist, struct uli_text *text)
     }
 }
 
-/* Do two ranks hold a common row of keys? */
+/* Whether two ranks hold a common row of keys. */
 static bool
 share_keys(const struct uli_layout *layout, int32_t k, int32_t a, int32_t b)
 {

@@ -175,6 +175,7 @@ struct ulyx_dist_attention {
     ulyx_comm_t *comm;                    /* NULL: sizes alone, without plans */
     const struct uli_dist_memory *memory; /* where all tensors lie */
     struct uli_dist_device *device;       /* the device memory's own, or NULL */
+    int32_t exchange_sms; /* of plans beside attention; 0 = the setting */
     int32_t nranks, rank;
     struct uli_dist_params *params;
     /* settled parameters */

@@ -2,12 +2,13 @@
  *
  * Which head groups a distributed attention has.
  *
- * All ranks must choose alike, so they compare the ceiling with what the
- * neediest rank needs, which every rank can compute from the shape.
+ * All ranks must make the same choice. So each rank computes from the shape
+ * what every rank needs, and compares the largest need with the ceiling.
  *
- * The order of trial: whole KV heads in more and more groups, then with one
- * slot, and only then pieces of KV heads, which bring k and v once a piece and
- * carry dk and dv in accumulators of twice the size (16 bits).
+ * The order of trials: whole KV heads in more and more groups; the same with
+ * one slot; then pieces of KV heads. Pieces come last because k and v are then
+ * exchanged once per piece, and dk and dv are carried in accumulators, which
+ * are twice as large as 16-bit gradients.
  */
 #include "attention/dist_attention/dist_attention.h"
 
@@ -23,7 +24,8 @@ div_up(int64_t a, int64_t unit)
     return (a + unit - 1) / unit;
 }
 
-/* KV heads are dealt as evenly as they go, the first groups one more. */
+/* Groups differ by at most one KV head; the first groups have the larger
+ * number. */
 static void
 deal_heads(const struct ulyx_dist_attention *dist, int32_t ngroups,
     struct uli_head_group *groups)
@@ -40,7 +42,8 @@ deal_heads(const struct ulyx_dist_attention *dist, int32_t ngroups,
     }
 }
 
-/* The queries of each KV head likewise: group g is piece g % pieces. */
+/* Deals the queries of each KV head in the same way: group g is piece
+ * g % pieces of KV head g / pieces. */
 static void
 deal_pieces(const struct ulyx_dist_attention *dist, int32_t pieces,
     struct uli_head_group *groups)
@@ -176,8 +179,8 @@ try_one(struct ulyx_dist_attention *dist, int32_t ngroups, int32_t pieces,
     return status;
 }
 
-/* Whole KV heads: the first count of groups, from `least` on, that fits with
- * that many slots. */
+/* Finds the smallest number of groups of whole KV heads, from `least` on, that
+ * fits the ceiling with so many slots. */
 static ulyx_status_t
 search_groups(struct ulyx_dist_attention *dist, int32_t least, int32_t slots,
     int32_t threads, int64_t *needed_p, bool *fits_p, struct trial *trial_p)
@@ -189,8 +192,8 @@ search_groups(struct ulyx_dist_attention *dist, int32_t least, int32_t slots,
     return ULYX_SUCCESS;
 }
 
-/* Can the queries of a KV head be cut without a change of bits? The reference
- * sums in fp64, which accumulators in fp32 would round. */
+/* Whether the queries of a KV head can be cut without a change of bits. The
+ * reference kernel sums in fp64; accumulators in fp32 would round its sums. */
 static bool
 may_cut(const struct ulyx_dist_attention *dist)
 {
@@ -201,8 +204,8 @@ may_cut(const struct ulyx_dist_attention *dist)
            (!reference || !dist->has_backward || p->dtype == ULYX_DTYPE_F64);
 }
 
-/* Pieces: only counts that leave the busiest rank less. With HEADS a rank has
- * whole heads, so below one a rank nothing is gained. */
+/* Tries only numbers of pieces that leave the busiest rank fewer heads. With
+ * HEADS a rank has whole heads, so fewer heads than ranks gain nothing. */
 static ulyx_status_t
 search_pieces(struct ulyx_dist_attention *dist, int32_t slots, int32_t threads,
     int64_t *needed_p, bool *fits_p, struct trial *trial_p)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fields of ulyx_dist_attention_params_t. To add one: the header, a row
- * here, its use; and a row of the plan's where it is the plan's too.
+ * The fields of ulyx_dist_attention_params_t. A new field needs its place in
+ * the header, a row here, and its use; and a row among the plan's fields if
+ * plans take it too.
  */
 #include "attention/dist_attention/dist_attention.h"
 #include "base/system/clock.h"
@@ -34,7 +35,7 @@ static const struct uli_field rows[] = {
     {OWN(memory), ULYX_MEMORY_HOST, ULYX_MEMORY_CUDA,
         .rule = "a ULYX_MEMORY code"},
 
-    /* What the attention or only this object knows is compared here. */
+    /* Fields that no plan has are compared here. */
     {SHAPE(mask_kind), ULYX_MASK_NONE, ULYX_MASK_WINDOW, .agreed = true},
     {SHAPE(mask_align), ULYX_ALIGN_BOTTOM_RIGHT, ULYX_ALIGN_TOP_LEFT,
         .agreed = true},
@@ -54,7 +55,7 @@ static const struct uli_field rows[] = {
     {OWN(dim_v), ULI_ANY, .agreed = true},
     {OWN(kernel), ULI_ANY, .agreed = true},
 
-    /* the plans', which check them too */
+    /* fields of plans, which check and compare them too */
     {SHAPE(batch), ULI_AT_LEAST(0)},
     {SHAPE(parts), 1, ULI_MAX_PARTS, .array = &parts_array},
     {SHAPE(work_split), ULI_ANY},

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Outputs of a call apart from everything else that the call reads or writes.
- * Head groups and slots bring inputs while results of earlier groups are
- * stored, so that no output may share a byte with an input, whatever the
- * order in which one group would need them.
+ * Checks that no output of a call shares a byte with anything else that the
+ * call reads or writes. The inputs of one head group may be read while results
+ * of another group are stored, so this holds in whatever order a single group
+ * would read and write.
  */
 #include "attention/dist_attention/pass.h"
 
@@ -77,7 +77,7 @@ is_output(const struct uli_dist_call *call, enum uli_dist_tensor tensor)
     return tensor == ULI_DIST_OUT || tensor == ULI_DIST_LSE;
 }
 
-/* Of saved q, k, v the inputs are not looked at. */
+/* Backward does not read q, k, v where heads are saved. */
 static bool
 is_used(const struct ulyx_dist_attention *dist,
     const struct uli_dist_call *call, enum uli_dist_tensor tensor)

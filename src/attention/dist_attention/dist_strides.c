@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strides of creation's and of a call's tensors. They are those of whole
- * tensors, of which a head group sees some of the heads: so that no two
- * elements overlap is asked here, once for all groups. Plans take those of a
- * call as they are settled here.
+ * Strides of tensors, given at creation or by a call. They are strides of whole
+ * tensors, of which a head group has some of the heads. So that no two elements
+ * of a tensor overlap is checked here, once for all groups. Plans take the
+ * strides of a call as they are settled here.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,8 @@ uli_dist_call_strides(const struct ulyx_dist_attention *dist,
         uli_dist_seq_strides(dist, tensor, uli_dist_keys(tensor), i, strides_p);
 }
 
-/* all_rows: of all parts, the present ones or the most. */
+/* all_rows: rows of all parts on this rank, either the present ones or the
+ * most. */
 static ulyx_status_t
 settle_part(const struct ulyx_dist_attention *dist, const int64_t *all_rows,
     enum uli_dist_tensor tensor, int32_t i, int64_t strides[3])
@@ -58,7 +59,8 @@ uli_dist_settle_strides(
     return ULYX_SUCCESS;
 }
 
-/* Those of creation hold for the most rows; plans settle their own of them. */
+/* Strides of creation must hold for the most rows. Each plan settles its own
+ * strides from them. */
 ulyx_status_t
 uli_dist_check_strides(const struct ulyx_dist_attention *dist)
 {

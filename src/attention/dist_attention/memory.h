@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the tensors of a distributed attention lie: what differs between host
- * and device memory, behind one table. Layers above it and the passes ask
- * neither by name.
+ * What differs between distributed attention on host memory and on device
+ * memory, behind one table. The passes and the layers above do not test which
+ * of the two a distributed attention has.
  *
- * Entries with a pass come in the order of the call. On a device they enqueue
- * on the call's stream and wait for nothing; what the device finds out later is
- * the error of a later call.
+ * Entries with a pass are called in the order of the call. On a device they
+ * enqueue and wait for nothing; an error that the device finds later is
+ * returned by a later call.
  */
 #ifndef ULI_ATTENTION_DIST_ATTENTION_MEMORY_H
 #define ULI_ATTENTION_DIST_ATTENTION_MEMORY_H
@@ -14,7 +14,8 @@
 #include "attention/dist_attention/pass.h"
 #include "attention/statistics.h"
 
-/* At the begin of saved: whose it is, and by which tables it lies. */
+/* At the start of saved: which distributed attention has filled it, with which
+ * documents and rows. */
 struct uli_saved_header {
     uint64_t magic, shape, tables;
 };
@@ -40,23 +41,24 @@ struct uli_dist_memory {
 
     /* ---- creation ---- */
 
-    /* Refuses parameters that no call could serve, of measure too. Errors:
-     * UNSUPPORTED by name. */
+    /* Refuses parameters that no call could serve, in creation and in measure.
+     * Errors: UNSUPPORTED by name. */
     ulyx_status_t (*check_params)(const ulyx_dist_attention_params_t *p);
     /* Before the ranks agree: makes dist->device. Never waits for a rank.
      * Errors: UNSUPPORTED by name, NO_MEMORY, the driver's. */
     ulyx_status_t (*open)(struct ulyx_dist_attention *dist);
-    /* Is a call in flight? BUSY with the text; the driver's. */
+    /* BUSY, with the text set, while a call is in flight. Errors: the
+     * driver's. */
     ulyx_status_t (*idle)(const struct ulyx_dist_attention *dist);
     /* At any stage; nothing is in flight. */
     void (*close)(struct ulyx_dist_attention *dist);
-    /* Around what asks for kernels: makes the device current. leave gives
-     * status back, or its own error. */
+    /* enter makes the device current until leave. leave returns status, or its
+     * own error. */
     ulyx_status_t (*enter)(const struct ulyx_dist_attention *dist);
     ulyx_status_t (*leave)(ulyx_status_t status);
 
-    /* Once the head groups are chosen: what the order between them needs. In
-     * between enter and leave. Errors: the driver's. */
+    /* After the head groups are chosen: makes what orders exchanges and
+     * attention. Called between enter and leave. Errors: the driver's. */
     ulyx_status_t (*settle)(struct ulyx_dist_attention *dist);
 
     /* ---- calls ---- */
@@ -66,11 +68,11 @@ struct uli_dist_memory {
     /* First of a call, also of a refused one: sets pass->silent,
      * pass->earlier and pass->exchange_stream. */
     ulyx_status_t (*begin)(struct uli_pass *pass);
-    /* Does all that the call gives lie in this memory? INVALID_ARGUMENT naming
-     * what does not. */
+    /* Checks that all arrays of the call lie in this memory. Errors:
+     * INVALID_ARGUMENT with the name of one that does not. */
     ulyx_status_t (*check)(const struct ulyx_dist_attention *dist,
         const struct uli_dist_call *call);
-    /* Is saved what a forward with these tables left? */
+    /* Checks that a forward with these documents and rows has filled saved. */
     ulyx_status_t (*check_saved)(
         struct uli_pass *pass, const struct uli_saved_header *expected);
     ulyx_status_t (*write_header)(
@@ -85,9 +87,9 @@ struct uli_dist_memory {
         const struct uli_pass *pass, const struct uli_delta_part *part);
     ulyx_status_t (*attend)(const struct uli_pass *pass,
         struct uli_attn_call *attention, ulyx_attention_pass_t kind);
-    /* The order between exchanges and attention, where the exchanges have a
-     * stream of their own: mark notes how far the mark's stream is, follow
-     * makes the other one wait for the last note of the mark. */
+    /* The order between exchanges and attention, where exchanges have a stream
+     * of their own: mark records an event in the mark's stream, follow makes
+     * the other stream wait for the last record of the mark. */
     ulyx_status_t (*mark)(const struct uli_pass *pass, enum uli_mark mark);
     ulyx_status_t (*follow)(const struct uli_pass *pass, enum uli_mark mark);
     /* Last of a call that has begun, whatever came of it. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Distributed attention on host memory: everything is done when it returns.
+ * Distributed attention on host memory: every entry has done its work when it
+ * returns.
  */
 #include "attention/dist_attention/memory.h"
 
@@ -23,7 +24,7 @@ host_open(struct ulyx_dist_attention *dist)
     return ULYX_SUCCESS;
 }
 
-/* Calls have ended when they return. */
+/* A call has ended when it returns. */
 static ulyx_status_t
 host_idle(const struct ulyx_dist_attention *dist)
 {
@@ -64,7 +65,7 @@ host_begin(struct uli_pass *pass)
     return ULYX_SUCCESS;
 }
 
-/* Any address may be the host's. */
+/* Any address may be host memory. */
 static ulyx_status_t
 host_check(
     const struct ulyx_dist_attention *dist, const struct uli_dist_call *call)
@@ -129,7 +130,7 @@ host_attend(const struct uli_pass *pass, struct uli_attn_call *attention,
     return uli_attn_run_pass(attention, kind);
 }
 
-/* Transfers are waited for. */
+/* The pipeline waits for transfers. */
 static ulyx_status_t
 host_mark(const struct uli_pass *pass, enum uli_mark mark)
 {

@@ -162,7 +162,7 @@ uli_pass_start(struct uli_pass *pass, struct uli_plan_set *plan_set,
         }
         uli_pass_fail(pass, uli_plan_execute(plan, &call, &request));
         uli_pass_earlier(pass, earlier);
-        if (request) /* else the call is its stream's */
+        if (request) /* NULL: the call belongs to its stream */
             transfer_p->requests[transfer_p->nrequests++] = request;
     }
     if (transfer_p->nrequests)
@@ -222,7 +222,8 @@ check_saved(struct uli_pass *pass)
     return pass->dist->memory->check_saved(pass, &expected);
 }
 
-/* Rows x heads of a tensor that a rank has at present; room may be for more. */
+/* Rows x heads of a tensor that this rank has at present; the tensor may have
+ * room for more. */
 static int64_t
 rows_present(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, enum uli_head_tensor tensor)
@@ -241,8 +242,9 @@ rows_present(const struct ulyx_dist_attention *dist,
     return rows;
 }
 
-/* What neither an exchange nor the attention writes: the header, invalid until
- * the call has succeeded, and the room behind each tensor's rows. */
+/* Zeros what neither an exchange nor the attention writes: the header, which is
+ * invalid until the call has succeeded, and the room behind the rows of each
+ * tensor. */
 static ulyx_status_t
 clear_saved(const struct uli_pass *pass)
 {
@@ -342,7 +344,7 @@ note_times(const struct uli_pass *pass, int64_t begin)
     dist->last_backward = pass->call->backward;
 }
 
-/* Without any, those of before. */
+/* A call without documents, rows and splits keeps the present ones. */
 static ulyx_status_t
 take_call_change(
     struct ulyx_dist_attention *dist, const struct uli_dist_call *call)

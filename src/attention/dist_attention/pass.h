@@ -43,7 +43,8 @@ struct uli_pass {
     uli_deadline_t deadline;
     ulyx_status_t status; /* the first error */
     char text[256];
-    /* of earlier calls, found on the device since: this one goes on */
+    /* the error of an earlier call, which the device has found since; this call
+     * continues */
     ulyx_status_t earlier;
     char earlier_text[256];
     bool silent; /* a refusal is not sent: the call does not take place */
@@ -76,16 +77,17 @@ void *uli_pass_seq_delta(const struct uli_pass *pass,
 void *uli_pass_head(const struct uli_pass *pass,
     const struct uli_head_group *group, int32_t slot,
     enum uli_head_tensor tensor);
-/* Adds it once a part of the axis. */
+/* Adds the head-side tensor once per part of the axis. */
 void uli_pass_add_head(const struct uli_pass *pass,
     const struct uli_head_group *group, int32_t slot,
     enum uli_head_tensor tensor, int32_t axis, struct uli_pointers *list);
-/* It as the attention sees it. */
+/* The head-side tensor as the attention takes it. */
 ulyx_attention_tensor_t uli_pass_view(const struct uli_pass *pass,
     const struct uli_head_group *group, int32_t slot,
     enum uli_head_tensor tensor);
 
-/* Both take the thread's last error, the first one counts. */
+/* Note an error with the thread's last error text, unless one is noted already:
+ * an error of this call, and an error of an earlier call. */
 void uli_pass_fail(struct uli_pass *pass, ulyx_status_t status);
 void uli_pass_earlier(struct uli_pass *pass, ulyx_status_t status);
 /* Starts the plan set's plans, or refuses them after an error. */
@@ -110,9 +112,9 @@ void uli_pass_groups(struct uli_pass *pass, const struct uli_steps *steps);
 /* Starts q, k, v of a group towards the head side. */
 void uli_pass_bring_inputs(struct uli_pass *pass, int32_t g);
 
-/* Outputs lie apart from all else that the call uses; by the strides, so that
- * tensors may be interleaved. returns SUCCESS; INVALID_ARGUMENT naming both.
- * (dist_overlap.c) */
+/* Checks that outputs share no byte with anything else that the call uses. It
+ * goes by the strides, so tensors may be interleaved. returns SUCCESS;
+ * INVALID_ARGUMENT naming both. (dist_overlap.c) */
 ulyx_status_t uli_dist_check_overlap(
     const struct ulyx_dist_attention *dist, const struct uli_dist_call *call);
 

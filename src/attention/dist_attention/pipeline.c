@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The order in which head groups pass through the slots, of both passes. With
- * two slots the next group travels while this one is attended, and the last
- * one's results go home meanwhile.
+ * The order in which head groups pass through the slots, in both passes. With
+ * two slots the inputs of the next group and the results of the last group are
+ * exchanged while the present group is attended.
  *
- * A slot's inputs are free once its attention is done, its results once they
- * have been sent. So group g + 1 may be brought while what group g - 1 left in
- * the same slot is still on its way back, and group g waits for that before it
- * is attended. Accumulators of a cut KV head are taken by its first piece, once
- * the KV head that had them before has been sent.
+ * The inputs of a slot are free when its group has been attended; the results
+ * are free when they have been sent. So group g + 1 may be brought to the slot
+ * of group g - 1 while the results of group g - 1 are still being sent; group
+ * g + 1 is attended after they have been sent. The first piece of a cut KV head
+ * takes the accumulators after the KV head that had them before has been sent.
  *
- * On a device nothing is waited for here. Exchanges have a stream of their own
- * and are enqueued there in this order: so what brings group g to its slot
- * comes behind what sent group g - 2, and waits with it for the attention of
- * that group.
+ * On a device nothing is waited for here. Exchanges have a stream of their own,
+ * in which they are enqueued in this order. So group g is brought to its slot
+ * after the results of group g - 2 have been sent, and these come after the
+ * attention of group g - 2.
  */
 #include "attention/dist_attention/memory.h"
 
@@ -67,7 +67,7 @@ await_group(struct uli_pass *pass, int32_t g)
             pass, &pass->transfers[ULI_TRANSFER_SUMS][group->kv_slot]);
 }
 
-/* What is exchanged from here on comes after it. */
+/* All exchanges that are enqueued from here on come after the attention. */
 static void
 attention_ends(struct uli_pass *pass)
 {
@@ -79,7 +79,7 @@ void
 uli_pass_groups(struct uli_pass *pass, const struct uli_steps *steps)
 {
     int32_t ngroups = pass->dist->ngroups, slots = pass->dist->slots;
-    attention_ends(pass); /* all that the caller enqueued before */
+    attention_ends(pass); /* and after all that the caller has enqueued */
     bring_group(pass, steps, 0);
     for (int32_t g = 0; g < ngroups; g++) {
         if (slots > 1 && g + 1 < ngroups)

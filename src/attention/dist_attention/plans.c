@@ -20,7 +20,8 @@ struct sketch {
     int32_t axis;
 };
 
-/* The tensors of a plan set, a line each; each stands for one a part. */
+/* The tensors of a plan set: a line each, which stands for one tensor per part.
+ */
 static int
 plan_set_sketch(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, enum uli_plan_set_kind kind,
@@ -60,8 +61,8 @@ is_statistic(enum uli_head_tensor tensor)
     return tensor == ULI_HEAD_LSE || tensor == ULI_HEAD_DELTA;
 }
 
-/* Its rows on a rank follow the documents: statistics have room for the most.
- */
+/* Whether the part's rows on a rank follow the documents. Statistics then have
+ * room for the most rows. */
 static bool
 by_docs(const struct ulyx_dist_attention *dist, int32_t part)
 {
@@ -107,7 +108,7 @@ uli_dist_delta_strides(const struct ulyx_dist_attention *dist,
     strides_p[0] = strides_p[2] * group->q_heads;
 }
 
-/* Dense ones are left to the plan, which knows the rows of every update. */
+/* Dense strides are left to the plan, which fills them in at every update. */
 static void
 sketch_seq(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, const struct sketch *line, int32_t i,
@@ -230,6 +231,7 @@ uli_dist_plan_params(const struct ulyx_dist_attention *dist,
     params_p->docs_k = uli_dist_docs_of(dist, 1);
     set_memory(dist, kind, params_p);
     params_p->directions = directions_of(dist, group, kind);
+    params_p->max_sms = dist->exchange_sms;
     params_p->timeout_s = p->timeout_s;
     if (dist->ngroups > 1)
         params_p->flags = dist->memory->group_flags;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Documents: distributed attention's own copies, in two banks so that the
- * present ones stay until new ones are accepted, and what follows from the
- * tables of PACKED plans. Local: no other rank is asked.
+ * Documents and rows: copies that distributed attention owns, in two banks, so
+ * that the present ones stay until new ones are accepted; and what follows from
+ * the tables of PACKED plans. All of this is local.
  */
 #include "attention/dist_attention/memory.h"
 
@@ -64,7 +64,7 @@ copy_tables(struct ulyx_dist_attention *dist, const ulyx_docs_t *docs_q,
     return ULYX_SUCCESS;
 }
 
-/* Let the attention look at them. */
+/* Checks the tables by the attention's own checks. */
 static ulyx_status_t
 check_tables(const struct ulyx_dist_attention *dist)
 {
@@ -92,7 +92,7 @@ check_tables(const struct ulyx_dist_attention *dist)
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* Splits are creation's where it has some. */
+/* Parts have room for splits where creation gave them splits. */
 static ulyx_status_t
 take_rows(struct ulyx_dist_attention *dist)
 {
@@ -115,7 +115,8 @@ take_rows(struct ulyx_dist_attention *dist)
     return ULYX_SUCCESS;
 }
 
-/* Into the bank; NULL: those of the other one. They have been checked. */
+/* Copies checked rows and splits into the bank. rows = NULL: those of the other
+ * bank. */
 static void
 copy_rows(struct ulyx_dist_attention *dist, const int64_t *rows,
     const int64_t *const *splits, int32_t bank)
@@ -196,7 +197,7 @@ hash_mix(uint64_t hash, int64_t value)
     return hash ^ (hash >> 32);
 }
 
-/* Is each batch item one document, as where no table is given? */
+/* Whether each batch item is one document, as it is without a table. */
 static bool
 docs_are_items(const ulyx_docs_t *docs, int64_t batch, int64_t rows)
 {
@@ -221,8 +222,8 @@ hash_rows(const struct ulyx_dist_attention *dist, int32_t bank, uint64_t hash)
     return hash;
 }
 
-/* Of what the documents and rows of a bank are, whatever arrays say it; never
- * 0. Tables need not have been checked. */
+/* A hash of the documents and rows of a bank, equal for all forms of the
+ * arrays; never 0. Tables need not have been checked. */
 static uint64_t
 hash_docs(const struct ulyx_dist_attention *dist, int32_t bank)
 {
@@ -246,8 +247,9 @@ hash_docs(const struct ulyx_dist_attention *dist, int32_t bank)
     return hash ? hash : 1;
 }
 
-/* Peers compare the hash at every call of every plan, also of those whose
- * layout does not depend on documents: the attention between them does. */
+/* Peers compare the hash in every call of every plan. Plans whose layout does
+ * not depend on documents compare the hash too, since the attention between
+ * these plans depends on the documents. */
 static void
 give_hash(struct ulyx_dist_attention *dist, uint64_t hash)
 {
@@ -300,7 +302,8 @@ update_plan(
                : ULYX_SUCCESS;
 }
 
-/* All plans, up to the first that refuses; *done_p of them have the tables. */
+/* Updates the plans, up to the first that refuses. *done_p: the number of plans
+ * that have the tables. */
 static ulyx_status_t
 update_plans(struct ulyx_dist_attention *dist, void *stream, int64_t most,
     int64_t *done_p)
@@ -327,7 +330,7 @@ try_tables(struct ulyx_dist_attention *dist, void *stream, int64_t *done_p)
     return update_plans(dist, stream, INT64_MAX, done_p);
 }
 
-/* Copies what comes into the bank that is not in use. */
+/* Copies the change into the bank that is not in use. */
 static ulyx_status_t
 copy_change(
     struct ulyx_dist_attention *dist, const struct uli_dist_change *change)
@@ -368,7 +371,7 @@ uli_dist_replace(
     }
     snprintf(text, sizeof(text), "%s", uli_error_text());
     dist_turn(dist, !dist->bank);
-    /* they held these before */
+    /* cannot fail: the plans had these tables before */
     update_plans(dist, change->stream, done, &again);
     return uli_error_pass(status, text);
 }

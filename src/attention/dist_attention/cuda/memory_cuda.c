@@ -3,16 +3,17 @@
  * Distributed attention on device memory: kernels and copies follow each other
  * on the call's stream. Nothing is waited for, so a call may be captured.
  *
- * Where head groups have two slots, plans go by a stream of the attention's
- * own, so that the exchange of one group and the attention of another run side
- * by side. The attention then leaves multiprocessors to the exchange, for its
- * blocks stay where they are until their last tile.
+ * Where head groups have two slots, plans run in a stream of their own, so that
+ * the exchange of one group and the attention of another run side by side. The
+ * attention then leaves multiprocessors free for the exchange, because a block
+ * of the attention keeps its multiprocessor until its last tile.
  *
- * What only the device can compare it notes in a word of pinned memory, which
- * the next call reports: that saved is another's, and that a captured call is
- * older than the last update of documents that change the layout. Where the
- * layout does not depend on them a captured call has its own documents, in the
- * attention's tables and in the hash that peers compare.
+ * Two errors only the device can find: that another forward has filled saved,
+ * and that a captured call is older than the last update of documents or rows
+ * that change the layout. The device notes them in a word of pinned memory, and
+ * the next call returns them. Where the layout does not depend on documents, a
+ * captured call keeps its own documents, in the attention's tables and in the
+ * hash that peers compare.
  */
 #include "attention/dist_attention/memory.h"
 
@@ -99,16 +100,17 @@ cuda_open(struct ulyx_dist_attention *dist)
     return take_words(dist->comm, own);
 }
 
-/* Ranks on one device get equal parts, of which the exchange takes its own, at
- * most half. */
+/* Ranks on one device have equal parts of it. The exchange takes what a plan
+ * takes, at most half of the part, and the attention the rest. */
 static ulyx_status_t
-divide_device(const ulyx_comm_t *comm, struct uli_dist_device *own)
+divide_device(struct ulyx_dist_attention *dist)
 {
     int32_t sms = 0, capability;
     int error = uli_gpu_attn_device(&sms, &capability);
-    int32_t share = sms / uli_max(uli_gpu_sharers(comm), 1);
-    int32_t exchange = uli_residency_sms(comm, 0, sms);
-    own->share_sms = uli_max(share - uli_min(exchange, share / 2), 1);
+    int32_t part = sms / uli_max(uli_gpu_sharers(dist->comm), 1);
+    int32_t exchange = uli_residency_sms(dist->comm, 0, sms);
+    dist->exchange_sms = uli_max(uli_min(exchange, part / 2), 1);
+    dist->device->share_sms = uli_max(part - dist->exchange_sms, 1);
     return uli_cuda_status(error, "asking for the device");
 }
 
@@ -118,13 +120,13 @@ cuda_settle(struct ulyx_dist_attention *dist)
     struct uli_dist_device *own = dist->device;
     if (dist->slots < 2)
         return ULYX_SUCCESS;
-    ULI_TRY(divide_device(dist->comm, own));
+    ULI_TRY(divide_device(dist));
     for (int m = 0; m < ULI_MARKS; m++)
         ULI_TRY(own->ops->event_create(own->device, &own->marks[m]));
     return own->ops->stream_create(own->device, &own->exchanges);
 }
 
-/* Of graphs that are replayed the plans know. */
+/* Plans report graphs that are being replayed. */
 static ulyx_status_t
 cuda_idle(const struct ulyx_dist_attention *dist)
 {
@@ -157,7 +159,7 @@ cause_error(uint64_t cause)
     }
 }
 
-/* What no call will report is logged. */
+/* An error that no call will return any more is logged. */
 static void
 cuda_close(struct ulyx_dist_attention *dist)
 {
@@ -206,7 +208,7 @@ put_words(const struct uli_dist_device *own, void *to, const void *words,
         "launch of a copy of distributed attention");
 }
 
-/* Does the layout depend on documents? */
+/* Whether the layout depends on documents or rows. */
 static bool
 follows_docs(const struct ulyx_dist_attention *dist)
 {
@@ -253,7 +255,8 @@ cuda_write_header(struct uli_pass *pass, const struct uli_saved_header *header)
 
 /* ---- calls --------------------------------------------------------------- */
 
-/* Nothing of a call that is being captured takes place, its refusal neither. */
+/* Nothing of a call that is being captured takes place, so a refusal is not
+ * posted either. */
 static ulyx_status_t
 cuda_begin(struct uli_pass *pass)
 {
@@ -292,7 +295,8 @@ check_array(
     return ULYX_SUCCESS;
 }
 
-/* Do peers store into what the head side has? By messages they do not. */
+/* Whether peers store into the tensors of the head side. By messages they do
+ * not. */
 static bool
 needs_windows(const struct ulyx_dist_attention *dist)
 {
