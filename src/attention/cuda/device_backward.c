@@ -6,7 +6,7 @@
 #include "attention/cuda/device_call.h"
 #include "base/status.h"
 
-enum { DELTA_BLOCKS = 8 }; /* of a multiprocessor, of the kernel of delta */
+enum { DELTA_BLOCKS = 8 }; /* of the delta kernel, per multiprocessor */
 
 static const struct uli_gpu_attn_backward *const families[] = {
 #ifdef ULYX_CUDA_FULL
@@ -31,8 +31,8 @@ family_takes(const struct uli_gpu_attn_backward *family,
            (problem->dtype != ULYX_DTYPE_F32 || family->any_dtype);
 }
 
-/* The first family that takes a problem of forward's row: the last one takes
- * all of them. */
+/* The first family that takes the problem. The last family takes every problem
+ * that forward does not refuse. */
 static const struct uli_gpu_attn_backward *
 family_of(const struct uli_attn_problem *problem)
 {
@@ -79,9 +79,11 @@ key_sizes(
         sizes_p);
 }
 
-/* The workspace: of the pass with queries stationary, of the other one, then
- * delta of [batch][heads_q][len_q]; with segments, whose rows the query of a
- * size does not know, none: each tile computes its rows'. */
+/* Places in the workspace: the parts of the pass with queries stationary, those
+ * of the pass with keys stationary, delta as float [batch][heads_q][len_q].
+ * With segments there is no delta: the size of the workspace must not depend
+ * on what segments hold, so each tile computes the delta of the rows that it
+ * reads. */
 struct backward_places {
     struct uli_gpu_attn_sizes keys;
     int64_t keys_at, delta_at, bytes;
@@ -122,7 +124,7 @@ gradient_of(struct uli_gpu_attn_backward_args *args, int n)
     return tensors[n];
 }
 
-/* What touches nothing; tables and workspace come next. */
+/* Arguments that need neither tables nor the workspace. */
 static ulyx_status_t
 backward_describe(
     const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)
@@ -190,7 +192,8 @@ pass_enqueue(const struct uli_attn_call *call,
     return family->launch(args, keys, &fit, blocks, call->stream);
 }
 
-/* Where delta is not given: computed once, and given from here on. */
+/* Where delta is not given: enqueues the delta kernel, and the arguments give
+ * delta from here on. */
 static int
 delta_enqueue(
     const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)
@@ -219,8 +222,8 @@ delta_enqueue(
     return error;
 }
 
-/* Both lists first, as waiting may fail either. The passes themselves wait for
- * no flag. */
+/* Both lists come first, because a flag that does not come fails both passes.
+ * The passes themselves wait for no flag. */
 static int
 backward_enqueue(
     const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)

@@ -13,6 +13,7 @@ struct base {
     const char *kernel;
     ulyx_dtype_t dtype;
     struct test_random random;
+    int64_t dim_qk, dim_v;
 };
 
 /* Sizes that leave ragged tiles on every kernel. Backward alone is asked for on
@@ -39,7 +40,7 @@ make_case(struct base *base, struct kc_case *kc, ulyx_mask_kind_t mask)
     p.dtype = base->dtype;
     p.batch = 2, p.heads_q = 4, p.heads_kv = 2;
     p.len_q = p.len_k = sizes->len;
-    p.dim_qk = sizes->dim_qk, p.dim_v = sizes->dim_v;
+    p.dim_qk = base->dim_qk, p.dim_v = base->dim_v;
     p.mask = mask;
     kc_simple(kc, &p, &base->random);
 }
@@ -311,8 +312,8 @@ segments_agree(struct base *base)
     struct kc_layout layout = {.kernel = base->kernel, .threads = 2};
     const struct sizes *sizes = base_sizes();
     struct kc_preference preference = {.dtype = base->dtype,
-        .dim_qk = sizes->dim_qk,
-        .dim_v = sizes->dim_v,
+        .dim_qk = base->dim_qk,
+        .dim_v = base->dim_v,
         .max_len = sizes->len - 11};
     struct kc_case kc, all;
     do {
@@ -423,8 +424,11 @@ kc_family_metamorphic(
         if (options->draws < 10 && t->cases > 0)
             break; /* a short run: the first dtype that the kernel takes */
         for (size_t n = 0; n < count; n++) {
+            bool asked = options->dim_qk > 0;
             struct base base = {kernel, dtypes[d],
-                {options->seed + (uint64_t)n * 31 + (uint64_t)d}};
+                {options->seed + (uint64_t)n * 31 + (uint64_t)d},
+                asked ? options->dim_qk : base_sizes()->dim_qk,
+                asked ? options->dim_v : base_sizes()->dim_v};
             t->cases++;
             if (!tests[n](&base)) {
                 printf("  kernel %s, dtype %d\n", kernel, dtypes[d]);

@@ -150,7 +150,7 @@ bool kc_judge(const struct kc_case *kc, const struct kc_result *result,
 struct kc_options {
     const char *kernel;    /* NULL: all that the machine runs */
     int64_t draws;         /* multiplier of each family's number of cases, % */
-    int64_t dim_qk, dim_v; /* of random cases; 0: drawn */
+    int64_t dim_qk, dim_v; /* of random and metamorphic cases; 0: own */
     uint64_t seed;
     bool full;
     bool vs_torch;    /* --bench on a card, beside PyTorch */

@@ -139,7 +139,7 @@ static const struct {
         "of the usual number of random cases, from 1"},
     {"--seed", "N", SEED, AT(options.seed), "of the random cases"},
     {"--dims", "QK/V", DIMS, AT(options.dim_qk),
-        "head dimensions of the random cases, to 512"},
+        "head dimensions, to 512, of random and metamorphic cases"},
     {"--forward", NULL, FLAG, AT(forward), "this pass only"},
     {"--backward", NULL, FLAG, AT(backward),
         "this pass only, where a family has both"},

@@ -26,10 +26,10 @@ KEYS = 64
 LIMIT = {"0": 2000, "1": 5500}
 BACKWARD_STREAM = 32
 # By the columns of q: of queries and of keys stationary, likewise.
-BACKWARD_LIMIT = {64: ((560, 1300), (720, 1500)),
-                  128: ((700, 1500), (900, 1700)),
-                  192: ((900, 1700), (1100, 1900)),
-                  256: ((900, 1700), (1500, 2500))}
+BACKWARD_LIMIT = {64: ((550, 1300), (720, 1500)),
+                  128: ((580, 1320), (720, 1500)),
+                  192: ((640, 1380), (790, 1580)),
+                  256: ((500, 880), (1320, 2830))}
 
 
 def compile_family(nvcc, root, family, arch, cubin):

@@ -4,22 +4,23 @@
  * capability 8.0 and later, 16-bit elements. Included by one .cu file a head
  * dimension.
  *
- * A block has 64 stationary rows, a warp 16 of them; 32 rows of the other side
- * at a time stream through one or two slots. Both passes are one loop over
- * pairs of tiles:
+ * A block has 64 stationary rows, a warp 16 of them. The rows of the other side
+ * stream through one or two slots, 32 rows at a time. Both passes are one loop
+ * over pairs of tiles:
  *   queries stationary: [q, dout] over [k, v]    dq += ds k
  *   keys stationary:    [k, v] over [q, dout]    dk += ds q, dv += p dout
  *   s = first tiles' product, dp = second tiles'
- * A lane's p and ds are the operands of the sums as they lie.
+ * The registers of a lane's p and ds are the operands of the sums.
  *
- * Where dk and dv of 16 rows exceed a warp's registers the block has two groups
- * of 4 warps for the same rows, along y:
+ * Where dk and dv of 16 rows exceed a warp's registers, the block has two
+ * groups of 4 warps along y, and both groups have the same 64 rows:
  *   queries stationary: a group has half of the streaming rows; at the end the
  *                       second group's sums are added to the first's
  *   keys stationary:    the first group sums dk, the second dv
  *
- * Bits: every sum is one chain in the order of the stream, whose tiles begin at
- * multiples of 32 rows of the document, so bits do not depend on blocks.
+ * Bits: streaming tiles begin at multiples of 32 rows of the document, and a
+ * sum adds them one by one in their order. So bits depend neither on the
+ * number of blocks nor on the tile of a row.
  *
  * Shared memory: the stationary tiles, the slots, the work.
  */
@@ -40,7 +41,8 @@ template <int DIM_, int VDIM_, int GROUPS_> struct backward_shape {
     static const int SLOT = FLOW_2 + STREAM * tile_rows<VDIM>::PITCH;
     static const int BLOCKS = GROUPS == 1 ? 2 : 1; /* by registers */
     static const bool HELD = DIM <= 64; /* stationary tiles in registers */
-    static_assert(VDIM <= DIM && (GROUPS == 1 || VDIM == DIM), "one sum a warp");
+    static_assert(
+        VDIM <= DIM && (GROUPS == 1 || VDIM == DIM), "dk and dv are alike");
     static_assert(ROWS <= BACKWARD_QUERIES && 2 * STREAM <= BACKWARD_QUERIES,
         "statistics of a tile, or of two slots");
 
@@ -76,7 +78,7 @@ template <int COLUMNS, int KEYS_, bool HELD> struct backward_product {
     static const int SCORE_STEPS = COLUMNS / 16;
 };
 
-/* Of both pairs of tiles: columns of q and k, of v and dout. */
+/* The products of a pass: over the columns of q and k, and of v and dout. */
 template <typename S, bool KEYS> struct backward_pass {
     static const int COLUMNS = KEYS ? S::STREAM : S::STREAM / S::GROUPS;
     typedef backward_product<S::DIM, COLUMNS, S::HELD> first;
@@ -97,8 +99,8 @@ struct backward_warp {
 
 /* ---- loads --------------------------------------------------------------- */
 
-/* Rows of a tile from where span_of(n, end) says that they lie; zeros where
- * they are absent or past `rows`. A group's threads. */
+/* The threads of a group: rows of a tile, which lie at span_of(n, end); zeros
+ * for absent rows and past `rows`. */
 template <int COLUMNS, int ROWS, int THREADS, typename Span>
 static __device__ __forceinline__ void
 tile_load(unsigned char *tile, int rows, int columns, int align,
@@ -119,7 +121,8 @@ tile_load(unsigned char *tile, int rows, int columns, int align,
     }
 }
 
-/* The two tiles of one side at `tile`; of two groups each loads one. */
+/* The two tiles of one side, one behind the other from `tile` on. Of two groups
+ * each loads one tile. */
 template <typename S, int ROWS, typename Span>
 static __device__ __forceinline__ void
 pair_load(const struct uli_gpu_attn_args &a, unsigned char *tile, int rows,
@@ -214,8 +217,8 @@ flow_after(const backward_args &args, const struct backward_work *work,
 
 /* ---- p and ds ------------------------------------------------------------ */
 
-/* s becomes score - lse, and dp becomes ds / p. slot: of the statistics of
- * streaming queries. */
+/* s becomes score - lse, and dp becomes ds / p. slot: the first entry of the
+ * statistics of these queries. */
 template <typename P, enum backward_sum SUM, bool TRANSFORMED>
 static __device__ __forceinline__ void
 pairs_transform(const backward_warp &w, int slot, float slope, int64_t j,
@@ -281,7 +284,8 @@ pairs_weigh(mma_scores<P> &s, mma_scores<P> &dp)
         }
 }
 
-/* As A operand: rows g and g + 8 of columns 2 u, then of columns 8 on. */
+/* p or ds as A operand, whose registers are rows g and g + 8 of columns 2 u,
+ * then of the columns 8 on. */
 template <typename P, bool BF16>
 static __device__ __forceinline__ void
 weights_pack(const mma_scores<P> &from, mma_weights<P> &weights)
@@ -354,8 +358,8 @@ row_sums_store(const struct uli_gpu_attn_args &side,
     }
 }
 
-/* The second group's sums are added to the first's by way of the tiles, which
- * are read no more. */
+/* Adds the second group's sums to the first group's. They pass through the
+ * shared memory of the tiles, which no warp reads any more. */
 template <typename S>
 static __device__ __forceinline__ void
 groups_add(unsigned char *shared, row_sums<S::DIM> &sums)
@@ -391,7 +395,7 @@ flow_part(
     return forward_part_of<P::KEYS>(sight, first, last);
 }
 
-/* A tile that has come to a slot. one: dq, dk or dv; two: dv. */
+/* Adds the products of the streaming tile in a slot. one: dq or dk; two: dv. */
 template <typename S, bool BF16, bool TRANSFORMED, enum backward_sum SUM>
 static __device__ __forceinline__ void
 flow_add(const backward_warp &w,
@@ -402,7 +406,7 @@ flow_add(const backward_warp &w,
     typedef typename pass::first first;
     typedef typename pass::second second;
     const struct uli_gpu_attn_args &a = w.args.by_query;
-    /* of the streaming rows those that are the group's own */
+    /* the group's first row of the streaming tile */
     int own = pass::COLUMNS < S::STREAM ? (int)threadIdx.y * pass::COLUMNS : 0;
     int64_t j = step.t * S::STREAM + own;
     struct forward_sight sight = forward_sight_of(w.work->mask, j);
@@ -436,8 +440,8 @@ flow_add(const backward_warp &w,
     }
 }
 
-/* The stream through the slots: while a tile is worked on the next one comes,
- * where there are two. body(slot, step) adds a tile. */
+/* Loads the streaming tiles one by one and calls body(slot, step) for each. Of
+ * two slots one is loaded while the body reads the other. */
 template <typename S, bool KEYS, typename Body>
 static __device__ __forceinline__ void
 flow_run(const backward_warp &w, const Body &body)
@@ -469,6 +473,20 @@ flow_run(const backward_warp &w, const Body &body)
     }
 }
 
+/* At the first streaming tile: the warp's stationary rows to registers. */
+template <typename S, bool KEYS>
+static __device__ __forceinline__ void
+still_hold(const backward_warp &w, bool *fresh, backward_held<S, KEYS> &held)
+{
+    typedef backward_pass<S, KEYS> pass;
+    uint32_t still = ptx_smem_addr(w.shared);
+    if (!S::HELD || !*fresh)
+        return;
+    mma_hold_queries<typename pass::first>(still, held.first);
+    mma_hold_queries<typename pass::second>(still + S::STILL_2, held.second);
+    *fresh = false;
+}
+
 template <typename S, bool BF16, bool TRANSFORMED>
 static __device__ __forceinline__ void
 queries_work(const backward_warp &w)
@@ -481,13 +499,7 @@ queries_work(const backward_warp &w)
     bool fresh = true;
     row_sums_clear<S::DIM>(dq);
     flow_run<S, false>(w, [&](int slot, struct flow_step step) {
-        uint32_t still = ptx_smem_addr(w.shared);
-        if (S::HELD && fresh) {
-            mma_hold_queries<typename pass::first>(still, held.first);
-            mma_hold_queries<typename pass::second>(
-                still + S::STILL_2, held.second);
-            fresh = false;
-        }
+        still_hold<S, false>(w, &fresh, held);
         flow_add<S, BF16, TRANSFORMED, SUM_DQ>(w, held, slot, step, dq, none);
     });
     if constexpr (S::GROUPS == 2)
@@ -511,13 +523,7 @@ keys_work(const backward_warp &w)
     row_sums_clear<S::DIM>(dk);
     row_sums_clear<S::VDIM>(dv);
     flow_run<S, true>(w, [&](int slot, struct flow_step step) {
-        uint32_t still = ptx_smem_addr(w.shared);
-        if (S::HELD && fresh) {
-            mma_hold_queries<typename pass::first>(still, held.first);
-            mma_hold_queries<typename pass::second>(
-                still + S::STILL_2, held.second);
-            fresh = false;
-        }
+        still_hold<S, true>(w, &fresh, held);
         flow_add<S, BF16, TRANSFORMED, SUM_DK_DV>(w, held, slot, step, dk, dv);
     });
     row_sums_store<typename pass::first>(b, args.dk, args.dk_dtype, a.dim_qk,
@@ -526,7 +532,7 @@ keys_work(const backward_warp &w)
         b, args.dv, args.dv_dtype, a.dim_v, w.work, 1, args.accumulate, dv);
 }
 
-/* Of two groups each sums one of dk and dv, in the same registers. */
+/* Of two groups the first sums dk and the second dv. */
 template <typename S, bool BF16, bool TRANSFORMED>
 static __device__ __forceinline__ void
 keys_work_apart(const backward_warp &w)

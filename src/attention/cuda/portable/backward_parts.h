@@ -10,7 +10,7 @@
 #include "attention/cuda/forward_mask.h"
 #include "attention/cuda/rows_gpu.h"
 
-/* Statistics of query rows that a block has at once, at most. */
+/* Query rows whose statistics a block holds, at most. */
 enum { BACKWARD_QUERIES = 64 };
 
 #define BACKWARD_LOG2_E 1.4426950408889634
@@ -23,11 +23,12 @@ struct backward_work {
     struct forward_mask mask;
     int64_t head, first, end;
     int32_t valid;
-    /* of query rows, stationary or streaming; lse +inf: no such row */
+    /* of query rows, stationary or streaming; lse +inf: the row is absent or
+     * sees no key, and p is 0 */
     float lse[BACKWARD_QUERIES], delta[BACKWARD_QUERIES];
 };
 
-/* Of 16 bits. */
+/* The value of a 16-bit element. */
 static __device__ __forceinline__ float
 element_of(int32_t dtype, uint32_t bits)
 {
@@ -60,8 +61,9 @@ tensor_given(const struct uli_gpu_attn_tensor &tensor)
     return tensor.base || tensor.pieces;
 }
 
-/* <dout, out> of a row: one chain of products in the order of columns, in
- * double, so that delta has the same bits wherever it is computed. */
+/* <dout, out> of a row: products are added one by one in double in the order of
+ * columns, so that every kernel computes the same bits of delta. wide: both
+ * rows are aligned to 16 bytes. */
 static __device__ __forceinline__ float
 row_product(int32_t dtype, int columns, const unsigned char *dout,
     const unsigned char *out, bool wide)
@@ -102,7 +104,7 @@ dlse_of(const backward_args &args, const Row &row_of)
     return tensor_given(args.dlse) ? *(const float *)row_of(args.dlse) : 0;
 }
 
-/* delta - dlse, likewise. */
+/* delta - dlse of a query row. */
 template <typename Row>
 static __device__ __forceinline__ float
 delta_of(const backward_args &args, const Row &row_of)
@@ -116,8 +118,8 @@ delta_of(const backward_args &args, const Row &row_of)
            dlse_of(args, row_of);
 }
 
-/* Of a pair with product s: score - lse, and by what its score rises with the
- * scaled product. distance: |i + off - j|. */
+/* score - lse of a pair with product s, and the derivative of the score by
+ * scale * s. distance: |i + off - j|. */
 static __device__ __forceinline__ float
 pair_power(const backward_args &args, float slope, int64_t distance, float s,
     float lse, float *rise_p)
@@ -135,7 +137,7 @@ pair_power(const backward_args &args, float slope, int64_t distance, float s,
                       : score - lse;
 }
 
-/* Statistics of row n of the stationary tile, of queries. */
+/* Statistics of row n of a stationary tile of queries. */
 static __device__ __forceinline__ void
 still_statistics(const backward_args &args, struct backward_work *work, int n)
 {
@@ -152,7 +154,8 @@ still_statistics(const backward_args &args, struct backward_work *work, int n)
     work->delta[n] = delta_of(args, row_of);
 }
 
-/* Entry `at` from row j + n of the document's queries, of a head. */
+/* Statistics of row j + n of the document's queries and a head, to entry `at`.
+ * */
 static __device__ __forceinline__ void
 flow_statistics(const backward_args &args, struct backward_work *work,
     int64_t head, int64_t j, int n, int at)
@@ -184,7 +187,8 @@ backward_take(const struct uli_gpu_attn_args &args, struct backward_work *work)
     mask_tiles(args, work->tile, args.tile_keys, &work->first, &work->end);
 }
 
-/* A block of any number of threads along x and y. */
+/* All threads, of any number along x and y: body() for each pair that the block
+ * takes. */
 template <typename Body>
 static __device__ __forceinline__ void
 backward_loop(const struct uli_gpu_attn_args &args, struct backward_work *work,
@@ -206,8 +210,8 @@ backward_loop(const struct uli_gpu_attn_args &args, struct backward_work *work,
 
 /* ---- host ---------------------------------------------------------------- */
 
-/* bytes[n]: shared memory of a block with n + 1 slots, of which there are
- * `most`; more where as many blocks fit a multiprocessor. */
+/* bytes[n]: shared memory of a block with n + 1 slots, n < most. Takes the
+ * largest number of slots that leaves as many blocks per multiprocessor. */
 static inline int
 backward_fit(void (*kernel)(const backward_args), int threads,
     const size_t *bytes, int most, struct uli_gpu_attn_fit *fit_p)

@@ -21,7 +21,8 @@ enum {
     DIM_MAX = 512,
 };
 
-/* Rows of the other side at a time: as many as a block of 8.0 has room for. */
+/* Streaming rows at a time: as many as the shared memory of a block of 8.0
+ * holds. */
 static __host__ __device__ constexpr int
 flow_rows(int dim)
 {
@@ -162,8 +163,8 @@ sums_clear(float (&sum)[WARP_ROWS][NV][4])
                 sum[r][n][e] = 0;
 }
 
-/* The warp's pairs with the streaming tile that begins at row j: p and ds to
- * weights. queries: the stationary rows are queries. */
+/* p and ds of the warp's rows and the streaming tile that begins at row j.
+ * queries: the stationary rows are queries. */
 static __device__ __forceinline__ void
 tile_pairs(const backward_args &args, const struct backward_work *work,
     bool queries, int stream, float slope, int64_t j, int first,

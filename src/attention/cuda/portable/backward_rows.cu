@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the portable backward does before and after its passes: waits for the
- * flags of input pieces, delta of each query row, d_sink.
+ * Kernels of the portable backward beside its passes: one waits for the flags
+ * of input pieces, one computes delta of each query row, one d_sink.
  */
 #include "attention/cuda/portable/backward_parts.h"
 
@@ -9,7 +9,8 @@ enum { THREADS = 256 };
 
 /* ---- flags of pieces ----------------------------------------------------- */
 
-/* Threads have a piece each. False: one did not come. */
+/* All threads: a thread waits for every THREADSth piece. False: the flag of one
+ * of its pieces did not come. */
 static __device__ __forceinline__ bool
 pieces_come(const struct uli_gpu_attn_args &args,
     const struct uli_gpu_attn_tensor &tensor, int32_t which, uint64_t start_ns)
@@ -22,8 +23,8 @@ pieces_come(const struct uli_gpu_attn_args &args,
     return ok;
 }
 
-/* One block, so that whatever sets the flags finds room on the device; what
- * follows on the stream may read every input. */
+/* One block, so that the kernels which set the flags find room on the device.
+ * Kernels that follow on the stream may read every input. */
 __global__ void
 __launch_bounds__(THREADS, 1)
     backward_await_kernel(const __grid_constant__ backward_args args)
@@ -47,8 +48,8 @@ __launch_bounds__(THREADS, 1)
 
 /* ---- delta --------------------------------------------------------------- */
 
-/* A warp has a (tile, head), a lane each 32nd row of it: delta - dlse; -dlse of
- * a row that sees no key, whose out and dout may be anything. */
+/* A warp takes a (tile, head), a lane every 32nd row of the tile. delta - dlse
+ * of a row that sees no key is -dlse, whatever out and dout hold. */
 __global__ void
 __launch_bounds__(THREADS, 1)
     backward_delta_kernel(const __grid_constant__ backward_args args,
@@ -78,8 +79,6 @@ __launch_bounds__(THREADS, 1)
 
 /* ---- sinks --------------------------------------------------------------- */
 
-/* The document of a query row: rows of both sides and the row's place in it;
- * false in a gap. */
 static __device__ __forceinline__ int64_t
 docs_entry(const void *array, int32_t bytes, int64_t n)
 {
@@ -95,6 +94,8 @@ docs_rows(const struct uli_gpu_attn_docs &docs, int64_t n)
                               docs_entry(docs.begins, docs.index_bytes, n);
 }
 
+/* The document of a query row: its rows of both sides, and the row's index i in
+ * it. False in a gap. */
 static __device__ bool
 docs_row(const struct uli_gpu_attn_args &a, int64_t batch, int64_t row,
     int64_t *i_p, int64_t *q_rows_p, int64_t *k_rows_p)
@@ -142,8 +143,8 @@ sink_of_row(const backward_args &args, int64_t head, int64_t batch, int64_t row,
                                 : 0;
 }
 
-/* A block has a global head; a thread every THREADSth row of each stretch, and
- * thread 0 adds the threads' sums in their order. */
+/* A block takes a global head, a thread every THREADSth row of each segment or
+ * batch item. Thread 0 adds the threads' sums in the order of threads. */
 __global__ void
 __launch_bounds__(THREADS, 1)
     backward_sinks_kernel(const __grid_constant__ backward_args args)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two products of a warp with a tile of keys or values in shared memory.
+ * The two products of a warp with a tile in shared memory, named by what they
+ * are in forward. Backward takes both from here, with 16 rows per warp: each
+ * pair of its tiles is queries over keys, and each gradient a sum of values.
  * One ldmatrix of four matrices feeds 2 MT mma.
  */
 #ifndef ULI_ATTENTION_CUDA_PORTABLE_MMA_PRODUCTS_H
