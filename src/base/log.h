@@ -50,8 +50,8 @@ void uli_log(enum uli_log_level level, enum uli_log_subsys subsys, int rank,
 bool uli_log_on(enum uli_log_level level, enum uli_log_subsys subsys);
 
 /* Lines up to `level` (NONE: that of ULYX_DEBUG) go to `write`, NULL: to file
- * or standard error. True once no thread is in the one of before; false where
- * that takes more than 10 s. */
+ * or standard error. True once no thread is in the previous function; false
+ * where that takes more than 10 s. */
 bool uli_log_redirect(
     void (*write)(void *context, int32_t level, int32_t rank, const char *text),
     void *context, enum uli_log_level level);
@@ -76,7 +76,7 @@ void uli_log_file_name(
 #define ULI_TRACE(subsys, rank, ...)                                           \
     ULI_LOG(ULI_LOG_TRACE, subsys, rank, __VA_ARGS__)
 
-/* Lines of one place: so many a second at most. Static and zeroed. */
+/* Limits the lines of one place per second. Static and zeroed. */
 enum { ULI_LOG_LIMIT_LINES = 3 };
 struct uli_log_limit {
     _Atomic int64_t since_ns, left_out;
@@ -84,11 +84,11 @@ struct uli_log_limit {
 };
 
 /* True where one more line may be written now; *left_out_p is then the number
- * of those that were not, since the last that was. Any thread. */
+ * of lines left out since the last written one. Any thread. */
 bool uli_log_admit(struct uli_log_limit *limit, int64_t *left_out_p);
 
-/* A warning that others can cause as often as they like. The number of those
- * that are left out comes before the next that is not. */
+/* A warning that other processes can cause at any rate. The number of warnings
+ * left out is logged before the next one that is written. */
 #define ULI_WARN_LIMITED(subsys, rank, ...)                                    \
     do {                                                                       \
         static struct uli_log_limit log_limit;                                 \

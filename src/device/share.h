@@ -13,7 +13,7 @@
  * What has none of these is reported as ERR_UNSUPPORTED with the reason.
  *
  * A range may lie over several mapped allocations side by side (a segment that
- * has grown): it is shared as a run, one share an allocation, and mapped side
+ * has grown): it is shared as a run, one share per allocation, and mapped side
  * by side again.
  *
  * A share names one whole allocation by base and buffer id. The driver gives
@@ -33,7 +33,7 @@ enum uli_share_form {
     ULI_SHARE_FABRIC
 };
 
-/* Shares of one run: what a message with their descriptors takes. */
+/* The most shares of one run: a message must hold their descriptors. */
 enum { ULI_SHARE_RUN = 240 };
 
 /* One allocation as its owner hands it out: plain bytes but for fd. */
@@ -61,7 +61,7 @@ struct uli_share_memory {
 ulyx_status_t uli_share_alloc(
     int32_t device, int64_t bytes, struct uli_share_memory *memory_p);
 /* The caller makes sure that no work of the device touches it. On error,
- * whatever the driver let go is freed. */
+ * everything that the driver released is freed. */
 ulyx_status_t uli_share_free(const struct uli_share_memory *memory);
 
 /* The allocation that address lies in. Errors: UNSUPPORTED with the reason

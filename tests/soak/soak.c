@@ -2,14 +2,15 @@
  *
  * soak WORLD SECONDS DEADLINE [SEED [SCENES|goals]]: scenes that are drawn -
  * how many ranks, of a communicator that was created or split, which call,
- * which path of data, what befalls whom and when - until the time is over, or,
- * with goals, each fault has been injected as often as the table below says.
+ * which path of data, which fault of which rank and when - until the time is
+ * over, or, with goals, each fault has been injected as often as the table
+ * below says.
  * WORLD: threads, processes, or hosts (under netns-test.sh spread). DEADLINE:
  * of calls that wait for a rank that stays stopped or is cut off, in seconds.
- * Prints a line "row FAULT WORLD ..." for each fault, which scripts/soak.sh
- * makes a table of, and of each scene that went wrong its seed and why: soak
- * WORLD 60 DEADLINE SEED 1 does it again. Ends with 1 where any did, or a goal
- * was not reached.
+ * Prints a line "row FAULT WORLD ..." for each fault, from which
+ * scripts/soak.sh makes a table, and for each failed scene its seed and the
+ * reason: soak WORLD 60 DEADLINE SEED 1 repeats the scene. Ends with 1 where a
+ * scene failed or a goal was not reached.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -82,11 +83,11 @@ struct soak {
     struct totals totals[FAULTS];
 };
 
-/* Heap that a process may keep from its first scene: of the library 20 to 53
- * KiB a rank (memory of destroyed handles, which the next ones take: most where
- * a distributed attention with its two plans was among them; streams), of UCX
- * some 56 KiB. Scenes of threads are many in one process, which from the
- * first few on keeps no more but for handles, where more live at one time. */
+/* Heap that a process may keep from its first scene: 20 to 53 KiB per rank by
+ * the library (memory of destroyed handles, which the next handles reuse, most
+ * after a distributed attention with its two plans; streams), and some 56 KiB
+ * by UCX. With threads, one process runs many scenes. After the first few it
+ * keeps more only for handles, where more of them live at one time. */
 static const int64_t heap_slack[WORLDS] = {256 << 10, 64 << 10, 128 << 10};
 enum { FIRST_SCENES = 20, LATER_SLACK = 64 << 10 };
 
@@ -282,7 +283,7 @@ in_communicator(struct scene_state *state, ulyx_comm_t *comm, int rank)
         &state->outcome.leaks, rank, "windows are left", !calls_close(&c));
 }
 
-/* By a child of it that has all ranks. */
+/* Replaces the communicator by a child that has all ranks. */
 static bool
 comm_replace(struct scene_state *state, ulyx_comm_t **comm_p, int rank)
 {
@@ -411,8 +412,9 @@ scene_draw(
     strike->fault = fault_draw(world, random);
     state->split = test_random_in(random, 0, 3) == 0;
     state->algo = algos[test_random_in(random, 0, ALGOS - 1)];
-    /* Less than a connection stands; a new one cannot be made meanwhile, and
-     * to be without a network is an error of a creation. */
+    /* The cut is shorter than the time after which a connection breaks. No new
+     * connection can be made during the cut, and a creation without a network
+     * fails. */
     if (strike->fault == FAULT_BROKEN) {
         strike->pause_us /= 2;
         state->call = state->call == CALL_SPLIT ? CALL_ALLREDUCE : state->call;

@@ -9,10 +9,10 @@ call, and a later call gives its own, which no other rank needs. Objects leave
 in the order of their last use, the same on all ranks; one that a graph still
 needs for backward lives on until that has gone.
 
-Of a kind of calls there are at most two objects. The first is for the lengths
+There are at most two objects of each kind of call. The first is for the lengths
 of the first call alone, which take no more room than they need. The second is
 for all other lengths, up to a capacity: an epoch of lengths makes few objects.
-One with more room takes its place where a length is beyond that.
+A length beyond the capacity replaces the second object by a larger one.
 """
 import collections
 import threading
@@ -36,7 +36,7 @@ class Lengths(NamedTuple):
 
     @property
     def splits_of_parts(self) -> Optional[Tuple[Optional[Tuple[int, ...]], ...]]:
-        """As update_rows() takes them, with a part an axis."""
+        """As update_rows() takes them, with one part per axis."""
         if self.splits is None:
             return None
         return (self.splits, *(None for _ in self.rows[1:]))

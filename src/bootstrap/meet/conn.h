@@ -2,7 +2,7 @@
  *
  * One connection at the root: hello, proof, then frames. Private to the root's
  * thread. A connection that misbehaves before it has joined is a stray: it is
- * dropped and counted, and the meeting goes on.
+ * dropped and counted, and the meeting continues.
  */
 #ifndef ULI_BOOTSTRAP_MEET_CONN_H
 #define ULI_BOOTSTRAP_MEET_CONN_H
@@ -53,7 +53,7 @@ struct uli_root {
     uli_deadline_t linger; /* end of a failed meeting */
     uli_deadline_t
         reopen;   /* when the listener, which pauses, looks out again */
-    int pause_ms; /* of its last pause; 0: somebody came in since */
+    int pause_ms; /* of its last pause; 0: a connection was accepted since */
     atomic_int refs;
     atomic_int unsent; /* connections with bytes on their way */
     atomic_bool stop, cancel, finished;
@@ -69,7 +69,7 @@ struct uli_conn *uli_conn_open(
     struct uli_root *root, int fd, const char *address);
 /* Acts on epoll's events. */
 void uli_conn_event(struct uli_conn *conn, uint32_t events);
-/* Queues the meeting's last word, its failure. */
+/* Queues the meeting's failure, the last frame of the connection. */
 void uli_conn_send_failure(struct uli_conn *conn);
 /* Drops a connection that has not joined, and counts it. */
 void uli_conn_drop(struct uli_conn *conn, const char *why);
@@ -79,15 +79,16 @@ void uli_conn_free_dead(struct uli_root *root);
 
 /* ---- the listener (listener.c) ----------------------------------------- */
 
-/* Lets in some of those who knock. */
+/* Accepts waiting connections, a few at a time. */
 void uli_listener_accept(struct uli_root *root, int listener);
 /* The end of a pause without descriptors. */
 void uli_listener_reopen(struct uli_root *root);
 /* Closes the listeners and removes the rendezvous file. */
 void uli_listener_shut(struct uli_root *root);
 void uli_listener_remove_file(struct uli_root *root);
-/* All have joined: the same, so that the next meeting of the same name starts
- * afresh, and who has proved nothing goes: the job needs the descriptors. */
+/* When all ranks have joined: closes the listeners and removes the file, so
+ * that the next meeting of the same name starts afresh, and drops connections
+ * without a proof, because the job needs the descriptors. */
 void uli_listener_close(struct uli_root *root);
 
 #endif

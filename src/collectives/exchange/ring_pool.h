@@ -17,8 +17,7 @@
  * that peer's stream, each by the signal of its own put, so no put is still to
  * arrive. A peer that refuses, disagrees or has left streams nothing in call n,
  * and both ends conclude that from the same two records. Where a call fails the
- * communicator, nobody knows what peers still do, so its set is never leased
- * again.
+ * communicator, the peers may still use the set, so it is never leased again.
  *
  * The network may read from the bounce buffers of a set for longer than the
  * call: `pending` counts such puts. Until it is 0 only the same plan may lease

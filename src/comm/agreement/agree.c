@@ -222,8 +222,8 @@ await_all(struct arrival *arrival, uli_deadline_t deadline)
 }
 
 /* A rank has left because its deadline was over: the ranks for which it waited
- * are the cause here too. If it waited for this rank only, it does not know for
- * which ranks this rank waits. */
+ * are the cause here too. If it waited for this rank only, its list lacks the
+ * ranks for which this rank waits. */
 static ulyx_status_t
 arrival_fail_gone(struct arrival *arrival)
 {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The choice of a schedule: from counts and from link parameters, measured (a
- * tuning file's) or assumed, to an algorithm and the reason for it. Everything
- * that decides is equal on all ranks of a communicator (the counts come from
- * what the plan agrees on, the file is the site's), so all choose alike without
- * a word; that the outcomes are equal is part of what a plan's creation
- * compares.
+ * tuning file's) or assumed, to an algorithm and the reason for it. All inputs
+ * are equal on all ranks of a communicator: the counts come from what the plan
+ * agrees on, and the file is the site's. So all ranks choose alike without
+ * communication; a plan's creation compares the results.
  */
 #ifndef ULI_TOPOLOGY_CHOOSE_CHOOSE_H
 #define ULI_TOPOLOGY_CHOOSE_CHOOSE_H
@@ -14,12 +13,12 @@
 #include "topology/choose/tuning.h"
 
 enum {
-    ULI_CHOOSE_CHUNKS = 4, /* of hier where nothing is known of the links */
+    ULI_CHOOSE_CHUNKS = 4, /* chunks of hier on unknown links */
     ULI_REASON_BYTES = 192,
     ULI_WHY_BYTES = 96
 };
 
-/* Link parameters, rules, and the settings that schedules obey, read once a
+/* Link parameters, rules, and the settings of schedules, read once per
  * communicator. */
 struct uli_planner {
     struct uli_model model;
@@ -37,8 +36,8 @@ void uli_planner_apply(
 ulyx_status_t uli_planner_load(
     const struct uli_settings *settings, struct uli_planner *planner_p);
 
-/* What an exchange costs by one schedule: each of the demand's directions by
- * its number, and once all of them. */
+/* The cost of an exchange by one schedule: of each direction in the demand, and
+ * of all of them together. */
 struct uli_estimate {
     enum uli_algo algo;
     int64_t chunk_bytes; /* of hier, equal for all directions; else 0 */
@@ -68,15 +67,15 @@ bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo,
  * model's fastest is taken. Where they are assumed it is pairwise, which loads
  * an unknown network least (the model has no incast), or hier where that is
  * faster than pairwise both by the assumed links and by slow ones (10 Gb/s,
- * TCP): such a gain does not hang on the assumption. Assumed links between
+ * TCP): such a gain does not depend on the assumption. Assumed links between
  * nodes that share a machine mean nothing at all: pairwise.
  *
- * A mean stream of hier is cut into 1 to 16 parts, the best; a rule's number;
- * ULI_CHOOSE_CHUNKS where the links mean nothing; then by the limits. Pure, but
- * for the memory that it needs for a moment; O(nranks). Errors:
- * INVALID_ARGUMENT (unknown algo), UNSUPPORTED (hier is requested and a node
- * is too large for it; otherwise it is left out, with that reason where a rule
- * names it), NO_MEMORY. */
+ * A mean stream of hier is cut into the best number of parts from 1 to 16,
+ * into a rule's number, or into ULI_CHOOSE_CHUNKS where the links mean
+ * nothing; the limits may change the number. Pure except for temporary memory;
+ * O(nranks). Errors: INVALID_ARGUMENT (unknown algo), UNSUPPORTED (hier is
+ * requested and a node is too large for it; otherwise it is left out, with
+ * that reason where a rule names it), NO_MEMORY. */
 ulyx_status_t uli_choose(const struct uli_planner *planner,
     const struct uli_demand *demand, const char *algo,
     struct uli_choice *choice_p);
