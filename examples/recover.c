@@ -110,7 +110,7 @@ job_run(struct job *job, uint64_t *done_p, int victim, uint64_t last_step)
         if (rank == victim && done == last_step)
             raise(SIGKILL);
         if (job_step(job) != ULYX_SUCCESS) {
-            ulyx_comm_abort(job->comm); /* nobody waits for this rank */
+            ulyx_comm_abort(job->comm); /* no rank waits for this rank */
             break;
         }
     }

@@ -67,7 +67,7 @@ enum {
 };
 
 struct samples {
-    double *times[RUNNERS]; /* [blocks]; NULL: not wanted */
+    double *times[RUNNERS]; /* [blocks]; NULL: not selected */
     int blocks;
 };
 

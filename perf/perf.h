@@ -293,7 +293,7 @@ bool perf_graph_replay(struct perf_rank *ranks, int count_ranks, int times);
 bool perf_graph_drop(struct perf_rank *ranks, int count_ranks);
 
 /* Comparators on device memory (versus_device.c). open is collective where the
- * options ask for nccl. */
+ * options have nccl. */
 bool perf_peers_open(struct perf_rank *ranks, int count_ranks,
     const struct perf_options *options);
 void perf_peers_close(struct perf_rank *rank);

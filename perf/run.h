@@ -33,7 +33,7 @@ struct perf_sweep {
     bool begun;
     double bytes;
     int64_t seq, left_out_bytes;
-    int requested, exact; /* sizes; rows of exactly the size asked for */
+    int requested, exact; /* sizes; rows of exactly the requested size */
     struct perf_case one;
 };
 bool perf_sweep_next(const struct perf_run *run, const struct perf_case *one,

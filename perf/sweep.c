@@ -10,7 +10,7 @@
 
 #include "options.h"
 
-/* Adds every operation and type asked for, of one geometry, except sums of a
+/* Adds every requested operation and type, of one geometry, except sums of a
  * type that ulyx does not add. */
 static void
 add_cases(struct perf_run *run, const char *name, int64_t heads,

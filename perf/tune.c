@@ -110,7 +110,7 @@ tune_measure_curve(
     double seconds;
     int code;
 
-    options.iterations = 10; /* first, to learn how long an exchange takes */
+    options.iterations = 10; /* first, to measure how long an exchange takes */
     code = measure_exchange(&options, pair, LEAST_ROWS, "direct", &seconds);
     for (int i = 0; i < PERF_TUNE_SIZES && code == PERF_OK; i++) {
         curve->rows[i] = (int64_t)LEAST_ROWS << i;

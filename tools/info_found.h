@@ -43,7 +43,7 @@ void info_found_awaited_text(struct info_found *found,
     const struct info_rank *rank, char *text_p, size_t bytes);
 /* "rank 3 (node5, pid 412, stopped by a signal)". */
 void info_rank_name(const struct info_rank *rank, char *text_p, size_t bytes);
-/* Do others wait for the rank, which waits for nobody? */
+/* Do others wait for the rank, which waits for no rank? */
 bool info_rank_is_cause(const struct info_rank *rank);
 /* Is the rank the lowest of a circle of ranks that wait for each other? The
  * next in the circle is ranks[rank].next. */

@@ -294,8 +294,8 @@ print_parameters(const struct uli_planner *planner, const struct uli_demand *x)
             (long long)planner->limits.chunk_bytes);
 }
 
-/* Prints the chosen schedule, then each other as it would be if it were asked
- * for. */
+/* Prints the chosen schedule, then each other as it would be if it were
+ * requested. */
 static ulyx_status_t
 print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
     const struct uli_choice *c)

@@ -2,8 +2,8 @@
  *
  * Finding the ranks of this host. A rank's control segment is a memfd that its
  * process keeps open, so the same user can open it again at /proc/PID/fd. Only
- * sealed memory files are mapped, which nobody can shrink during the read;
- * nothing is written.
+ * sealed memory files are mapped, which cannot shrink during the read; nothing
+ * is written.
  *
  * Ranks that are all threads of one process share anonymous memory, and are not
  * found.

@@ -110,7 +110,7 @@ info_rank_waits_for(const struct info_rank *rank, const struct info_rank *other)
            !rank_has_begun(other, call);
 }
 
-/* A rank that this one waits for: the first that itself waits for nobody, else
+/* A rank that this one waits for: the first that itself waits for no rank, else
  * the first. -1: none. */
 static int
 rank_choose_next(const struct info_rank *ranks, int count, int at)

@@ -2,8 +2,7 @@
  *
  * CSV: one header line, then a line per row. Empty = not measured. A row
  * contains everything that it depends on, so that rows of several runs can be
- * in one file. New columns come at the end; percentiles that were asked for are
- * last.
+ * in one file. New columns come at the end; requested percentiles are last.
  */
 #include "report.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A log must not stop the library: a pipe that nobody reads, or a terminal that
- * is held, would keep a caller beyond its deadline, and the service thread with
- * its lock.
+ * A log must not stop the library: a pipe without a reader, or a terminal that
+ * is held, would keep a caller beyond its deadline, and the service thread
+ * with its lock.
  *
  * Descriptors of our own are non-blocking. Standard error is not ours:
  * O_NONBLOCK belongs to the open file, which other processes share, and poll

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors. The first function that knows the cause reports it, once, through
+ * Errors. The first function that has the cause reports it, once, through
  * uli_error(); all callers above pass the status up silently.
  */
 #ifndef ULI_BASE_STATUS_H

@@ -186,7 +186,7 @@ ulyx_status_t uli_comm_destroy(ulyx_comm_t *comm);
  * other processes that it leaves, as if it had destroyed the communicator.
  * False where an operation is in flight, for a failed communicator, in a forked
  * child, and for device memory: there kernels of peers may wait for flags that
- * nobody writes, and only a failure ends them. No call is in the
+ * are never written, and only a failure ends them. No call is in the
  * communicator. */
 bool uli_comm_may_exit(const ulyx_comm_t *comm);
 /* Where uli_comm_may_exit is true, in two steps: exit_node announces the exit
@@ -214,7 +214,7 @@ int64_t uli_comm_bytes(ulyx_comm_t *comm);
 
 /* The number by which errors name a rank: its rank; while a split or a shrink
  * makes the communicator, its rank in the parent, because the caller does not
- * know the ranks of the child yet. Any thread. */
+ * have the ranks of the child yet. Any thread. */
 static inline int32_t
 uli_comm_number(const ulyx_comm_t *comm, int32_t rank)
 {

@@ -8,9 +8,9 @@
 
 #include "comm/comm.h"
 
-/* A communicator that knows no peers yet: settings, identity of its own rank,
- * control segment, peers[nranks] zeroed. node_hash: as in bootstrap.h. shared:
- * the segment can be handed to other processes. On error nothing is kept. */
+/* A communicator without peers yet: settings, identity of its own rank, control
+ * segment, peers[nranks] zeroed. node_hash: as in bootstrap.h. shared: the
+ * segment can be handed to other processes. On error nothing is kept. */
 ulyx_status_t uli_comm_new(int32_t nranks, int32_t rank,
     const ulyx_comm_params_t *params, const uint64_t *node_hash, bool shared,
     ulyx_comm_t **comm_p);

@@ -18,7 +18,7 @@
 #include "comm/team.h"
 #include "comm/memory/windows.h"
 
-/* Builds the ranks of one communicator; they do not know each other yet. */
+/* Builds the ranks of one communicator; they are not connected yet. */
 static ulyx_status_t
 local_build(
     int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms)

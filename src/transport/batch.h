@@ -82,9 +82,9 @@ struct uli_batch_hooks {
     ulyx_status_t (*upload)(
         void *context, void *dst, const void *src, int64_t bytes);
     /* Claims blocks of a launch that may wait for other ranks, where a
-     * multiprocessor holds per_sm of them: the wanted number, or this rank's
-     * part of its device if that is less, or 0. Returns the number, which stays
-     * claimed until release. */
+     * multiprocessor holds per_sm of them: the requested number, or this
+     * rank's part of its device if that is less, or 0. Returns the number,
+     * which stays claimed until release. */
     int32_t (*claim)(void *context, int32_t multiprocessors, int32_t per_sm,
         int64_t requested);
     void (*release)(void *context, int32_t per_sm, int32_t claimed);

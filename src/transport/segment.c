@@ -94,7 +94,7 @@ take_huge_pages(void *address, int64_t bytes)
 }
 
 /* Newer kernels may refuse memory files that could be executed
- * (vm.memfd_noexec); older kernels do not know the flag. */
+ * (vm.memfd_noexec); older kernels lack the flag. */
 int
 uli_segment_file(const char *name)
 {

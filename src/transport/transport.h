@@ -44,8 +44,8 @@ struct uli_identity {
     uint64_t machine_hash;      /* boot id: one per machine */
     unsigned char process[16];  /* random, one per process (and pid) */
     unsigned char endpoint[16]; /* random, one per communicator and rank:
-                                 * whoever has it may deliver windows to that
-                                 * rank */
+                                 * a process that has it may deliver windows to
+                                 * that rank */
     int32_t pid;
     uint32_t uid;
     uint64_t pid_namespace;      /* inode of /proc/self/ns/pid */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of a layer that work on each token alone. None knows of ranks:
+ * The parts of a layer that work on each token alone. None depends on ranks:
  * tokens are sharded, so these are the same code on 1 rank and on 64. Arrays
  * lie where values.h has them.
  */

@@ -52,10 +52,10 @@
  * announce nothing but themselves, so one growing count is enough.
  *
  * A peer that has destroyed its plan or its communicator posts nothing more,
- * and nobody waits for it. If it left before call n, it counts as a rank that
- * refuses call n; if it left during call n, it has failed, and so does the call
- * at every rank. `closed` is read before the pair flags, so that the last posts
- * are not missed. At a remote pair `closed` may overtake those posts: it
+ * and no rank waits for it. If it left before call n, it counts as a rank that
+ * refuses call n; if it left during call n, it has failed, and so does the
+ * call at every rank. `closed` is read before the pair flags, so that the last
+ * posts are not missed. At a remote pair `closed` may overtake those posts: it
  * arrives with the final values of the other pair flags, and counts when they
  * have those values.
  */

@@ -12,8 +12,8 @@
  * schedule are in topology (schedule_model.h).
  *
  * No entry is NULL; an entry without work does nothing. A schedule's state is
- * exchange->schedule_state, which is NULL until create has set it. Unless an
- * entry says otherwise, it is called by the holder of the exchange, allocates
+ * exchange->schedule_state, which is NULL until create has set it. Unless its
+ * comment differs, an entry is called by the holder of the exchange, allocates
  * nothing, waits for no rank and takes no lock.
  */
 #ifndef ULI_COLLECTIVES_EXCHANGE_EXCHANGE_SCHEDULE_H

@@ -43,8 +43,9 @@ struct uli_mover_ops {
 
     /* Does the mover execute the plan, whose communicator, flags, layout and
      * directions are known? algo: the name that the caller, or else the
-     * setting, asks for; "" for none. Changes nothing, never blocks. The answer
-     * is equal on all ranks, or a difference becomes one of plan->terms. */
+     * setting, requests; "" for none. Changes nothing, never blocks. The
+     * answer is equal on all ranks, or a difference becomes one of
+     * plan->terms. */
     bool (*serves)(const ulyx_plan_t *plan, const char *algo);
     /* Refuses parameters that the mover does not support, before anything is
      * allocated. Never blocks. Errors: UNSUPPORTED, with the text set. */
@@ -138,7 +139,7 @@ extern const struct uli_mover_ops *const uli_movers[];
 extern const struct uli_mover_ops uli_mover_host; /* mover_host.c */
 
 /* The mover of a plan whose layout and directions are known. algo: the name
- * that the caller asks for, or NULL. */
+ * that the caller requests, or NULL. */
 const struct uli_mover_ops *uli_mover_choose(
     const ulyx_plan_t *plan, const char *algo);
 

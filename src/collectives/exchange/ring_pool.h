@@ -8,16 +8,17 @@
  * rings.
  *
  * Why a peer of an earlier call never touches a set that belongs to another
- * call by now. A peer learns where its ring lies in a set from a READY(n) of
+ * call by now. A peer gets the place of its ring in a set from a READY(n) of
  * one plan and call only. It uses that place between reading READY(n) and
  * posting its DONE(n); call n + 1 has a READY of its own. The set goes back
  * only when the call has ended in order, so after the DONE(n) of all peers. A
  * mapped peer releases DONE(n) after its last store. The DONE(n) of a remote
  * peer may overtake its puts, but this rank has by then taken all chunks of
  * that peer's stream, each by the signal of its own put, so no put is still to
- * arrive. A peer that refuses, disagrees or has left streams nothing in call n,
- * and both ends conclude that from the same two records. Where a call fails the
- * communicator, the peers may still use the set, so it is never leased again.
+ * arrive. A peer that refuses, disagrees or has left streams nothing in call
+ * n, and both ends conclude that from the same two records. Where a call fails
+ * the communicator, the peers may still use the set, so it is never leased
+ * again.
  *
  * The network may read from the bounce buffers of a set for longer than the
  * call: `pending` counts such puts. Until it is 0 only the same plan may lease

@@ -200,8 +200,8 @@ ulyx_status_t uli_plan_check_algo(const char *name);
  * none. */
 const char *uli_plan_requested_algo(const ulyx_comm_t *comm, const char *name);
 /* Sets algo, schedule_chunk_bytes and reason of a plan that has its layout and
- * directions. name: what the caller asks for, or NULL; with the name of a batch
- * transport the schedule is chosen freely. Equal on all ranks. Errors:
+ * directions. name: what the caller requests, or NULL; with the name of a
+ * batch transport the schedule is chosen freely. Equal on all ranks. Errors:
  * UNSUPPORTED (the name cannot be served), NO_MEMORY. */
 ulyx_status_t uli_plan_choose_algo(
     ulyx_plan_t *plan, const char *name, int64_t bytes_in_flight);

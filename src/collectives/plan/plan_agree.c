@@ -52,7 +52,7 @@ fields_walk(struct uli_agreed *list, const ulyx_plan_t *plan)
     for (int i = 0; i < ULI_TERMS; i++)
         uli_agreed_put(list, plan->terms[i], "%s", uli_term_names[i]);
     put_algo(list, plan);
-    /* Callers that want no slots give various values. */
+    /* Callers without slots give various values. */
     uli_agreed_put(
         list, plan->slot_limit ? plan->slot_limit : -1, "slot_bytes");
     uli_agreed_put(list, (int64_t)uli_layout_table_hash(plan->layout),

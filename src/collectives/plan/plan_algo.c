@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The algorithm of a plan: the one asked for, or the choice of the
+ * The algorithm of a plan: the requested one, or the choice of the
  * communicator's planner for what the layout moves (choose.h). Everything that
- * the choice depends on is equal on all ranks but for the tuning files, and the
- * agreement compares their outcome.
+ * the choice depends on is equal on all ranks but for the tuning files, and
+ * the agreement compares their outcome.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -20,7 +20,7 @@ ulyx_status_t uli_plan_demand(const struct uli_layout *layout, int32_t nodes,
 struct uli_plan_preference {
     uint64_t directions; /* bit per direction of the plan */
     int64_t bytes_in_flight;
-    const char *algo; /* asked for, or NULL */
+    const char *algo; /* requested, or NULL */
     bool one_machine; /* some of the nodes are simulated */
 };
 

@@ -36,12 +36,12 @@ struct arrival {
     enum uli_call call;
     int64_t stall_ns; /* when to warn about the stall */
     bool announced;   /* the awaited rank is recorded */
-    bool queried;     /* other nodes were asked which ranks have posted */
+    bool queried;     /* other nodes were queried which ranks have posted */
 };
 
 /* A rank that has waited this long, or this part of its time, announces the
  * ranks for which it waits. This long, or this part of its time, before its
- * deadline, it asks other nodes which ranks have posted. */
+ * deadline, it queries other nodes which ranks have posted. */
 enum {
     STILL_PART = 4,
     STILL_MAX_NS = 500 * 1000 * 1000,
@@ -49,8 +49,8 @@ enum {
     QUERY_MAX_NS = 1000 * 1000 * 1000
 };
 /* After the announcement: the interval between searches for ranks in different
- * calls; and up to how many nodes the leaders are then asked which ranks have
- * posted. */
+ * calls; and up to how many nodes the leaders are then queried which ranks
+ * have posted. */
 enum { LOOK_NS = 125 * 1000 * 1000, QUERIED_NODES = 16 };
 
 /* Whether a rank has left before the round. A remote rank's message names its
@@ -120,7 +120,7 @@ arrival_sees(const struct arrival *arrival, int32_t rank)
 }
 
 /* Records the first missing ranks. A rank of another node counts as unknown
- * until its node was asked. */
+ * until its node was queried. */
 static void
 arrival_note(struct arrival *arrival)
 {

@@ -16,30 +16,30 @@
  *                 ballot below b
  *     OUT(k)      was left out after k, for good
  *
- * Any rank may propose, under a ballot of its own. The proposer asks all votes.
- * A vote that is OPEN promises the ballot. A vote that has not come is waited
- * for, and made OUT once the proposer's patience is over. A vote that has the
- * decision shows it. A vote can be passed over only where every rank of its
- * node is dead or has left. With all answers, no sooner, the proposer forms the
- * decision, or takes over a decision that was shown. It is decided when the
- * proposer's own vote, which must still be OPEN under the ballot, has become
- * IDLE(k).
+ * Any rank may propose, under a ballot of its own. The proposer queries all
+ * votes. A vote that is OPEN promises the ballot. A vote that has not come is
+ * waited for, and made OUT once the proposer's patience is over. A vote that
+ * has the decision shows it. A vote can be passed over only where every rank
+ * of its node is dead or has left. With all answers, no sooner, the proposer
+ * forms the decision, or takes over a decision that was shown. It is decided
+ * when the proposer's own vote, which must still be OPEN under the ballot, has
+ * become IDLE(k).
  *
  * Why two living ranks never have different decisions of one instance: let c
- * decide under ballot b, and d propose under a higher ballot, at any time. If d
- * can ask c's vote, the vote is IDLE, and d takes over c's decision; or it
- * promises d's ballot, and can no longer become IDLE under b. If d cannot ask
- * it, all of c's node has gone. A living rank that has learned from c is then
- * in c's place: its vote shows the decision, or it has promised d's ballot and
- * takes no decision of ballot b any more. A rank that leaves in good order
- * sends its last decision before it announces its leaving. If no living rank
- * has the decision, none can contradict d's.
+ * decide under ballot b, and d propose under a higher ballot, at any time. If
+ * d can query c's vote, the vote is IDLE, and d takes over c's decision; or it
+ * promises d's ballot, and can no longer become IDLE under b. If d cannot
+ * query it, all of c's node has gone. A living rank that has learned from c is
+ * then in c's place: its vote shows the decision, or it has promised d's
+ * ballot and takes no decision of ballot b any more. A rank that leaves in
+ * good order sends its last decision before it announces its leaving. If no
+ * living rank has the decision, none can contradict d's.
  *
- * Why a rank that was left out learns of it: OUT is in its own vote, and no
+ * Why a rank that was left out detects it: OUT is in its own vote, and no
  * transition leads out of OUT. Decision k + 1 cannot pass over a member of
- * decision k unnoticed: the member comes, or it is made OUT. So storage for the
- * opinions and decisions of two instances, by parity, is enough, and a reader
- * checks its own vote afterwards.
+ * decision k unnoticed: the member comes, or it is made OUT. So storage for
+ * the opinions and decisions of two instances, by parity, is enough, and a
+ * reader checks its own vote afterwards.
  *
  * A node that counts as gone must be gone (its process has ended, its
  * connection was closed). A network that is cut in two, so that each half takes
@@ -115,7 +115,7 @@ uint64_t uli_vote_leave(uint64_t vote);
 /* ---- decisions ----------------------------------------------------------- */
 
 /* The subject of a decision. Where the topics of the ranks differ, the decision
- * says so (odd_rank). */
+ * records that (odd_rank). */
 enum uli_topic {
     ULI_TOPIC_REFUSED,    /* arguments that are wrong */
     ULI_TOPIC_SHRINK,     /* the set of survivors; values do not matter */
@@ -153,7 +153,7 @@ struct uli_seat {
     struct uli_opinion opinion; /* with PROMISED */
     uint8_t answer;             /* enum uli_answer */
     bool never; /* not a member of the last decision: passed over */
-    bool gone;  /* its vote can no longer be asked */
+    bool gone;  /* its vote can no longer be queried */
     bool dead;  /* not a member of the decision that is formed */
 };
 
@@ -183,7 +183,7 @@ void uli_proposal_begin(struct uli_proposal *proposal, int32_t rank);
 void uli_proposal_take(struct uli_proposal *proposal, uint32_t ballot,
     int32_t rank, enum uli_answer answer, const struct uli_opinion *opinion,
     uint32_t promised);
-/* Whether the seat's vote must be asked, or asked again. */
+/* Whether the seat's vote must be queried, or queried again. */
 bool uli_proposal_awaits(const struct uli_proposal *proposal, int32_t rank);
 enum uli_standing uli_proposal_standing(const struct uli_proposal *proposal);
 /* The decision of a READY proposal. */

@@ -154,8 +154,8 @@ path_has(const struct uli_suspicion *suspicion, int32_t rank)
 
 enum found { FOUND_NOTHING, FOUND_MORE, FOUND_QUERY, FOUND_END };
 
-/* Extends the path. FOUND_QUERY: a message must ask the rank at the end of the
- * path. */
+/* Extends the path. FOUND_QUERY: a message must query the rank at the end of
+ * the path. */
 static enum found
 search_step(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now)
 {
@@ -323,8 +323,8 @@ uli_differ_fail(ulyx_comm_t *comm, int32_t rank)
 
 /* ---- one look ------------------------------------------------------------ */
 
-/* Under lock. FOUND_QUERY: ask the rank of the last step. FOUND_MORE: *differ_p
- * is proved. */
+/* Under lock. FOUND_QUERY: query the rank of the last step. FOUND_MORE:
+ * *differ_p is proved. */
 static enum found
 suspicion_look(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now,
     struct uli_differ *differ_p)

@@ -11,12 +11,12 @@
  * the communicator was made; and peers get the poison by atomics, futexes and
  * an eventfd. The log line is left to this rank's next check or destroy.
  *
- * Peers get the poison before the failure can be read here: whoever reads the
- * failure may leave, and a peer that finds a rank gone must find the cause as
- * well. A thread that finds the failure claimed but not yet stored waits until
- * the peers have the poison, which takes no wait for another rank. An abort
- * does not wait, because it may have interrupted the thread that stores the
- * failure.
+ * Peers get the poison before the failure can be read here: a rank that reads
+ * the failure may leave, and a peer that finds a rank gone must find the cause
+ * as well. A thread that finds the failure claimed but not yet stored waits
+ * until the peers have the poison, which takes no wait for another rank. An
+ * abort does not wait, because it may have interrupted the thread that stores
+ * the failure.
  */
 #include "comm/comm.h"
 

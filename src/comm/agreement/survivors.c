@@ -162,7 +162,7 @@ vote_accept(struct uli_survivors_call *call,
 }
 
 /* A decision that a vote of this node shows holds, whatever this rank has
- * promised: the proposer to which it promised asks the showing vote too, as
+ * promised: the proposer to which it promised queries the showing vote too, as
  * long as this rank lives. */
 static bool
 learn_from_node(struct uli_survivors_call *call)

@@ -2,10 +2,10 @@
  *
  * Decisions of the survivors of a communicator, healthy or failed: runs the
  * protocol of consensus.h. Within a node, a proposer itself works on the votes
- * in the control blocks. On another node, it asks one rank, which answers for
- * all of its node from the network's progress, so also when no thread of that
- * rank is in the library. If that rank does not answer, the proposer asks the
- * next one.
+ * in the control blocks. On another node, it queries one rank, which answers
+ * for all of its node from the network's progress, so also when no thread of
+ * that rank is in the library. If that rank does not answer, the proposer
+ * queries the next one.
  *
  * Cost where all ranks are present and healthy: on one node, P doorbells and P
  * reads per rank. On several nodes, at the lowest rank: a question and an

@@ -5,7 +5,7 @@
  * survivors_message.c, which exchanges messages with other nodes.
  *
  * Locks: fields that hooks of the network write (answers, the decision
- * received, when a node is asked next) are under remote->lock while
+ * received, when a node is queried next) are under remote->lock while
  * remote->deciding points to the call.
  */
 #ifndef ULI_COMM_AGREEMENT_SURVIVORS_CALL_H
@@ -15,9 +15,9 @@
 #include "comm/agreement/survivors.h"
 
 struct uli_queried_node {
-    int64_t next_ns;  /* when the node is asked again */
+    int64_t next_ns;  /* when the node is queried again */
     int64_t pause_ns; /* between that time and the next */
-    uint32_t turn;    /* which of its ranks is asked next */
+    uint32_t turn;    /* which of its ranks is queried next */
     bool lives;       /* at least one of its ranks lives */
 };
 
@@ -40,7 +40,7 @@ struct uli_survivors_call {
 /* The vote of a rank of this node. Any thread, as all functions of
  * survivors_vote.c. */
 uint64_t uli_survivors_vote(const ulyx_comm_t *comm, int32_t rank);
-/* Asks a vote of this node. *promised_p: the ballot that the vote had
+/* Queries a vote of this node. *promised_p: the ballot that the vote had
  * before. */
 enum uli_answer uli_survivors_query_vote(ulyx_comm_t *comm, int32_t rank,
     uint32_t instance, uint32_t ballot, bool exclude,
@@ -63,9 +63,9 @@ void uli_survivors_receive_decision(
 void uli_survivors_listen(ulyx_comm_t *comm, struct uli_survivors_call *call);
 /* Sends to rank `to` that this rank has come. */
 void uli_survivors_announce(struct uli_survivors_call *call, int32_t to);
-/* All nodes are to be asked at once. Under the lock. */
+/* All nodes are to be queried at once. Under the lock. */
 void uli_survivors_query_soon(struct uli_survivors_call *call);
-/* Asks each remote node whose time to be asked has come. */
+/* Queries each remote node whose time has come. */
 void uli_survivors_query_nodes(struct uli_survivors_call *call, int64_t now_ns);
 /* Sends the decision to all remote ranks that live; members: to members
  * only. */

@@ -9,8 +9,8 @@
 #include "base/size.h"
 #include "comm/agreement/survivors_call.h"
 
-/* The pause before a node is asked again. It doubles each time: the rank that
- * was asked may not answer, or ranks may not come for a long time. */
+/* The pause before a node is queried again. It doubles each time: the rank that
+ * was queried may not answer, or ranks may not come for a long time. */
 enum { LEAST_PAUSE_NS = 10 * 1000 * 1000, MOST_PAUSE_NS = 320 * 1000 * 1000 };
 
 /* The content of a VOTES message: head.count / sizeof(struct voice) of
@@ -94,8 +94,8 @@ uli_survivors_query_soon(struct uli_survivors_call *call)
         node_query_soon(&call->nodes[j]);
 }
 
-/* Whether the node is to be asked now for a vote that is still missing. If so,
- * sets when it is asked next. */
+/* Whether the node is to be queried now for a vote that is still missing. If
+ * so, sets when it is queried next. */
 static bool
 node_is_due(struct uli_survivors_call *call, int32_t node, int64_t now)
 {

@@ -169,7 +169,7 @@ uli_arena_alloc(
     }
 }
 
-/* Takes a block of an arena that all ranks know, if one has room; else a whole
+/* Takes a block of an arena that all ranks have, if one has room; else a whole
  * new arena for this node. */
 ulyx_status_t
 uli_arena_alloc_node(

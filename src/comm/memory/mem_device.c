@@ -74,8 +74,8 @@ check_place(
     return ULYX_SUCCESS;
 }
 
-/* A range may cover several allocations, and the driver knows each one
- * apart. */
+/* A range may cover several allocations, and the driver treats each one
+ * separately. */
 ulyx_status_t
 uli_mem_device_find(
     const void *address, int64_t bytes, int32_t device, int32_t *lies_on_p)

@@ -8,7 +8,7 @@
  * has destroyed its handle, or its process answers that it has no operation in
  * flight and has withdrawn the window. The rank's service thread answers, so an
  * idle rank is settled too; a stopped rank does not answer. Remote ranks are
- * asked over the network, which also waits for data on their way, from dead
+ * queried over the network, which also waits for data on their way, from dead
  * ranks too: such data may have arrived at this process but not yet in the
  * window.
  */
@@ -26,7 +26,7 @@ struct uli_pending {
 
 struct uli_quarantine {
     struct uli_list in_mem;
-    ulyx_comm_t *comm; /* while the communicator lives; asks remote ranks */
+    ulyx_comm_t *comm; /* while the communicator lives; queries remote ranks */
     char comm_name[64];
     int32_t rank; /* the owner of the window */
     uint32_t window;

@@ -546,7 +546,7 @@ windows_give_undo(ulyx_comm_t *comm, uint32_t window, int32_t count,
     uli_error_pass(ULYX_SUCCESS, cause);
 }
 
-/* Puts may arrive as soon as a remote peer knows the window. */
+/* Puts may arrive as soon as a remote peer has the window. */
 static ulyx_status_t
 give_remote(ulyx_comm_t *comm, uint32_t window,
     const struct uli_tr_handle *handle, uint64_t recorded,

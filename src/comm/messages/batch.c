@@ -180,8 +180,8 @@ transport_try(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
     return status;
 }
 
-/* Opens the first transport that serves all ranks; wanted: only that transport,
- * or 0. */
+/* Opens the first transport that serves all ranks; required: only that
+ * transport, or 0. */
 static ulyx_status_t
 open_first(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
     int32_t required, uli_deadline_t deadline)
@@ -466,7 +466,7 @@ look_at(ulyx_comm_t *comm, struct uli_batch_watch *watch)
 }
 
 /* Takes an error that the batch transport has found. ABORTED is not taken:
- * whoever aborts the batch fails the communicator with the cause. */
+ * the thread that aborts the batch fails the communicator with the cause. */
 static void
 transport_poll(ulyx_comm_t *comm, struct uli_comm_batch *own)
 {

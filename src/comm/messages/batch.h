@@ -6,7 +6,7 @@
  *
  * The ranks agree on the transport that carries the batch: the first transport
  * of the list with ULI_TR_BATCH that serves all ranks, or the one that the
- * caller wants. The reasons against the transports before it are kept.
+ * caller requires. The reasons against the transports before it are kept.
  *
  * The device writes into two words of host memory which call has begun and
  * which has ended. The service thread reads them every few milliseconds
@@ -23,9 +23,9 @@
 #include "comm/comm.h"
 
 /* Makes the communicator's batch at the first call, collectively; later calls
- * return at once. wanted: the number of a batch transport, or 0 for the first
+ * return at once. required: the number of a batch transport, or 0 for the first
  * that serves. Errors, the same on all ranks: UNSUPPORTED (another batch
- * transport than wanted is in use); those of batch transports, with the rank
+ * transport than required is in use); those of batch transports, with the rank
  * and its text; those of the agreement. */
 ulyx_status_t uli_comm_batch_open(
     ulyx_comm_t *comm, int32_t required, uli_deadline_t deadline);

@@ -18,7 +18,7 @@
 #include "comm/comm.h"
 
 /* For a communicator whose settings are loaded: starts the thread and installs
- * the signal handler, where the settings say so. Errors: SYSTEM. */
+ * the signal handler, where the settings have them. Errors: SYSTEM. */
 ulyx_status_t uli_dump_hold(ulyx_comm_t *comm);
 /* Called after the communicator has left the registry. Waits at most one second
  * for a file that is being written. */

@@ -57,8 +57,8 @@ const struct uli_agree_post *uli_nodes_post(
  * sent. True at other ranks. */
 bool uli_nodes_drive(ulyx_comm_t *comm, uint64_t round);
 
-/* Asks the leaders of nodes whose posts are missing which ranks of their node
- * have come; all: asks every missing rank instead. */
+/* Queries the leaders of nodes whose posts are missing which ranks of their
+ * node have come; all: queries every missing rank instead. */
 void uli_nodes_query(ulyx_comm_t *comm, uint64_t round, bool all);
 /* Whether the rank is known to have come to the round. */
 bool uli_nodes_came(const ulyx_comm_t *comm, int32_t rank, uint64_t round);

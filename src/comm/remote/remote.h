@@ -105,10 +105,11 @@ void uli_remote_send_poison(ulyx_comm_t *comm, uint64_t poison);
 uint64_t uli_remote_poison(const ulyx_comm_t *comm);
 
 /* Announces a window of this rank (give), or that it is taken back (take). When
- * the call returns, all remote peers that have not gone know. recorded: the
- * call's number in the flight recorder, in which the awaited rank is recorded;
- * or 0. Errors: those of a peer, naming it; TIMEOUT without a text, with
- * *late_p the ranks that did not answer; the communicator's failure. */
+ * the call returns, all remote peers that have not gone are notified.
+ * recorded: the call's number in the flight recorder, in which the awaited
+ * rank is recorded; or 0. Errors: those of a peer, naming it; TIMEOUT without
+ * a text, with *late_p the ranks that did not answer; the communicator's
+ * failure. */
 ulyx_status_t uli_remote_windows_give(ulyx_comm_t *comm, uint32_t window,
     int64_t bytes, uint64_t recorded, uli_deadline_t deadline,
     struct uli_late *late_p);

@@ -26,11 +26,11 @@
 enum uli_message_kind {
     ULI_MESSAGE_GUARD = 1, /* makes a connection to watch, and its answer */
     ULI_MESSAGE_POSTS,     /* agreement posts of some ranks (nodes.c) */
-    ULI_MESSAGE_QUERY,     /* asks which ranks of a node are in the round */
+    ULI_MESSAGE_QUERY,     /* queries which ranks of a node are in the round */
     ULI_MESSAGE_HERE,      /* answers; also for which ranks the others wait */
     ULI_MESSAGE_SHRINK,    /* the sender's post of the shrink rounds */
     ULI_MESSAGE_COME,      /* the sender has come to a decision */
-    ULI_MESSAGE_BALLOT,    /* asks the votes of a node (survivors.h) */
+    ULI_MESSAGE_BALLOT,    /* queries the votes of a node (survivors.h) */
     ULI_MESSAGE_VOTES,     /* the answers */
     ULI_MESSAGE_DECISION,
     ULI_MESSAGE_POISON,
@@ -39,7 +39,7 @@ enum uli_message_kind {
     ULI_MESSAGE_WITHDRAW, /* the window ends */
     ULI_MESSAGE_RETIRE,   /* the window ends if no operation is in flight */
     ULI_MESSAGE_ACK,      /* the answer to any of these three */
-    ULI_MESSAGE_LOOK,     /* asks for a board, and whether a call has begun */
+    ULI_MESSAGE_LOOK,     /* queries a board, and whether a call has begun */
     ULI_MESSAGE_STANDS,   /* the answer (differ.h) */
 };
 

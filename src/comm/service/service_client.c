@@ -234,7 +234,7 @@ service_client_lost(ulyx_comm_t *comm, int32_t rank)
 }
 
 /* Repeats the request until the peer has answered: a peer that is not there yet
- * is asked again; a peer that has left needs nothing. */
+ * gets the request again; a peer that has left needs nothing. */
 static ulyx_status_t
 service_client_require(struct uli_stand *stand,
     const struct uli_service_request *request,

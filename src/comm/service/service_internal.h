@@ -20,7 +20,7 @@
 /* ---- messages: one request and one answer per connection ----------------- */
 
 enum uli_service_kind {
-    ULI_SERVICE_PING = 1, /* asks whether the service answers */
+    ULI_SERVICE_PING = 1, /* queries whether the service answers */
     ULI_SERVICE_DELIVER,  /* map a window and publish it; comes with one
                            * descriptor, or with shares of device memory and
                            * their descriptors */

@@ -2,7 +2,7 @@
  *
  * Death of peers. A pidfd becomes readable when its process has ended, however
  * it ended, also while it is a zombie that was not reaped; the communicators
- * learn of the death within milliseconds.
+ * detect the death within milliseconds.
  *
  * The watched process is the one at the other end of a connection to the peer's
  * service (SO_PEERPIDFD where the kernel has it). Else the pidfd is opened from

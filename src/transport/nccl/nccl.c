@@ -8,10 +8,11 @@
  *
  * Abort from another thread. ncclCommAbort frees the communicator, so no thread
  * may be inside it. `state` is a ticket: the thread that holds it may call
- * NCCL. abort sets `wanted` and takes the ticket if it can; else the holder
- * reads `wanted`, in its wait or after giving the ticket back, and aborts. One
- * of the two always does so: the holder reads `wanted` after it has given the
- * ticket back, abort tries the ticket after it has set `wanted`.
+ * NCCL. abort sets `abort_requested` and takes the ticket if it can; else the
+ * holder reads `abort_requested`, in its wait or after giving the ticket back,
+ * and aborts. One of the two always does so: the holder reads `abort_requested`
+ * after it has given the ticket back, abort tries the ticket after it has set
+ * `abort_requested`.
  *
  * check takes no ticket, because it must not make a run wait: it increments
  * `lookers`, then reads that `state` is not GOING, and queries the
@@ -41,7 +42,7 @@ struct nccl_batch {
     uli_nccl_comm comm; /* for the holder of the ticket */
     int32_t memory_kind, device;
     _Atomic int32_t state;        /* enum ticket */
-    _Atomic bool abort_requested; /* an abort is wanted */
+    _Atomic bool abort_requested; /* an abort is requested */
     _Atomic int32_t lookers;      /* threads inside check */
 };
 

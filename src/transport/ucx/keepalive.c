@@ -319,7 +319,7 @@ peer_at(struct uli_list *node)
 }
 
 /* The cost of one step does not depend on the number of ranks: of the watched
- * peers only the first in the list are due; the asked and the dropped peers,
+ * peers only the first in the list are due; the probed and the dropped peers,
  * which are few, are all checked. */
 void
 uli_ucx_keepalive_step(struct uli_net *net)

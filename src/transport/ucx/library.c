@@ -52,7 +52,7 @@ library_load(const char *name)
     return library;
 }
 
-/* "warn" is UCX's default: a user who wants UCX's lines sets another level. */
+/* "warn" is UCX's default: to get UCX's lines, a user sets another level. */
 static void
 library_silence(void *library)
 {

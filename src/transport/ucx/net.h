@@ -71,7 +71,7 @@ enum uli_ucx_kind {
     ULI_UCX_PUT,        /* a put with its data */
     ULI_UCX_PUT_PLACED, /* a put whose data has landed by PUT */
     ULI_UCX_PUT_TAGGED, /* a put whose data comes with tag `number`; UCX matches
-                         * it with any receive for that tag, whoever sent it */
+                         * it with any receive for that tag, from any sender */
     ULI_UCX_MESSAGE,
     ULI_UCX_BYE,         /* the sender's last message */
     ULI_UCX_BYE_ANSWER,  /* all before the receiver's BYE has arrived */
@@ -305,7 +305,7 @@ struct uli_net {
     struct uli_ucx_caller callers[ULI_UCX_CALLERS];
     struct uli_ucx_sentinel sentinel;
     int64_t next_check_ns;
-    /* watched: peers with data on its way to or from them, by check_ns; asked:
+    /* watched: peers with data on its way to or from them, by check_ns; probed:
      * peers that are being probed; dropped: peers whose endpoint was closed. */
     struct uli_list watched, probed, dropped;
     struct uli_ucx_peer *due;

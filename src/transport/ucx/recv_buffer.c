@@ -195,9 +195,9 @@ uli_ucx_abandon_receives(struct uli_ucx_peer *peer)
     }
 }
 
-/* This rank may learn of a death from others while the connection is whole and
- * data still arrives. Then the connection is closed, and UCX ends its receives,
- * or they are abandoned as those of any closed connection. */
+/* This rank may be notified of a death by others while the connection is whole
+ * and data still arrives. Then the connection is closed, and UCX ends its
+ * receives, or they are abandoned as those of any closed connection. */
 bool
 uli_ucx_landed(struct uli_net *net, int32_t rank, bool dead)
 {

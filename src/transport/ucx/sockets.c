@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sockets that end with this process. A connection ends, and its other end
- * learns of that, when the last copy of its descriptor is closed: a forked
+ * detects the end, when the last copy of its descriptor is closed: a forked
  * child with a copy would hide its parent's death. So a handler closes these
  * sockets in every fork, and exec closes them too. A fork cannot come between
  * making a socket and recording its number. A forked child closes none of them
