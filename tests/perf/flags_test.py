@@ -182,7 +182,7 @@ class Refused(ToolCase):
                 "--op total": ["-o", "total"],
                 "--algo spiral": ["--algo", "direct,spiral"],
                 "is named twice": ["--algo", "direct,hier,direct"],
-                "--algo nccl wants": ["--algo", "nccl"],
+                "--algo nccl needs": ["--algo", "nccl"],
                 "--percentiles 50,101": ["--percentiles", "50,101"],
                 "--minbytes or --maxbytes": ["--m", "3"],
                 "--csv takes": ["--cs=1"],
