@@ -5,8 +5,11 @@
  * badly. Plain C and CUDA C++; shared by all GPU kernels of attention.
  *
  * One call is two launches on one stream. Prepare checks the documents, which
- * lie on the device, clears the state and writes the tiles, longest first. The
- * pass takes (tile, head) pairs from a counter in the state until none is left;
+ * lie on the device, clears the state and writes the tiles, longest first.
+ * Where there are neither documents nor segments the list is arithmetic: then
+ * prepare clears the state only, and who takes a tile computes it
+ * (uli_gpu_attn_unlisted). The pass takes (tile, head) pairs from a counter in
+ * the state until none is left;
  * a refused table leaves a list of no tiles, so that nothing outside the
  * tensors is touched whatever the table holds. Both may be captured and
  * replayed: one call differs from the next only by memory on the device.
@@ -17,7 +20,9 @@
  * Without segments one tile stands for all query heads and pairs are numbered
  * so that head_group heads go through all tiles before the next ones do (their
  * keys and values stay in L2): uli_gpu_attn_pair. With segments a tile names
- * its head.
+ * its head. Tiles go by sections of the keys, of section_rows rows each, which
+ * stay in L2 where those of all batch items and documents would not; longest
+ * first is within a section.
  */
 #ifndef ULI_ATTENTION_CUDA_ATTENTION_GPU_H
 #define ULI_ATTENTION_CUDA_ATTENTION_GPU_H
@@ -25,6 +30,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/mask.h"
 #include "ulyx/types.h"
 
 #ifdef __cplusplus
@@ -157,6 +163,9 @@ struct uli_gpu_attn_args {
     int64_t *scratch;             /* of prepare */
     int32_t tile_rows, tile_keys; /* of the pass's kernel; 8 .. 1024 */
     int64_t head_group;           /* 1 .. heads_q; see above */
+    int64_t section_rows; /* of keys, of all batch items; 0: one section */
+    int32_t unlisted;     /* tiles are computed, not in the list */
+    int32_t pad;
 
     uint64_t *cause;        /* NULL, or a word that keeps the first cause of
                              * all calls until the host clears it (device or
@@ -211,6 +220,43 @@ uli_gpu_attn_pair(const struct uli_gpu_attn_args *args, int64_t ntiles,
     int64_t rest = n - first * ntiles;
     *tile_p = rest / heads;
     *head_p = first + rest % heads;
+}
+
+/* Tiles of a call without documents and segments. */
+ULI_GPU_BOTH int64_t
+uli_gpu_attn_unlisted_count(const struct uli_gpu_attn_args *args)
+{
+    return (args->len_q + args->tile_rows - 1) / args->tile_rows * args->batch;
+}
+
+/* Tile n of these: section by section of the batch items, in a section the
+ * tiles that see most keys first, of a tile's rows all batch items. A mask that
+ * is bounded to the right shows later rows more keys, one that is bounded to
+ * the left alone shows them less; else the order does not matter. */
+ULI_GPU_BOTH struct uli_gpu_attn_tile
+uli_gpu_attn_unlisted(const struct uli_gpu_attn_args *args, int64_t n)
+{
+    int64_t tiles = (args->len_q + args->tile_rows - 1) / args->tile_rows;
+    int64_t len_k = args->len_k > 0 ? args->len_k : 1;
+    int64_t items = args->section_rows / len_k; /* batch items of a section */
+    items = args->section_rows == 0 || items > args->batch ? args->batch
+            : items > 0                                    ? items
+                                                           : 1;
+    int64_t first = n / (items * tiles) * items;
+    int64_t rest = n - first * tiles;
+    if (items > args->batch - first)
+        items = args->batch - first;
+    int64_t t = rest / items;
+    if (args->right != ULYX_UNBOUNDED)
+        t = tiles - 1 - t;
+    int32_t item = (int32_t)(first + rest % items);
+    int64_t row = t * args->tile_rows, rows = args->len_q - row;
+    int64_t off = uli_mask_off(
+        args->bottom_right, args->diagonal, args->len_q, args->len_k);
+    struct uli_gpu_attn_tile tile = {
+        rows < args->tile_rows ? (int32_t)rows : args->tile_rows, -1, item,
+        args->len_k ? item : 0, row, row, off, 0, args->len_k, row};
+    return tile;
 }
 
 /* ---- launches ------------------------------------------------------------ */

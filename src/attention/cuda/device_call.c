@@ -213,15 +213,22 @@ set_docs(const struct uli_attn_call *call, const struct parts *parts, bool keys,
 /* Heads whose keys and values stay in the cache together, those of all batch
  * items, as tiles of one cost are taken from all of them at one time. */
 static int64_t
-head_group_of(const struct uli_attn_problem *problem)
+head_group_of(const struct uli_attn_problem *problem, int64_t section_rows)
 {
     int64_t heads = uli_max(1, problem->heads_q);
     int64_t readers = uli_max(1, heads / uli_max(1, problem->heads_kv));
+    int64_t keys = uli_max(1, problem->batch) * uli_max(1, problem->len_k);
+    int64_t fit = section_rows / keys;
+    return uli_min(heads, uli_min(heads, uli_max(1, fit)) * readers);
+}
+
+/* Rows of keys and values of one head that stay in the cache. */
+static int64_t
+section_rows_of(const struct uli_attn_problem *problem)
+{
     int64_t row =
         (problem->dim_qk + problem->dim_v) * uli_dtype_size(problem->dtype);
-    int64_t keys = uli_max(1, problem->batch) * uli_max(1, problem->len_k);
-    int64_t fit = L2_BYTES / row / keys;
-    return uli_min(heads, uli_min(heads, uli_max(1, fit)) * readers);
+    return L2_BYTES / row;
 }
 
 static void
@@ -336,6 +343,7 @@ uli_gpu_attn_call_describe(
     const struct uli_attn_call *call, struct uli_gpu_attn_args *args_p)
 {
     const struct uli_attn_problem *problem = &call->problem;
+    int64_t section_rows = section_rows_of(problem);
     struct uli_gpu_attn_args args = {.dtype = problem->dtype,
         .batch = problem->batch,
         .len_q = problem->len_q,
@@ -348,7 +356,8 @@ uli_gpu_attn_call_describe(
         .right = problem->right,
         .diagonal = problem->diagonal,
         .bottom_right = problem->bottom_right,
-        .head_group = head_group_of(problem),
+        .head_group = head_group_of(problem, section_rows),
+        .section_rows = section_rows,
         .cause = call->cause,
         .poison = call->poison,
         .timeout_ns = (uint64_t)(call->timeout_s * 1e9)};

@@ -48,6 +48,11 @@ ulyx_status_t uli_gpu_attn_call_put(const struct uli_attn_call *call,
 
 /* ---- the rows' common parts (device_forward.c) --------------------------- */
 
+/* The same for a forward pass, whose tiles need no list where there are neither
+ * documents nor segments. */
+ulyx_status_t uli_gpu_attn_forward_put(const struct uli_attn_call *call,
+    int32_t tile_rows, int32_t tile_keys, struct uli_gpu_attn_args *args);
+
 /* Blocks of a pass on a device of sms multiprocessors, of which each holds
  * per_sm: all that there are at once; under max_sms one on each of so many, for
  * then no more of them can be in use. A pass that waits for flags leaves an
@@ -68,6 +73,12 @@ int uli_gpu_attn_begin(const struct uli_attn_call *call,
  * recorded in call->failed. */
 void uli_gpu_attn_portable(
     struct uli_attn_call *call, struct uli_gpu_attn_args *args);
+
+/* The forward of the row of Hopper's kernels by those of a family, which takes
+ * the problem; tensors that TMA cannot read go to the portable pass. */
+struct uli_sm90_family;
+void uli_gpu_attn_sm90(
+    struct uli_attn_call *call, const struct uli_sm90_family *family);
 
 /* The backward of the portable row, and the bytes of its workspace (-1: beyond
  * 64 bits). */

@@ -123,6 +123,14 @@ uli_gpu_attn_begin(const struct uli_attn_call *call,
     return error;
 }
 
+ulyx_status_t
+uli_gpu_attn_forward_put(const struct uli_attn_call *call, int32_t tile_rows,
+    int32_t tile_keys, struct uli_gpu_attn_args *args)
+{
+    args->unlisted = !call->problem.has_docs && !call->problem.q_runs.segments;
+    return uli_gpu_attn_call_put(call, tile_rows, tile_keys, args);
+}
+
 void
 uli_gpu_attn_portable(
     struct uli_attn_call *call, struct uli_gpu_attn_args *args)
@@ -130,8 +138,8 @@ uli_gpu_attn_portable(
     const char *why;
     const struct uli_gpu_attn_forward *family =
         find_family(&call->problem, &why);
-    ulyx_status_t status =
-        uli_gpu_attn_call_put(call, family->tile_rows, family->tile_keys, args);
+    ulyx_status_t status = uli_gpu_attn_forward_put(
+        call, family->tile_rows, family->tile_keys, args);
     if (status != ULYX_SUCCESS) {
         atomic_store(&call->failed, status);
         return;

@@ -21,6 +21,7 @@ struct forward_work {
     double sink;          /* -inf: none */
     float slope;          /* 0: none */
     int32_t valid;
+    uint32_t taken; /* pairs by this block so far */
     struct row_flags flags;
 };
 
@@ -30,6 +31,7 @@ work_begin(struct forward_work *work)
 {
     for (int n = 0; n < 3; n++)
         work->flags.come[n] = 0;
+    work->taken = 0;
     work->flags.start_ns = ptx_globaltimer_ns();
 }
 
@@ -63,10 +65,10 @@ static __device__ __forceinline__ void
 work_take(const struct uli_gpu_attn_args &args, struct forward_work *work)
 {
     int64_t tile;
-    work->valid = pair_take(args, &tile, &work->head);
+    work->valid = pair_take(args, &tile, &work->head, work->taken++);
     if (!work->valid)
         return;
-    work->tile = args.tiles[tile];
+    work->tile = tile_taken(args, tile);
     work->kv = kv_head_of(args, work->head);
     work->mask = forward_mask_of(args, work->tile);
     mask_tiles(args, work->tile, args.tile_keys, &work->first, &work->end);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The prepare kernel: checks the documents, clears the state and writes the
- * list of tiles, longest first. One block.
+ * list of tiles, section by section of the keys, in a section longest first.
+ * One block.
  *
  *   runs -> units -> tiles: two scans give the first unit of each run and the
  *   first tile of each unit, so that every thread finds run, unit and place of
- *   any tile by two binary searches. A counting sort by the number of key
- *   tiles that a tile sees orders the list: a first pass over the tiles counts
- *   by cost, a second one places. Tiles of one cost stay near the order of
+ *   any tile by two binary searches. A counting sort by section and the number
+ *   of key tiles that a tile sees orders the list: a first pass over the tiles
+ *   counts, a second one places. Tiles of one cost stay near the order of
  *   their rows, which is good for the cache; no result depends on the order.
  *
  * Cost: O(documents + tiles) loads of a few words, in block-wide steps.
@@ -22,6 +23,7 @@ enum {
     PREPARE_THREADS = 512,
     PREPARE_WARPS = PREPARE_THREADS / 32,
     BUCKETS = 1024,
+    SECTIONS = 32,    /* at most: costs have buckets / sections steps */
     PUT_BYTES = 3968, /* of a launch's 4096 bytes of arguments */
 };
 
@@ -164,13 +166,27 @@ cost_of(const prepare &p, const uli_gpu_attn_tile &tile)
     return end - first;
 }
 
-/* 0 for the longest. Exact as long as no tile sees more than BUCKETS. */
-static __device__ uint32_t
-bucket_of(const prepare &p, int64_t cost)
+/* Sections of the keys of all batch items, of *rows_p rows each. */
+static __device__ int64_t
+sections_of(const prepare &p, int64_t *rows_p)
 {
-    int64_t most = (int64_t)p.shared->most;
-    int64_t step = most / BUCKETS + 1;
-    return (uint32_t)((most - cost) / step);
+    int64_t keys = p.args->batch * p.args->len_k, rows = p.args->section_rows;
+    if (rows == 0 || rows > keys)
+        rows = mask_max(keys, 1);
+    *rows_p = mask_max(rows, (keys + SECTIONS - 1) / SECTIONS);
+    return (keys + *rows_p - 1) / *rows_p;
+}
+
+/* Of a section's buckets the first is for the longest. Exact as long as no tile
+ * sees more key tiles than a section has buckets. */
+static __device__ uint32_t
+bucket_of(const prepare &p, const uli_gpu_attn_tile &tile)
+{
+    int64_t rows, most = (int64_t)p.shared->most;
+    int64_t each = BUCKETS / mask_max(sections_of(p, &rows), 1);
+    int64_t step = most / each + 1;
+    int64_t section = (tile.k_batch * p.args->len_k + tile.k_begin) / rows;
+    return (uint32_t)(section * each + (most - cost_of(p, tile)) / step);
 }
 
 static __device__ void
@@ -187,8 +203,7 @@ count_tiles(const prepare &p)
     atomicMax(&p.shared->most, most);
     __syncthreads();
     for (int64_t t = threadIdx.x; t < p.ntiles; t += PREPARE_THREADS)
-        atomicAdd(
-            &p.shared->buckets[bucket_of(p, cost_of(p, tile_at(p, t)))], 1u);
+        atomicAdd(&p.shared->buckets[bucket_of(p, tile_at(p, t))], 1u);
     __syncthreads();
 }
 
@@ -213,7 +228,7 @@ place_tiles(const prepare &p)
         int64_t t = first + threadIdx.x;
         if (t < p.ntiles) {
             struct uli_gpu_attn_tile tile = tile_at(p, t);
-            uint32_t b = bucket_of(p, cost_of(p, tile));
+            uint32_t b = bucket_of(p, tile);
             p.args->tiles[atomicAdd(&p.shared->buckets[b], 1u)] = tile;
         }
         __syncthreads(); /* keeps the order of rows within a cost, nearly */
@@ -243,8 +258,12 @@ __launch_bounds__(PREPARE_THREADS, 1)
 {
     ULI_SHARED(memory);
     prepare p = {&args, (prepare_shared *)memory, 0, 0, 0, args.scratch, NULL};
-    uint64_t cause = check_docs(p);
-    if (!cause) {
+    uint64_t cause = 0;
+    if (args.unlisted)
+        p.ntiles = uli_gpu_attn_unlisted_count(&args);
+    else
+        cause = check_docs(p);
+    if (!cause && !args.unlisted) {
         p.nruns = args.q_segments ? args.nq_segments : args.batch;
         p.nunits = write_starts(p, p.run_units, p.nruns, units_of_run);
         p.unit_tiles = p.run_units + p.nruns + 1;
@@ -296,7 +315,8 @@ __global__ void __launch_bounds__(128, 1)
 int
 uli_gpu_attn_put(void *device, const void *host, int64_t bytes, void *stream)
 {
-    struct uli_launch_config launch = {dim3(1), dim3(128), 0, (cudaStream_t)stream};
+    struct uli_launch_config launch = {
+        dim3(1), dim3(128), 0, (cudaStream_t)stream};
     for (int64_t at = 0; at < bytes; at += PUT_BYTES) {
         struct put_payload payload;
         int64_t count = mask_min(bytes - at, PUT_BYTES);

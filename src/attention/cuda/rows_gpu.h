@@ -131,20 +131,36 @@ struct row_flags {
 };
 
 static __device__ __forceinline__ bool
-call_stopped(const struct uli_gpu_attn_args &args)
+call_failed(const struct uli_gpu_attn_args &args)
 {
-    return ptx_ld_relaxed_gpu_u64(&args.state->failed) != 0 ||
-           (args.poison && ptx_ld_relaxed_sys_u64(args.poison) != 0);
+    return ptx_ld_relaxed_gpu_u64(&args.state->failed) != 0;
 }
 
-/* One thread: takes the next (tile, head) of the call. False: there is no more
- * to do, or the call has failed. */
 static __device__ __forceinline__ bool
-pair_take(
-    const struct uli_gpu_attn_args &args, int64_t *tile_p, int64_t *head_p)
+call_poisoned(const struct uli_gpu_attn_args &args)
+{
+    return args.poison && ptx_ld_relaxed_sys_u64(args.poison) != 0;
+}
+
+static __device__ __forceinline__ bool
+call_stopped(const struct uli_gpu_attn_args &args)
+{
+    return call_failed(args) || call_poisoned(args);
+}
+
+/* The poison is memory of the host, and a read of it takes a microsecond and
+ * more: a block that has taken many pairs reads it for one pair in so many. */
+enum { POISON_PAIRS = 16 };
+
+/* One thread: takes the next (tile, head) of the call; taken: pairs that the
+ * block has taken before. False: there is no more to do, or the call has
+ * failed. */
+static __device__ __forceinline__ bool
+pair_take(const struct uli_gpu_attn_args &args, int64_t *tile_p,
+    int64_t *head_p, uint32_t taken = 0)
 {
     int64_t ntiles = args.state->ntiles;
-    if (call_stopped(args))
+    if (call_failed(args) || (taken % POISON_PAIRS == 0 && call_poisoned(args)))
         return false;
     int64_t n = (int64_t)ptx_atom_add_relaxed_gpu_u64(&args.state->next, 1);
     if (n >= uli_gpu_attn_pairs(&args, ntiles))
@@ -153,6 +169,14 @@ pair_take(
     if (*head_p < 0)
         *head_p = args.tiles[*tile_p].head;
     return true;
+}
+
+/* The tile of a pair. */
+static __device__ __forceinline__ struct uli_gpu_attn_tile
+tile_taken(const struct uli_gpu_attn_args &args, int64_t tile)
+{
+    return args.unlisted ? uli_gpu_attn_unlisted(&args, tile)
+                         : args.tiles[tile];
 }
 
 static __device__ __noinline__ bool

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The list of tiles that prepare makes on the device against the definition:
- * random documents (with gaps, empty, batched), segments and masks. Every row
- * is in exactly one tile, each descriptor equals the result of a search row by
- * row, and the longest tile comes first. Bad tables are named and leave an
- * empty list.
+ * random documents (with gaps, empty, batched), segments and masks; every row
+ * in exactly one tile, each descriptor what a search row by row says, section
+ * by section of the keys, longest first. Where the list is arithmetic it has
+ * the same tiles. Bad tables are named and leave an empty list.
  */
 #include "support/test.h"
 #include "support/random.h"
@@ -91,6 +91,8 @@ draw_tables(struct tables *t, struct test_random *random)
     a->bottom_right = (int32_t)random_draw(random, 0, 1);
     a->tile_rows = 8 << random_draw(random, 0, 4);
     a->tile_keys = 8 << random_draw(random, 0, 4);
+    a->section_rows =
+        random_draw(random, 0, 1) ? 0 : random_draw(random, 1, 400);
     a->has_docs = (int32_t)random_draw(random, 0, 1);
     a->ndocs = a->has_docs ? random_draw(random, 0, DOCS_MAX) : 0;
     draw_axis(t, random, 0, a->len_q);
@@ -265,6 +267,49 @@ check_packed(const struct tables *t, const struct uli_gpu_attn_tile *tile)
     }
 }
 
+/* Of a list's order: sections of so many key rows, and in a section one step
+ * for so many key tiles. */
+struct order {
+    int64_t rows, step;
+};
+
+static struct order
+order_of(const struct uli_gpu_attn_args *a, const struct outcome *o)
+{
+    int64_t keys = a->batch * a->len_k, most = 0;
+    struct order order = {a->section_rows, 1};
+    if (order.rows == 0 || order.rows > keys)
+        order.rows = keys > 0 ? keys : 1;
+    if (order.rows < (keys + 31) / 32)
+        order.rows = (keys + 31) / 32;
+    for (int64_t n = 0; n < o->state.ntiles; n++) {
+        int64_t cost = cost_of(a, &o->tiles[n]);
+        most = cost > most ? cost : most;
+    }
+    int64_t sections = (keys + order.rows - 1) / order.rows;
+    order.step = most / (1024 / (sections ? sections : 1)) + 1;
+    return order;
+}
+
+/* Sections ascend. Costs descend within one, where the cost is what the rows
+ * see: bounds of rows that see nothing may widen a tile's range. */
+static void
+check_order(const struct uli_gpu_attn_args *a, const struct outcome *o)
+{
+    const struct order order = order_of(a, o);
+    int64_t section = 0, last = INT64_MAX / 2;
+    for (int64_t n = 0; n < o->state.ntiles; n++) {
+        const struct uli_gpu_attn_tile *tile = &o->tiles[n];
+        int64_t now = (tile->k_batch * a->len_k + tile->k_begin) / order.rows;
+        int64_t cost = cost_of(a, tile);
+        assert_true(now >= section);
+        if (a->left == INT64_MAX && a->diagonal == 0 && now == section)
+            assert_true(cost < last + order.step);
+        last = now == section && last < cost ? last : cost;
+        section = now;
+    }
+}
+
 static void
 random_tables_give_the_tiles_of_the_definition(void **state)
 {
@@ -282,18 +327,63 @@ random_tables_give_the_tiles_of_the_definition(void **state)
         assert_int_equal(o.state.next, 0);
         assert_true(o.state.ntiles <= o.bound);
         check_cover(&t, &o);
-        int64_t last = INT64_MAX;
+        check_order(&t.args, &o);
         for (int64_t n = 0; n < o.state.ntiles; n++) {
             check_tile(&t, &o.tiles[n]);
             check_packed(&t, &o.tiles[n]);
-            int64_t cost = cost_of(&t.args, &o.tiles[n]);
-            /* bounds of rows without keys may widen a tile's range */
-            if (t.args.left == INT64_MAX && t.args.diagonal == 0) {
-                assert_true(cost <= last);
-                last = cost;
-            }
         }
         free(o.tiles);
+    }
+    emu_close();
+}
+
+/* Places each tile of the arithmetic list where the written one has it. */
+static void
+check_unlisted(const struct uli_gpu_attn_args *a, const struct outcome *listed,
+    struct outcome *unlisted)
+{
+    assert_int_equal(unlisted->state.ntiles, listed->state.ntiles);
+    for (int64_t n = 0; n < listed->state.ntiles; n++) {
+        int64_t at = 0;
+        unlisted->tiles[n] = uli_gpu_attn_unlisted(a, n);
+        while (at < listed->state.ntiles &&
+               memcmp(&unlisted->tiles[n], &listed->tiles[at],
+                   sizeof(listed->tiles[0])) != 0)
+            at++;
+        assert_true(at < listed->state.ntiles);
+        listed->tiles[at].rows = 0; /* once each */
+    }
+}
+
+static void
+tiles_without_a_list_are_those_of_the_list(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(20261129)};
+    struct emu_config config = {0};
+    assert_int_equal(emu_open(&config), 0);
+    for (int64_t d = 0; d < test_draws(60); d++) {
+        struct tables t;
+        struct outcome listed, unlisted;
+        draw_tables(&t, &random);
+        t.args.has_docs = 0, t.args.ndocs = 0, t.nsegments = -1;
+        t.args.q_segments = NULL;
+        t.args.diagonal = 0;
+        if (random_draw(&random, 0, 1)) /* else at the ends of windows */
+            t.args.left = INT64_MAX;
+        run_prepare(&t, &random, &listed);
+        t.args.unlisted = 1;
+        run_prepare(&t, &random, &unlisted);
+        check_unlisted(&t.args, &listed, &unlisted);
+        /* whole batch items make a section, one at least */
+        if (t.args.section_rows < t.args.len_k)
+            t.args.section_rows = t.args.section_rows ? t.args.len_k : 0;
+        else if (t.args.len_k)
+            t.args.section_rows -= t.args.section_rows % t.args.len_k;
+        if (t.args.batch <= 32)
+            check_order(&t.args, &unlisted);
+        free(listed.tiles);
+        free(unlisted.tiles);
     }
     emu_close();
 }
@@ -385,6 +475,7 @@ sizes_beyond_64_bits_are_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(random_tables_give_the_tiles_of_the_definition),
+    cmocka_unit_test(tiles_without_a_list_are_those_of_the_list),
     cmocka_unit_test(bad_tables_are_named_and_leave_no_tiles),
     cmocka_unit_test(pairs_are_a_permutation_by_groups_of_heads),
     cmocka_unit_test(sizes_beyond_64_bits_are_refused),

@@ -238,6 +238,9 @@ set_args(struct run *r)
     a->left = c->left, a->right = c->right, a->diagonal = c->diagonal;
     a->bottom_right = !c->top_left;
     a->head_group = c->heads_q < 2 ? 1 : 2;
+    /* seeds have lists of tiles and none, in one section and in several */
+    a->unlisted = c->ndocs == 0 && c->seed % 2;
+    a->section_rows = c->seed % 3 ? 0 : 200;
     a->tile_rows = c->portable ? c->portable->tile_rows : c->family->tile_rows;
     a->tile_keys = c->portable ? c->portable->tile_keys : c->family->tile_keys;
     a->timeout_ns = 1000000000;

@@ -7,8 +7,10 @@ The innermost loops with matrix products that store nothing are the bodies of a
 tile: seen whole, masked (twice: before and after) and transformed. Prints their counts, and fails
 where a body does not have HGMMA products and EX2 exponentials (those two not in
 a transformed body, which has more), the whole and masked bodies take more
-instructions than WHOLE and MASKED, or fewer than UNDER exponentials stand
-between the wait for the scores and that for the product of before.
+instructions than WHOLE and MASKED, fewer than UNDER exponentials stand
+between the wait for the scores and that for the product of before, or the
+statistics of a row (where alone are products in fp64) do not stand under an
+item's last product.
 """
 import collections
 import re
@@ -72,6 +74,18 @@ def under_product(texts):
     return count
 
 
+def statistics_under_product(code):
+    """Products in fp64 between matrix products and the wait for all of them."""
+    count, under = 0, False
+    for _, text in code:
+        if text and "HGMMA" in text:
+            under = True
+        elif text and "WARPGROUP.DEPBAR" in text:
+            under = not text.rstrip().endswith("0x0")
+        count += bool(under and text and "DMUL" in text)
+    return count
+
+
 def kind(names):
     if any(n.startswith("MUFU.RCP") for n in names):
         return "transformed"
@@ -110,6 +124,9 @@ def main():
             seen.add(kind(names))
             good = judge(kind(names), names, under, (hgmma, ex2), limits) \
                 and good
+        statistics = statistics_under_product(code)
+        print(f"  statistics: DMUL {statistics} under the last product")
+        good = good and statistics >= 2 # of a thread's two rows
         if seen != {"whole", "masked", "transformed"}:
             print(f"bodies are {sorted(seen)}")
             good = False

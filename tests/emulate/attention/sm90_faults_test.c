@@ -20,9 +20,9 @@ static const char *const names[] = {"NONE", SM90_FAULTS(FAULT_NAME)};
 
 /* Two documents, the first of which ends inside a tile, under a window; three
  * items per block, six key tiles each in the plain case; a sink with ALiBi
- * beyond the diagonal; a softcap; a head of slope 0 beside another, without
- * lse. */
-enum kind { DOCS, PLAIN, SINK, CAP, FLAT, KINDS };
+ * beyond the diagonal; a sink alone; a softcap; a head of slope 0 beside
+ * another, without lse; pieces that meet inside tiles. */
+enum kind { DOCS, PLAIN, SINK, SINK_ALONE, CAP, FLAT, PIECES, KINDS };
 
 static struct sm90_case
 case_of(enum kind kind, uint64_t seed)
@@ -44,6 +44,12 @@ case_of(enum kind kind, uint64_t seed)
         c.len_q = 130, c.len_k = 200;
         c.has_sink = true, c.sink = 1.5, c.slope = 0.5;
         c.right = 0, c.diagonal = 40;
+    }
+    if (kind == SINK_ALONE)
+        c.len_q = 70, c.len_k = 150, c.has_sink = true, c.sink = 1.5;
+    if (kind == PIECES) {
+        c.len_q = 70, c.len_k = 290;
+        c.layout = SM90_APART, c.pieces = 3;
     }
     if (kind == CAP)
         c.len_q = 130, c.len_k = 200, c.softcap = 1;

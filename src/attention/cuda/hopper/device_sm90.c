@@ -94,10 +94,10 @@ sm90_enqueue(struct uli_attn_call *call, const struct uli_sm90_family *family,
     return error ? error : family->launch(&params, blocks, call->stream);
 }
 
-static void
-sm90_forward(struct uli_attn_call *call)
+void
+uli_gpu_attn_sm90(
+    struct uli_attn_call *call, const struct uli_sm90_family *family)
 {
-    const struct uli_sm90_family *family = family_of(&call->problem);
     struct uli_gpu_attn_args args;
     ulyx_status_t status = uli_gpu_attn_call_describe(call, &args);
     if (status != ULYX_SUCCESS) {
@@ -115,7 +115,7 @@ sm90_forward(struct uli_attn_call *call)
         uli_gpu_attn_portable(call, &args);
         return;
     }
-    status = uli_gpu_attn_call_put(
+    status = uli_gpu_attn_forward_put(
         call, family->tile_rows, family->tile_keys, &args);
     if (status != ULYX_SUCCESS) {
         atomic_store(&call->failed, status);
@@ -124,6 +124,12 @@ sm90_forward(struct uli_attn_call *call)
     int error = sm90_enqueue(call, family, sources, &args);
     if (error)
         uli_gpu_attn_launch_failed(call, family->name, error);
+}
+
+static void
+sm90_forward(struct uli_attn_call *call)
+{
+    uli_gpu_attn_sm90(call, family_of(&call->problem));
 }
 
 const struct uli_attn_kernel uli_attn_sm90_kernel = {

@@ -37,6 +37,7 @@ struct uli_sm90_params {
     struct uli_sm90_maps q, k, v;
     struct uli_gpu_attn_args args;
     int32_t q_kind, k_kind, v_kind; /* enum uli_sm90_maps_kind */
+    int32_t mapped;                 /* map 0 of each is there */
 };
 
 /* A tensor as the host knows it: rows of a batch item, or all packed rows (then

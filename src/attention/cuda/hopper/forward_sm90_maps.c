@@ -165,6 +165,14 @@ make_maps(const struct uli_sm90_source *source, int32_t box_rows, bool f16,
     return cudaSuccess;
 }
 
+/* Does map 0 describe any rows? */
+static bool
+has_first_map(const struct uli_sm90_source *source)
+{
+    return source->rows > 0 && source->heads > 0 && source->batch > 0 &&
+           stretch_of(source, 0).rows > 0;
+}
+
 int
 uli_sm90_params_init(const struct uli_gpu_attn_args *args,
     const struct uli_sm90_source sources[3],
@@ -173,6 +181,8 @@ uli_sm90_params_init(const struct uli_gpu_attn_args *args,
     bool f16 = args->dtype == ULYX_DTYPE_F16;
     memset(params_p, 0, sizeof(*params_p));
     params_p->args = *args;
+    params_p->mapped = has_first_map(&sources[0]) &&
+                       has_first_map(&sources[1]) && has_first_map(&sources[2]);
     cudaError_t error = make_maps(
         &sources[0], family->tile_rows, f16, &params_p->q, &params_p->q_kind);
     if (error == cudaSuccess)

@@ -27,7 +27,8 @@ template <class F> struct sm90_consumer {
     uint32_t kv; /* key tiles begun so far */
 };
 
-/* Named barriers: 1 + group for turns, 8 + group within a warpgroup. */
+/* Named barriers: 1 + group for turns, 8 + group within a warpgroup; the
+ * producer has one of its own. */
 template <class F>
 static __device__ __forceinline__ void
 sm90_turn_take(int group)
@@ -92,35 +93,50 @@ sm90_release(uint32_t bar)
  * or have ALiBi as well. */
 enum sm90_body { SM90_WHOLE, SM90_MASKED, SM90_TRANSFORMED };
 
+/* The first of the warp's 16 rows. */
+template <class F>
+static __device__ __forceinline__ int
+sm90_warp_row(const struct sm90_consumer<F> &c)
+{
+    return 64 * c.group + (int)ptx_thread() % 128 / 32 * 16;
+}
+
 /* Scores of tile j to p. */
-template <class F, enum sm90_body BODY>
+template <class F>
 static __device__ __forceinline__ void
 sm90_probabilities(const struct sm90_consumer<F> &c,
-    const struct sm90_item *item, int32_t j, float (&s)[F::N / 2],
-    struct sm90_rows_state &rows)
+    const struct sm90_item *item, int32_t j, enum sm90_body body,
+    float (&s)[F::N / 2], struct sm90_rows_state &rows)
 {
-    int row = 64 * c.group + (int)ptx_thread() % 128 / 32 * 16;
-    if constexpr (BODY == SM90_TRANSFORMED) {
+    int row = sm90_warp_row(c);
+    if (body == SM90_TRANSFORMED) {
         const struct sm90_alibi *alibi =
             (const struct sm90_alibi *)(c.shared + F::ALIBI_AT) + row;
         sm90_transform(s, c.args, item->slope, alibi, (int64_t)j * F::N);
     }
-    if constexpr (BODY != SM90_WHOLE)
+    if (body != SM90_WHOLE)
         sm90_mask(s, item, row + (int)ptx_thread() % 32 / 4, (int64_t)j * F::N);
     sm90_softmax(s, rows, c.args.factor);
 }
 
+/* The body of tile j. */
+static __device__ __forceinline__ enum sm90_body
+sm90_body_of(const struct sm90_item *item, int32_t j, bool transformed)
+{
+    bool whole = item->full <= j && j < item->masked;
+    return transformed ? SM90_TRANSFORMED : whole ? SM90_WHOLE : SM90_MASKED;
+}
+
 /* Left alone, ptxas lifts the wait for the product of before over most of the
  * exponentials that are to run under it. It cannot lift it over a trap that
- * depends on their sums, which are never negative. ULYX_SM90_WAIT_FIRST leaves
- * the order to ptxas: a card has to say which is better. */
+ * depends on their sums, which are never negative. SM90_WAITS_FIRST leaves the
+ * order to ptxas: a card has to say which is better. */
+template <class F>
 static __device__ __forceinline__ void
 sm90_before_wait(const struct sm90_rows_state &rows)
 {
-#ifndef ULYX_SM90_WAIT_FIRST
-    if (fminf(rows.sum[0], rows.sum[1]) < 0)
+    if (!F::WAITS_FIRST && fminf(rows.sum[0], rows.sum[1]) < 0)
         __trap();
-#endif
 }
 
 /* Tile j while the product of the one before runs. */
@@ -141,8 +157,8 @@ sm90_step(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
     ptx_wgmma_wait<1>();
     ptx_wgmma_touch(s);
     sm90_release(c.bars.k(now));
-    sm90_probabilities<F, BODY>(c, item, j, s, rows);
-    sm90_before_wait(rows);
+    sm90_probabilities(c, item, j, BODY, s, rows);
+    sm90_before_wait<F>(rows);
     ptx_wgmma_wait<0>();
     ptx_wgmma_touch(o);
     sm90_release(c.bars.v(before));
@@ -150,16 +166,13 @@ sm90_step(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
     sm90_fragments<F::BF16>(p, s);
 }
 
-/* All key tiles of an item: o and rows without their last scaling. */
+/* The first tile, before which there is no product. */
 template <class F>
 static __device__ __forceinline__ void
-sm90_tiles(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
-    float (&o)[F::DV / 2], struct sm90_rows_state &rows)
+sm90_first(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
+    enum sm90_body body, float (&s)[F::N / 2], uint32_t (&p)[F::N / 16][4],
+    struct sm90_rows_state &rows)
 {
-    float s[F::N / 2];
-    uint32_t p[F::N / 16][4];
-    int32_t j = item->first, full = item->full, masked = item->masked,
-            end = item->end;
     uint32_t now = c.kv++;
     sm90_wait_full(c.bars.k(now), now / F::STAGES);
     ptx_wgmma_fence();
@@ -167,13 +180,44 @@ sm90_tiles(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
     ptx_wgmma_wait<0>();
     ptx_wgmma_touch(s);
     sm90_release(c.bars.k(now));
+    sm90_probabilities(c, item, item->first, body, s, rows);
+    sm90_fragments<F::BF16>(p, s);
+}
+
+/* The last product; the rows' statistics are written while the product runs. */
+template <class F>
+static __device__ __forceinline__ void
+sm90_last(struct sm90_consumer<F> &c, const struct sm90_item *item,
+    float (&o)[F::DV / 2], const uint32_t (&p)[F::N / 16][4],
+    const struct sm90_rows_state &rows, float (&factor)[2])
+{
+    uint32_t last = c.kv - 1;
+    sm90_wait_full(c.bars.v(last), last / F::STAGES);
+    sm90_turn_take<F>(c.group);
+    ptx_wgmma_fence();
+    sm90_issue_pv<F>(o, p, c.base + F::V_AT + last % F::STAGES * F::V_BYTES);
+    sm90_turn_give<F>(c.group);
+    sm90_statistics<F>(c.args, item, c.shared,
+        sm90_warp_row(c) + (int)ptx_thread() % 32 / 4, rows, factor);
+    ptx_wgmma_wait<0>();
+    ptx_wgmma_touch(o);
+    sm90_release(c.bars.v(last));
+}
+
+/* All key tiles of an item: o without its last scaling, by factor. */
+template <class F>
+static __device__ __forceinline__ void
+sm90_tiles(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
+    float (&o)[F::DV / 2], float (&factor)[2])
+{
+    struct sm90_rows_state rows = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
+    float s[F::N / 2];
+    uint32_t p[F::N / 16][4];
+    int32_t j = item->first, full = item->full, masked = item->masked,
+            end = item->end;
     /* A head of slope 0 is scaled by the transform as well. */
     bool transformed = c.args.cap > 0 || c.args.slopes;
-    if (transformed)
-        sm90_probabilities<F, SM90_TRANSFORMED>(c, item, j, s, rows);
-    else
-        sm90_probabilities<F, SM90_MASKED>(c, item, j, s, rows);
-    sm90_fragments<F::BF16>(p, s);
+    sm90_first(c, item, q, sm90_body_of(item, j, transformed), s, p, rows);
     j++;
     for (; transformed && j < end; j++)
         sm90_step<F, SM90_TRANSFORMED>(c, item, q, j, s, o, p, rows);
@@ -183,15 +227,19 @@ sm90_tiles(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
         sm90_step<F, SM90_WHOLE>(c, item, q, j, s, o, p, rows);
     for (; j < end; j++)
         sm90_step<F, SM90_MASKED>(c, item, q, j, s, o, p, rows);
-    uint32_t last = c.kv - 1;
-    sm90_wait_full(c.bars.v(last), last / F::STAGES);
-    sm90_turn_take<F>(c.group);
-    ptx_wgmma_fence();
-    sm90_issue_pv<F>(o, p, c.base + F::V_AT + last % F::STAGES * F::V_BYTES);
-    sm90_turn_give<F>(c.group);
-    ptx_wgmma_wait<0>();
-    ptx_wgmma_touch(o);
-    sm90_release(c.bars.v(last));
+    sm90_last(c, item, o, p, rows, factor);
+}
+
+/* An item of rows that see no key at all. */
+template <class F>
+static __device__ __forceinline__ void
+sm90_no_tiles(const struct sm90_consumer<F> &c, const struct sm90_item *item,
+    float (&factor)[2])
+{
+    const struct sm90_rows_state rows = {
+        {-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
+    sm90_statistics<F>(c.args, item, c.shared,
+        sm90_warp_row(c) + (int)ptx_thread() % 32 / 4, rows, factor);
 }
 
 /* Distances that ALiBi needs, of the warp's 16 rows. */
@@ -235,17 +283,18 @@ sm90_consume(const struct uli_sm90_params &params, unsigned char *shared)
         if (item->done)
             break;
         uint32_t q = n % F::QBUF * F::Q_BYTES;
-        float o[F::DV / 2];
+        float o[F::DV / 2], factor[2];
 #pragma unroll
         for (int i = 0; i < F::DV / 2; i++)
             o[i] = 0;
-        struct sm90_rows_state rows = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
         if (item->slope != 0)
             sm90_alibi_rows<F>(c, item);
         sm90_wait_full(c.bars.q(n), n / F::QBUF);
         if (item->first < item->end)
-            sm90_tiles<F>(c, item, base + q + c.group * 8192, o, rows);
-        sm90_store<F>(params.args, item, shared, q, o, rows);
+            sm90_tiles<F>(c, item, base + q + c.group * 8192, o, factor);
+        else
+            sm90_no_tiles<F>(c, item, factor);
+        sm90_store<F>(params.args, item, shared, q, o, factor);
         ptx_fence_proxy_async_shared();
         __syncwarp();
         if (ptx_thread() % 32 == 0) {

@@ -7,8 +7,9 @@
  * Shared memory holds, each a stack of panels [rows][64 columns] of 128-byte
  * rows under the 128-byte swizzle:
  *   Q[QBUF][panel][64 * WGS][64], K[STAGES][panel][N][64], V[..][panel][N][64]
- * then an item's facts twice, two numbers per row for ALiBi, and the barriers.
- * A warp's rows of Q serve as the way out for its rows of the output.
+ * then an item's facts twice, two numbers per row for ALiBi, what the producer
+ * keeps, and the barriers. A warp's rows of Q serve as the way out for its rows
+ * of the output.
  */
 #ifndef ULI_ATTENTION_CUDA_HOPPER_SM90_FAMILY_H
 #define ULI_ATTENTION_CUDA_HOPPER_SM90_FAMILY_H
@@ -32,17 +33,37 @@ struct sm90_item {
     double sink; /* -inf: none */
 };
 
+/* What the producer's warps keep: which pieces of q, k and v have come, when
+ * the kernel began; the barrier of a box that is cleared in part once it is
+ * there, and how many such boxes each warp has seen. */
+struct sm90_producer {
+    uint64_t ready[4][3], start_ns[4];
+    uint64_t tail;
+    uint32_t tails[4];
+};
+
 /* Of a row, under ALiBi. */
 struct sm90_alibi {
     int64_t around, nearest;
 };
 
+/* What only a card can choose, each beside the kernels as they are: the wait
+ * for the product of before where ptxas puts it; no turns; hints for the cache,
+ * keys and values to stay, queries to go. */
+enum sm90_variant {
+    SM90_WAITS_FIRST = 1,
+    SM90_NO_TURNS = 2,
+    SM90_HINTS = 4,
+};
+
 template <int DimQk, int DimV, int Keys, int Consumers, int Stages,
-    int QBuffers, bool Bf16>
+    int QBuffers, bool Bf16, int Variant = 0>
 struct sm90_family {
     static constexpr int D = DimQk, DV = DimV, N = Keys, WGS = Consumers;
     static constexpr int STAGES = Stages, QBUF = QBuffers;
     static constexpr bool BF16 = Bf16;
+    static constexpr bool HINTS = Variant & SM90_HINTS;
+    static constexpr bool WAITS_FIRST = Variant & SM90_WAITS_FIRST;
     static constexpr int M = 64 * WGS;
     static constexpr int THREADS = 128 * (1 + WGS);
     static constexpr int PANELS_QK = (D + 63) / 64, PANELS_V = (DV + 63) / 64;
@@ -51,7 +72,8 @@ struct sm90_family {
     static constexpr int CONSUMER_REGS = WGS == 3 ? 160 : 224;
     /* Consumers take turns at the tensor cores while the others exponentiate;
      * with large heads the products alone fill them. */
-    static constexpr bool TURNS = D <= 128 && WGS > 1;
+    static constexpr bool TURNS =
+        D <= 128 && WGS > 1 && !(Variant & SM90_NO_TURNS);
 
     static constexpr uint32_t Q_BYTES = PANELS_QK * M * 128;
     static constexpr uint32_t K_BYTES = PANELS_QK * N * 128;
@@ -61,7 +83,7 @@ struct sm90_family {
     static constexpr uint32_t ITEMS_AT = V_AT + STAGES * V_BYTES;
     static constexpr uint32_t ALIBI_AT = ITEMS_AT + 2 * sizeof(sm90_item);
     static constexpr uint32_t KEPT_AT = ALIBI_AT + M * sizeof(sm90_alibi);
-    static constexpr uint32_t BARS_AT = KEPT_AT + 4 * 32;
+    static constexpr uint32_t BARS_AT = KEPT_AT + sizeof(sm90_producer);
     static constexpr uint32_t BARS = 2 * (QBUF + 2 * STAGES + 2);
     static constexpr uint32_t SHARED_BYTES = BARS_AT + 8 * BARS;
 
@@ -122,6 +144,8 @@ sm90_bars_init(uint32_t base)
                                              : q  ? 4 * F::WGS
                                                   : F::WGS);
     }
+    ptx_mbarrier_init(
+        base - F::BARS_AT + F::KEPT_AT + offsetof(sm90_producer, tail), 1);
     ptx_fence_mbarrier_init();
 }
 #endif

@@ -54,11 +54,17 @@ sm90_launch(const struct uli_sm90_params *params, int blocks, void *stream)
     return uli_kernel_launch(launch, sm90_forward<G>, *params);
 }
 
-/* Defines a family's row. */
+#ifndef ULYX_SM90_VARIANT
+#define ULYX_SM90_VARIANT 0
+#endif
+
+/* Defines a family's row, of the build's variant. */
 #define SM90_FAMILY(symbol, text, qk, v, keys, consumers, stages, q_buffers)   \
-    typedef sm90_family<qk, v, keys, consumers, stages, q_buffers, true>       \
+    typedef sm90_family<qk, v, keys, consumers, stages, q_buffers, true,       \
+        ULYX_SM90_VARIANT>                                                     \
         symbol##_bf16;                                                         \
-    typedef sm90_family<qk, v, keys, consumers, stages, q_buffers, false>      \
+    typedef sm90_family<qk, v, keys, consumers, stages, q_buffers, false,      \
+        ULYX_SM90_VARIANT>                                                     \
         symbol##_f16;                                                          \
     extern "C" const struct uli_sm90_family symbol = {text, qk, v,             \
         symbol##_bf16::M, keys, sm90_prepare<symbol##_bf16, symbol##_f16>,     \

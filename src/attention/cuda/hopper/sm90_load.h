@@ -2,13 +2,14 @@
  *
  * Loads of the producer warpgroup: a tile of rows to panels in shared memory.
  *
- * Nearly every tile is a few boxes of TMA, issued by one thread. A tile that no
- * box describes is gathered by the group's 128 threads instead: one that spans
- * pieces or segments, and the last values of a document that other documents
- * follow, whose rows must be zeros here (a p of 0 times their NaN is NaN). So
- * each full barrier counts four arrivals, one a warp, whoever moved the data.
+ * Nearly every tile is a few boxes of TMA, issued by one thread. The box of the
+ * last values of a document brings rows of the document that follows, which
+ * must be zeros here (a p of 0 times their NaN is NaN): once the box has come,
+ * the group's 128 threads clear these rows. A tile that spans pieces or
+ * segments is described by no box, and is gathered by the threads. So each full
+ * barrier counts four arrivals, one of each warp, whoever moved the data.
  *
- * The producer has 40 registers, or 32: what is known is read again, from
+ * The producer has 56 registers, or 32: what is known is read again, from
  * parameters and shared memory, rather than kept.
  */
 #ifndef ULI_ATTENTION_CUDA_HOPPER_SM90_LOAD_H
@@ -41,10 +42,11 @@ sm90_batch(const struct sm90_item *item)
     return WHICH == SM90_Q ? item->batch : item->k_batch;
 }
 
-/* Where a box begins; good is false where none will do. */
+/* Where a box begins. good is false where none will do; tail: the box brings
+ * rows beyond those that are wanted, which are to be cleared. */
 struct sm90_box {
     int32_t row, piece;
-    bool good;
+    bool good, tail;
 };
 
 template <int WHICH>
@@ -71,26 +73,28 @@ sm90_box_of(const struct uli_sm90_params &p, const struct sm90_item *item,
     const struct uli_gpu_attn_args &args = p.args;
     bool whole = WHICH != SM90_V || r.count == height;
     if (WHICH == SM90_Q && args.q_segments)
-        return {(int32_t)item->packed, 0, true};
+        return {(int32_t)item->packed, 0, true, false};
     if (WHICH != SM90_Q && args.k_segments) {
         int64_t n = k_segment_of(
             args, sm90_head<WHICH>(item), sm90_batch<WHICH>(item), r.row);
         if (n == args.nk_segments)
-            return {0, 0, false};
+            return {0, 0, false, false};
         const struct uli_gpu_attn_segment &s = args.k_segments[n];
         return {(int32_t)(s.row + r.row - s.row_begin), 0,
-            whole && s.head == sm90_head<WHICH>(item) &&
+            s.head == sm90_head<WHICH>(item) &&
                 s.batch == sm90_batch<WHICH>(item) && s.row_begin <= r.row &&
-                r.row + r.count <= s.row_end};
+                r.row + r.count <= s.row_end,
+            !whole};
     }
     if (sm90_kind<WHICH>(p) == ULI_SM90_ONE)
-        return {(int32_t)r.row, 0, whole || r.row + r.count == args.len_k};
+        return {
+            (int32_t)r.row, 0, true, !whole && r.row + r.count < args.len_k};
     const struct uli_gpu_attn_tensor &t = sm90_tensor<WHICH>(p);
     int32_t n = piece_of(t, r.row);
     const struct uli_gpu_attn_piece &piece = t.pieces[n];
     int64_t end = r.row + r.count - piece.row_begin;
-    return {(int32_t)(r.row - piece.row_begin), n,
-        end <= piece.rows && (whole || end == piece.rows)};
+    return {(int32_t)(r.row - piece.row_begin), n, end <= piece.rows,
+        !whole && end < piece.rows};
 }
 
 /* The warp's first thread waits for the pieces of the rows, then lets TMA see
@@ -116,11 +120,12 @@ sm90_wait_pieces(const struct uli_gpu_attn_args &args,
     }
 }
 
-/* Row by row, 16 bytes per thread; beyond the rows and columns zeros. */
+/* Row by row, 16 bytes per thread; beyond the rows and columns zeros. All copies
+ * are on their way before the first is waited for. */
 template <int WHICH>
 static __device__ __forceinline__ void
 sm90_gather(const struct uli_sm90_params &p, const struct sm90_item *item,
-    const struct sm90_rows &r, unsigned char *tile, int height, int panels)
+    const struct sm90_rows &r, uint32_t tile, int height, int panels)
 {
     const struct uli_gpu_attn_tensor &t = sm90_tensor<WHICH>(p);
     int pieces = 8 * panels;
@@ -128,69 +133,114 @@ sm90_gather(const struct uli_sm90_params &p, const struct sm90_item *item,
 #pragma unroll 1
     for (int n = (int)ptx_thread(); n < height * pieces; n += 128) {
         int row = n / pieces, c = n % pieces;
-        uint4 value = make_uint4(0, 0, 0, 0);
+        const unsigned char *from = NULL;
         if (row < r.count && 8 * c < columns) {
             int64_t at = r.row + row;
-            const unsigned char *from =
-                WHICH == SM90_Q && p.args.q_segments
-                    ? t.base + (item->packed + row) * t.row_stride
-                : WHICH == SM90_Q ? strided_span(t, sm90_head<WHICH>(item),
-                                        sm90_batch<WHICH>(item), at, at + 1)
-                                        .data
-                                  : k_span(p.args, t, sm90_head<WHICH>(item),
-                                        sm90_batch<WHICH>(item), at, at + 1)
-                                        .data;
-            if (from)
-                value = ptx_ld_v4(from + 16 * c);
+            from = WHICH == SM90_Q && p.args.q_segments
+                       ? t.base + (item->packed + row) * t.row_stride
+                   : WHICH == SM90_Q ? strided_span(t, sm90_head<WHICH>(item),
+                                           sm90_batch<WHICH>(item), at, at + 1)
+                                           .data
+                                     : k_span(p.args, t, sm90_head<WHICH>(item),
+                                           sm90_batch<WHICH>(item), at, at + 1)
+                                           .data;
         }
-        *(uint4 *)(tile + (c / 8 * height + row) * 128 +
-                   ((16 * (c % 8)) ^ (row & 7) << 4)) = value;
+        uint32_t to = tile + (c / 8 * height + row) * 128 +
+                      ((16 * (c % 8)) ^ (row & 7) << 4);
+        const void *any = p.args.tiles; /* of zeros nothing is read */
+        ptx_cp_async_16_zfill(to, from ? from + 16 * c : any, from ? 16 : 0);
     }
-    ptx_fence_proxy_async_shared();
+    ptx_cp_async_commit();
+    ptx_cp_async_wait<0>();
 }
 
-/* What the producer's warps keep in shared memory. */
-struct sm90_producer {
-    uint64_t ready[4][3], start_ns[4];
-};
+/* Waits for a box that arrives at the tail's barrier, then clears what it has
+ * beyond the rows wanted. */
+static __device__ __forceinline__ void
+sm90_clear_tail(struct sm90_producer *kept, unsigned char *tile, int count,
+    int height, int panels)
+{
+    uint32_t warp = ptx_thread() / 32, lap = kept->tails[warp];
+    ptx_mbarrier_wait(ptx_smem_addr(&kept->tail), lap & 1);
+    for (int n = 0; n < panels; n++)
+        for (int at = count * 128 + (int)ptx_thread() * 16; at < height * 128;
+             at += 2048)
+            *(uint4 *)(tile + n * height * 128 + at) = make_uint4(0, 0, 0, 0);
+    __syncwarp();
+    if (ptx_thread() % 32 == 0)
+        kept->tails[warp] = lap + 1;
+}
+
+/* Rows and panels of a tile. */
+template <class F, int WHICH>
+static constexpr int SM90_HEIGHT = WHICH == SM90_Q ? F::M : F::N;
+template <class F, int WHICH>
+static constexpr int SM90_PANELS = WHICH == SM90_V ? F::PANELS_V : F::PANELS_QK;
+
+/* The boxes of a tile, to arrive at a barrier; one thread. */
+template <class F, int WHICH>
+static __device__ __forceinline__ void
+sm90_issue_boxes(const struct uli_sm90_params &p, const struct sm90_item *item,
+    const struct sm90_box &box, uint32_t tile, uint32_t bar)
+{
+    const struct uli_sm90_maps &maps = WHICH == SM90_Q   ? p.q
+                                       : WHICH == SM90_K ? p.k
+                                                         : p.v;
+    bool packed = (WHICH == SM90_Q ? p.args.q_segments : p.args.k_segments);
+    const CUtensorMap *map =
+        &maps.map[sm90_kind<WHICH>(p) == ULI_SM90_EACH ? box.piece : 0];
+    constexpr int panel = SM90_HEIGHT<F, WHICH> * 128;
+    int head = packed ? 0 : sm90_head<WHICH>(item);
+    int batch = packed ? 0 : sm90_batch<WHICH>(item);
+    int piece = sm90_kind<WHICH>(p) == ULI_SM90_EVEN ? box.piece : 0;
+    ptx_mbarrier_arrive_expect_tx(bar, SM90_PANELS<F, WHICH> * panel);
+#pragma unroll
+    for (int n = 0; n < SM90_PANELS<F, WHICH>; n++)
+        if constexpr (F::HINTS)
+            ptx_tma_load_hint(WHICH == SM90_Q ? ptx_policy_evict_first()
+                                              : ptx_policy_evict_last(),
+                tile + n * panel, map, bar, 64 * n, head, box.row, batch,
+                piece);
+        else
+            ptx_tma_load(tile + n * panel, map, bar, 64 * n, head, box.row,
+                batch, piece);
+}
+
+/* Named barrier of the producer warpgroup. */
+enum { SM90_PRODUCER_BAR = 7 };
 
 /* Fills a stage; each producer warp calls it and arrives once at `full`. */
-template <int WHICH, int HEIGHT, int PANELS>
+template <class F, int WHICH>
 static __device__ __forceinline__ void
 sm90_load(const struct uli_sm90_params &p, const struct sm90_item *item,
     struct sm90_producer *kept, const struct sm90_rows &r, unsigned char *tile,
     uint32_t full)
 {
+    constexpr int HEIGHT = SM90_HEIGHT<F, WHICH>;
+    constexpr int PANELS = SM90_PANELS<F, WHICH>;
     const struct uli_gpu_attn_tensor &t = sm90_tensor<WHICH>(p);
-    const struct uli_sm90_maps &maps = WHICH == SM90_Q   ? p.q
-                                       : WHICH == SM90_K ? p.k
-                                                         : p.v;
     struct sm90_box box = sm90_box_of<WHICH>(p, item, r, HEIGHT);
     uint32_t warp = ptx_thread() / 32;
+    bool tail = box.good && box.tail, issues = box.good && ptx_thread() == 0;
     if (t.flags && (warp == 0 || !box.good)) {
         sm90_wait_pieces<WHICH>(
             p.args, t, r, &kept->ready[warp][WHICH], kept->start_ns[warp]);
         __syncwarp();
     }
-    if (!box.good)
-        sm90_gather<WHICH>(p, item, r, tile, HEIGHT, PANELS);
+    if (tail) /* no warp waits for the tail of before any more */
+        ptx_bar_sync(SM90_PRODUCER_BAR, 128);
+    if (issues)
+        sm90_issue_boxes<F, WHICH>(p, item, box, ptx_smem_addr(tile),
+            tail ? ptx_smem_addr(&kept->tail) : full);
+    if (tail)
+        sm90_clear_tail(kept, tile, r.count, HEIGHT, PANELS);
+    else if (!box.good)
+        sm90_gather<WHICH>(p, item, r, ptx_smem_addr(tile), HEIGHT, PANELS);
+    if (tail || !box.good) /* products read what threads have written */
+        ptx_fence_proxy_async_shared();
     __syncwarp();
-    if (ptx_thread() % 32)
-        return;
-    if (!box.good || warp) {
+    if (ptx_thread() % 32 == 0 && (tail || !issues))
         ptx_mbarrier_arrive(full);
-        return;
-    }
-    bool packed = (WHICH == SM90_Q ? p.args.q_segments : p.args.k_segments);
-    const CUtensorMap *map =
-        &maps.map[sm90_kind<WHICH>(p) == ULI_SM90_EACH ? box.piece : 0];
-    ptx_mbarrier_arrive_expect_tx(full, PANELS * HEIGHT * 128);
-#pragma unroll
-    for (int n = 0; n < PANELS; n++)
-        ptx_tma_load(ptx_smem_addr(tile) + n * HEIGHT * 128, map, full, 64 * n,
-            packed ? 0 : sm90_head<WHICH>(item), box.row,
-            packed ? 0 : sm90_batch<WHICH>(item),
-            sm90_kind<WHICH>(p) == ULI_SM90_EVEN ? box.piece : 0);
 }
 #endif
 

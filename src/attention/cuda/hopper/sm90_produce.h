@@ -50,16 +50,16 @@ sm90_item_keys(const struct uli_gpu_attn_args &args,
         item->masked = item->full = item->first;
 }
 
-/* Takes the next item; one thread. */
+/* Takes the block's item n; one thread. */
 static __device__ __forceinline__ void
-sm90_item_take(
-    const struct uli_gpu_attn_args &args, int64_t keys, struct sm90_item *item)
+sm90_item_take(const struct uli_gpu_attn_args &args, int64_t keys, uint32_t n,
+    struct sm90_item *item)
 {
     int64_t at, head;
-    item->done = !pair_take(args, &at, &head);
+    item->done = !pair_take(args, &at, &head, n);
     if (item->done)
         return;
-    const struct uli_gpu_attn_tile &t = args.tiles[at];
+    const struct uli_gpu_attn_tile t = tile_taken(args, at);
     item->rows = t.rows;
     item->head = (int32_t)head;
     item->batch = t.batch;
@@ -74,21 +74,35 @@ sm90_item_take(
     sm90_item_keys(args, t, keys, args.cap > 0 || args.slopes, item);
 }
 
-/* Takes item n where it is this thread's to do, and waits until it is there. */
+/* Takes item n where that is this thread's to do, and hands it to all. */
 template <class F>
-static __device__ __forceinline__ const struct sm90_item *
-sm90_item_next(const struct uli_gpu_attn_args &args,
+static __device__ __forceinline__ void
+sm90_item_put(const struct uli_gpu_attn_args &args,
     const struct sm90_bars<F> &bars, unsigned char *shared, uint32_t n)
 {
     struct sm90_item *item = (struct sm90_item *)(shared + F::ITEMS_AT) + n % 2;
     if (ptx_thread() == 0) {
         sm90_wait_empty(bars.item(n), n / 2);
-        sm90_item_take(args, F::N, item);
+        sm90_item_take(args, F::N, n, item);
         ptx_mbarrier_arrive(bars.item(n));
     }
     __syncwarp();
-    sm90_wait_full(bars.item(n), n / 2);
-    return item;
+}
+
+/* The tile of item n's queries; each producer warp calls it. */
+template <class F>
+static __device__ __forceinline__ void
+sm90_load_queries(const struct uli_sm90_params &p, const struct sm90_item *item,
+    const struct sm90_bars<F> &bars, unsigned char *shared, uint32_t n)
+{
+    struct sm90_producer *kept = (struct sm90_producer *)(shared + F::KEPT_AT);
+    const struct sm90_rows r = {item->row, item->rows};
+    sm90_wait_empty(bars.q(n), n / F::QBUF);
+    if (item->first < item->end)
+        sm90_load<F, SM90_Q>(
+            p, item, kept, r, shared + n % F::QBUF * F::Q_BYTES, bars.q(n));
+    else if (ptx_thread() % 32 == 0)
+        ptx_mbarrier_arrive(bars.q(n));
 }
 
 /* Key tile j of the item, as use kv of the rings. */
@@ -103,11 +117,47 @@ sm90_load_keys(const struct uli_sm90_params &p, const struct sm90_item *item,
     const struct sm90_rows r = {item->k_begin + (int64_t)j * F::N,
         (int32_t)mask_min(F::N, item->k_rows - (int64_t)j * F::N)};
     sm90_wait_empty(bars.k(kv), lap);
-    sm90_load<SM90_K, F::N, F::PANELS_QK>(
+    sm90_load<F, SM90_K>(
         p, item, kept, r, shared + F::K_AT + stage * F::K_BYTES, bars.k(kv));
     sm90_wait_empty(bars.v(kv), lap);
-    sm90_load<SM90_V, F::N, F::PANELS_V>(
+    sm90_load<F, SM90_V>(
         p, item, kept, r, shared + F::V_AT + stage * F::V_BYTES, bars.v(kv));
+}
+
+/* After which key tile of an item the next item is taken: once the consumers
+ * have begun this one, for by then the place for the next is free, and what it
+ * takes to find the next runs beside products. Without tiles: after none. */
+template <class F>
+static __device__ __forceinline__ int32_t
+sm90_takes_after(const struct sm90_item *item)
+{
+    int32_t late = item->first + F::STAGES;
+    return late < item->end           ? late
+           : item->first < item->end ? item->end - 1
+                                     : item->first;
+}
+
+/* Loads all tiles of item n, and takes the next item on the way. One tile of Q
+ * is all the place that large heads leave: it is free last, so the first keys
+ * and values come before it there. Where rows see no key q is not read, but its
+ * place is counted. count: as below. */
+template <class F>
+static __device__ __forceinline__ void
+sm90_item_tiles(const struct uli_sm90_params &p, const struct sm90_item *item,
+    const struct sm90_bars<F> &bars, unsigned char *shared, uint32_t count)
+{
+    int32_t j = item->first;
+    do {
+        if (F::QBUF > 1 && j == item->first)
+            sm90_load_queries<F>(p, item, bars, shared, count & 0xffff);
+        if (j < item->end)
+            sm90_load_keys<F>(
+                p, item, bars, shared, j, (count >> 16) + (j - item->first));
+        if (F::QBUF == 1 && j == item->first)
+            sm90_load_queries<F>(p, item, bars, shared, count & 0xffff);
+        if (j == sm90_takes_after<F>(item))
+            sm90_item_put<F>(p.args, bars, shared, (count + 1) & 0xffff);
+    } while (++j < item->end);
 }
 
 template <class F>
@@ -121,30 +171,30 @@ sm90_produce(const struct uli_sm90_params &p, unsigned char *shared)
     /* items and key tiles so far: one register, in 16 bits each, which laps of
      * 2 and 4 stages divide */
     uint32_t count = 0;
+    if (p.mapped && ptx_thread() == 0) {
+        ptx_tma_prefetch_map(&p.q.map[0]);
+        ptx_tma_prefetch_map(&p.k.map[0]);
+        ptx_tma_prefetch_map(&p.v.map[0]);
+    }
     if (ptx_thread() % 32 == 0) {
         for (int n = 0; n < 3; n++)
             kept->ready[ptx_thread() / 32][n] = 0;
+        kept->tails[ptx_thread() / 32] = 0;
         kept->start_ns[ptx_thread() / 32] = ptx_globaltimer_ns();
     }
+    sm90_item_put<F>(p.args, bars, shared, 0);
     for (;; count = ((count + 1) & 0xffff) | (count & 0xffff0000)) {
         uint32_t n = count & 0xffff;
         const struct sm90_item *item =
-            sm90_item_next<F>(p.args, bars, shared, n);
+            (const struct sm90_item *)(shared + F::ITEMS_AT) + n % 2;
+        sm90_wait_full(bars.item(n), n / 2);
         if (item->done)
             return;
-        sm90_wait_empty(bars.q(n), n / F::QBUF);
-        if (item->first < item->end) {
-            const struct sm90_rows r = {item->row, item->rows};
-            sm90_load<SM90_Q, F::M, F::PANELS_QK>(
-                p, item, kept, r, shared + n % F::QBUF * F::Q_BYTES, bars.q(n));
-        } else if (ptx_thread() % 32 == 0) {
-            ptx_mbarrier_arrive(bars.q(n));
-        }
-        for (int32_t j = item->first; j < item->end; j++, count += 0x10000)
-            sm90_load_keys<F>(p, item, bars, shared, j, count >> 16);
+        sm90_item_tiles<F>(p, item, bars, shared, count);
+        count += (uint32_t)(item->end - item->first) << 16;
         __syncwarp();
         if (ptx_thread() >= 32 && ptx_thread() % 32 == 0)
-            ptx_mbarrier_arrive(bars.item(count & 0xffff) + 8);
+            ptx_mbarrier_arrive(bars.item(n) + 8);
     }
 }
 #endif

@@ -122,18 +122,20 @@ sm90_quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* Scores to p in place; maxima, sums and alpha go on. */
+/* Scores to p in place; maxima, sums and alpha go on. A row's maximum is sought
+ * in two chains, for every step waits for the one before. */
 template <int R>
 static __device__ __forceinline__ void
 sm90_softmax(float (&s)[R], struct sm90_rows_state &rows, float factor)
 {
-    float top[2] = {s[0], s[2]}, total[2] = {0, 0}, shift[2];
+    float top[4] = {s[0], s[1], s[2], s[3]}, total[2] = {0, 0}, shift[2];
 #pragma unroll
-    for (int i = 0; i < R; i++)
-        top[i / 2 & 1] = fmaxf(top[i / 2 & 1], s[i]);
+    for (int i = 4; i < R; i++)
+        top[i & 3] = fmaxf(top[i & 3], s[i]);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float now = fmaxf(rows.max[h], sm90_quad_max(top[h]));
+        float now = fmaxf(
+            rows.max[h], sm90_quad_max(fmaxf(top[2 * h], top[2 * h + 1])));
         float used = now == -INFINITY ? 0 : now;
         rows.alpha[h] = ptx_ex2((rows.max[h] - used) * factor);
         rows.max[h] = now;
@@ -180,26 +182,44 @@ sm90_fragments(uint32_t (&p)[R / 8][4], const float (&s)[R])
 }
 
 /* From a row's largest score and whole sum: what its output is multiplied by
- * (-1: it sees no key),
- * its lse and its largest score. shift: ALiBi of the nearest key, which scores
- * are relative to. */
+ * (-1: the row sees no key), its lse and its largest score. */
 struct sm90_final {
     float factor, lse, max;
 };
+
+#define SM90_LN_2 0.6931471805599453
+
+/* Of a head without a sink and without ALiBi: in fp32, but with the scale in
+ * two words, so that the rounding of the scale does not grow with the score. */
+static __device__ __forceinline__ struct sm90_final
+sm90_finish_plain(double exact, float max, float sum)
+{
+    double scale = exact * SM90_LN_2;
+    float high = (float)scale, low = (float)(scale - high);
+    if (max == -INFINITY && sum == 0)
+        return {-1, -INFINITY, -INFINITY};
+    float rest = max * low, ln_sum = log2f(sum) * (float)SM90_LN_2;
+    return {ptx_rcp(sum), __fmaf_rn(max, high, rest + ln_sum),
+        __fmaf_rn(max, high, rest)};
+}
+
+/* Of any head. shift: ALiBi of the nearest key, which scores are relative to.
+ */
 
 static __device__ __forceinline__ struct sm90_final
 sm90_finish(const struct uli_gpu_attn_args &args, double sink, float max,
     float sum, double shift)
 {
-    const double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
+    const double log2_e = 1.4426950408889634;
     if (max == -INFINITY && sum == 0)
         return {-1, (float)sink, -INFINITY};
     double max2 = max * args.exact, sink2 = (sink + shift) * log2_e;
     double top = sink2 > max2 ? sink2 : max2;
     float weight = ptx_ex2((float)(max2 - top));
     float total = sum * weight + ptx_ex2((float)(sink2 - top));
-    return {weight / total, (float)((top + log2f(total)) * ln_2 - shift),
-        (float)(max2 * ln_2 - shift)};
+    return {weight * ptx_rcp(total),
+        (float)((top + log2f(total)) * SM90_LN_2 - shift),
+        (float)(max2 * SM90_LN_2 - shift)};
 }
 #endif
 

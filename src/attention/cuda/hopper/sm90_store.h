@@ -45,22 +45,37 @@ sm90_raise(float *p, float value)
     }
 }
 
-/* Factors of the thread's two rows; lse and the largest score go out. */
+/* The row's end, by fp32 where the head lets it. */
+static __device__ __forceinline__ struct sm90_final
+sm90_final_of(const struct uli_gpu_attn_args &args,
+    const struct sm90_item *item, const struct sm90_alibi &alibi, float max,
+    float sum)
+{
+    if (item->slope == 0 && item->sink == -INFINITY)
+        return sm90_finish_plain(args.exact, max, sum);
+    double shift = item->slope != 0 && max != -INFINITY
+                       ? (double)item->slope * (double)alibi.nearest
+                       : 0;
+    return sm90_finish(args, item->sink, max, sum, shift);
+}
+
+/* Factors of the thread's two rows, the first of which is `row` of the item;
+ * lse and the largest score go out. */
+template <class F>
 static __device__ __forceinline__ void
 sm90_statistics(const struct uli_gpu_attn_args &args,
-    const struct sm90_item *item, const struct sm90_alibi *alibi, int row,
+    const struct sm90_item *item, const unsigned char *shared, int row,
     const struct sm90_rows_state &rows, float (&factor)[2])
 {
+    const struct sm90_alibi *alibi =
+        (const struct sm90_alibi *)(shared + F::ALIBI_AT);
     float top = -INFINITY;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int n = row + 8 * h;
         float sum = sm90_quad_sum(rows.sum[h]);
-        double shift = item->slope != 0 && rows.max[h] != -INFINITY
-                           ? (double)item->slope * (double)alibi[n].nearest
-                           : 0;
         struct sm90_final f =
-            sm90_finish(args, item->sink, rows.max[h], sum, shift);
+            sm90_final_of(args, item, alibi[n], rows.max[h], sum);
         factor[h] = f.factor;
         if (n < item->rows && ptx_thread() % 4 == 0 &&
             (args.lse.base || args.lse.pieces))
@@ -105,14 +120,10 @@ template <class F>
 static __device__ __forceinline__ void
 sm90_store(const struct uli_gpu_attn_args &args, const struct sm90_item *item,
     unsigned char *shared, uint32_t q, const float (&o)[F::DV / 2],
-    const struct sm90_rows_state &rows)
+    const float (&factor)[2])
 {
     int group = (int)ptx_thread() / 128 - 1, l = (int)ptx_thread() % 32;
     int row = 64 * group + (int)ptx_thread() % 128 / 32 * 16;
-    float factor[2];
-    sm90_statistics(args, item,
-        (const struct sm90_alibi *)(shared + F::ALIBI_AT), row + l / 4, rows,
-        factor);
     /* the other warps' products read these panels, too */
     ptx_bar_sync(8 + group, 128);
     sm90_stage<F>(ptx_smem_addr(shared) + q, row, o, factor);
