@@ -22,7 +22,10 @@
  * and the kernel only; never on batch, heads, threads, strides, pieces,
  * segments or other documents. dk and dv likewise where all queries of the kv
  * head are in the call. Rows outside a row's document and bytes outside the
- * tensors never influence it. On the host every pass is deterministic.
+ * tensors never influence it. On the host every pass is deterministic. A key
+ * of the row's document that the mask hides has p = 0, but may be multiplied:
+ * NaN or infinity in its v, and backward in its k, may make the row NaN, as
+ * 0 * NaN is.
  *
  * Threads: any number of calls may run at once, each with its own workspace.
  *
