@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# gpu-attention.sh FOLDER check|sanitize|bench[:ROWS]...: attention on the card,
-# by programs built in FOLDER: kernelcheck of each row of the table, the
-# sanitizer's tools, forward beside PyTorch's FlashAttention-2 and cuDNN (ROWS of
-# kernelcheck --rows). Prints one table last. The sanitizer's findings in the
+# gpu-attention.sh FOLDER check|sanitize|bench[:ROWS[:VARIANTS[:PEERS]]]...:
+# attention on the card, by programs built in FOLDER: kernelcheck of each row of
+# the table, the sanitizer's tools, the bench beside cuDNN and FlashAttention
+# (--rows, --variants and --vs of kernelcheck; by default all rows, what a call
+# takes, all peers). Prints one table last. The sanitizer's findings in the
 # Hopper kernels are shown only: it is known to report false ones for wgmma and
 # bulk copies. Exit: 0 all passed, 1 something failed, 77 no GPU or no sanitizer.
 set -u
@@ -93,6 +94,16 @@ run_sanitize() {
     done
 }
 
+# run_bench bench[:ROWS[:VARIANTS[:PEERS]]]
+run_bench() {
+    part_rows=$(echo "$1" | cut -s -d : -f 2)
+    part_variants=$(echo "$1" | cut -s -d : -f 3)
+    part_peers=$(echo "$1" | cut -s -d : -f 4)
+    step "bench ${part_rows:-of all rows}" 300 "$bench" --bench --vs \
+        "${part_peers:-torch}" ${part_rows:+--rows "$part_rows"} \
+        ${part_variants:+--variants "$part_variants"}
+}
+
 for part; do
     case $part in
     check) run_check ;;
@@ -103,11 +114,7 @@ for part; do
         }
         run_sanitize
         ;;
-    bench) step "forward vs torch" 150 "$bench" --bench --vs torch ;;
-    bench:*)
-        step "forward vs torch" 150 "$bench" --bench --vs torch --rows \
-            "${part#bench:}"
-        ;;
+    bench | bench:*) run_bench "$part" ;;
     *)
         echo "gpu-attention.sh: no part $part" >&2
         exit 1

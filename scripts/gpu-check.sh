@@ -282,10 +282,11 @@ ULYX_NCCL_LIB=${ULYX_NCCL_LIB:-$(python3 -c 'import nvidia.nccl as n
 print(list(n.__path__)[0] + "/lib/libnccl.so.2")' 2>/dev/null)}
 [ -n "$ULYX_NCCL_LIB" ] && export ULYX_NCCL_LIB
 
-# attention NAME SECONDS ROWS: forward beside its peers, each row as it comes.
+# attention NAME SECONDS ROWS[:VARIANTS[:PEERS]]: beside its peers, each row as
+# it comes, below a head that names the columns.
 attention() {
     step "$1" "$2" sh scripts/gpu-attention.sh "$folder" "bench:$3" || return
-    [ -n "$dry" ] || grep -e ' full  ' -e ' causal ' "$log"
+    [ -n "$dry" ] || grep -e ' mask ' -e ' fwd ' -e ' bwd ' "$log"
     passed "$1"
 }
 
@@ -350,7 +351,8 @@ start_mps
 [ -z "$exchanges" ] || first_sweeps
 stop_mps
 built kernelcheck
-attention "attention vs torch, first" 90 0-3
+# FlashAttention-4 compiles for each shape: it has time later.
+attention "attention vs torch, first" 90 0-3:auto:cudnn,fa2,fa3
 
 # ---- the rest ----------------------------------------------------------------
 
@@ -362,7 +364,12 @@ if [ -n "$exchanges" ]; then
 else
     note "sweeps" "skipped: two ranks do not exchange" 0
 fi
-attention "attention vs torch, rest" 150 4-
+# What only a card can choose, on the rows that hang on the choice.
+attention "attention variants" 60 \
+    0-3:auto,waits-first,no-turns,hints,three,mma:cudnn
+attention "attention vs torch, rest" 150 4-21
+attention "attention backward vs torch" 60 22-25
+attention "attention backward, rest" 90 26-30
 
 # Ranks that are threads want a hardware queue for each of their streams.
 queues=CUDA_DEVICE_MAX_CONNECTIONS=32

@@ -3,7 +3,7 @@
 """gpu_table.py FOLDER [SWEEP]: what the sweeps of gpu-check.sh have measured,
 beside the floor below which a release does not go and the goal. FOLDER has a
 JSON file of ulyx_perf for each sweep, named after it, and the logs of attention
-vs torch. Exit: 0 every floor that could be judged holds; 1 one does not, data
+beside its peers. Exit: 0 every floor that could be judged holds; 1 one does not, data
 were wrong, or went another way than the sweep is about; 2 nothing was measured.
 With SWEEP only its lines are printed, without a head.
 
@@ -56,9 +56,15 @@ KINDS = {"copy engines": "engine on device memory", "staged": "(staged",
          "adjoint 32/2 by copy engines": "engine on device memory"}
 ONE_LAUNCH = "one launch a call"
 
-ATTENTION = ("of cuDNN", 0.85, 1.0)
+# A ratio to cuDNN by pass, its floor and goal; to FlashAttention-3 none.
+ATTENTION = {"fwd": (("cudnn", "of cuDNN", 0.85, 1.0),
+                     ("fa3", "of FA-3", None, None)),
+             "bwd": (("cudnn", "of cuDNN", 0.8, 1.0),
+                     ("fa3", "of FA-3", None, None))}
 ATTENTION_LOGS = ("attention_vs_torch,_first.log",
-                  "attention_vs_torch,_rest.log")
+                  "attention_vs_torch,_rest.log",
+                  "attention_backward_vs_torch.log",
+                  "attention_backward,_rest.log")
 
 
 def outcome(value, floor, goal):
@@ -123,31 +129,44 @@ def sweep_lines(folder, rows):
                        outcome(value, floor, goal))
 
 
-def log_lines(folder):
-    for name in ATTENTION_LOGS:
+def bench_rows(folder):
+    """The rows of kernelcheck --bench --vs, as {column: word}. A head names the
+    columns of the rows below it, word for word; a ratio is called "NAME ratio"
+    after the column before it."""
+    for log in ATTENTION_LOGS:
         try:
-            with open(os.path.join(folder, name), encoding="utf-8",
+            with open(os.path.join(folder, log), encoding="utf-8",
                       errors="replace") as file:
-                yield from file
+                lines = [line.split() for line in file]
         except FileNotFoundError:
-            pass
+            continue
+        names = []
+        for words in lines:
+            if words[:3] == ["d", "h", "s"]:
+                names = [f"{words[n - 1]} ratio" if word == "ratio" else word
+                         for n, word in enumerate(words)]
+                names = names[:names.index("clock,")]
+            elif len(words) >= len(names) > 0 and words[6] in ATTENTION:
+                yield dict(zip(names, words))
 
 
 def attention_lines(folder):
-    """The rows of kernelcheck --bench --vs torch: d h s b mask row ours cudnn
-    ratio ..."""
-    found = False
-    for words in map(str.split, log_lines(folder)):
-        if len(words) < 9 or words[4] not in ("full", "causal") or \
-                not all(w.isdigit() for w in words[:4]):
-            continue
-        found = True
-        name = "attention fwd d %s h %s s %s b %s %s" % tuple(words[:5])
-        value = None if words[8] == "N/A" else float(words[8])
-        yield (name, "", ATTENTION[0], value, ATTENTION[1], ATTENTION[2],
-               "not run" if value is None else outcome(value, *ATTENTION[1:]))
-    if not found:
-        yield "attention forward", "", "", None, None, None, "not run"
+    passes = set()
+    for row in bench_rows(folder):
+        passes.add(row["pass"])
+        docs = "" if row["docs"] == "0" else f" docs {row['docs']}"
+        name = (f"attention {row['pass']} d {row['d']} h {row['h']} s {row['s']} "
+                f"b {row['b']} {row['mask']}{docs}")
+        for peer, what, floor, goal in ATTENTION[row["pass"]]:
+            ratio = row.get(f"{peer} ratio", "N/A")
+            if ratio == "N/A" and peer != "cudnn":
+                continue
+            value = None if ratio == "N/A" else float(ratio)
+            yield (name, "", what, value, floor, goal,
+                   "not run" if value is None else outcome(value, floor, goal))
+    for which, words in (("fwd", "forward"), ("bwd", "backward")):
+        if which not in passes:
+            yield f"attention {words}", "", "", None, None, None, "not run"
 
 
 def text(value):
@@ -170,7 +189,6 @@ def main(folder, sweep=None):
                      sweep_lines(folder, {sweep: ROWS[sweep]})])
         return 0
     lines = list(sweep_lines(folder, ROWS)) + list(attention_lines(folder))
-    lines.append(("attention backward", "", "", None, 0.8, 1.0, "not there"))
     head = ("sweep", "bytes", "what", "measured", "floor", "goal", "outcome")
     print_cells([head] + [tuple(map(text, line)) for line in lines])
     outcomes = [line[-1] for line in lines]

@@ -57,12 +57,15 @@ class GpuCheck(unittest.TestCase):
                      "64 KiB graph P=4", "card_many",
                      "adjoint 32/2", "nccl", "attention",
                      "attention vs torch, first",
-                     "attention vs torch, rest", "attention sanitized"):
+                     "attention vs torch, rest", "attention variants",
+                     "attention backward vs torch", "attention backward, rest",
+                     "attention sanitized"):
             self.assertIn(name, names)
         self.assertTrue(all(0 < seconds <= 300 for _, seconds, _ in listed))
         first = ["two ranks", "even P=2", "64 KiB graph P=4",
                  "attention vs torch, first", "even P=2 on 32 SMs", "GQA 14/2",
-                 "attention vs torch, rest", "card_exchange",
+                 "attention variants", "attention vs torch, rest",
+                 "attention backward vs torch", "card_exchange",
                  "memcheck even", "card_soak", "attention sanitized"]
         self.assertEqual(sorted(first, key=names.index), first)
 

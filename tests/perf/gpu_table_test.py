@@ -17,10 +17,14 @@ SOURCE = sys.argv[1]
 sys.path.insert(0, os.path.join(SOURCE, "scripts"))
 import gpu_table # noqa: E402 (found by the line above)
 
-BENCH = """   d   h      s  b mask   row      ours    cudnn ratio      fa2 ratio
-  64  32   8192  2 full   sm90    512.0    500.0 1.024    306.0 1.673  1980 MHz
- 128  16   2048  8 causal sm90    300.0    420.0 0.714    269.0 1.115  1980 MHz
+BENCH = """peer: torch 2.9 cudnn 91002 ; fa3: flash_attn_interface ; fa4: No module
+  d  h      s  b docs mask   pass row   auto  mma ratio  cudnn ratio  fa3 ratio  clock, power
+ 64 32   8192  2    0 full   fwd  sm90 512.0 90.0 5.689  500.0 1.024  N/A   N/A  1980 MHz
+128 16   2048  8    0 causal fwd  sm90 300.0 90.0 3.333  420.0 0.714 430.0 0.698  1980 MHz
+192/128 16 8192 2  16 causal fwd  sm90 300.0 90.0 3.333  N/A   N/A  430.0 0.698  1980 MHz
+below floor: 1 of 2 rows under 0.85 of cuDNN, 0.8 backward
 """
+BACKWARD = BENCH.replace(" fwd ", " bwd ").replace("0.714", "0.814")
 
 
 # Words of all plans: of any kind that a sweep is about.
@@ -73,7 +77,7 @@ class Table(unittest.TestCase):
     def test_every_row_at_the_goal_passes(self):
         code, out = self.table()
         self.assertEqual(code, 0, out)
-        self.assertIn(" 0 below it, 0 wrong, 0 of another kind; 1 not run", out) # attention
+        self.assertIn(" 0 below it, 0 wrong, 0 of another kind; 2 not run", out) # attention
 
     def test_below_the_floor_fails(self):
         self.put("even P=4", row(copy=0.84, us=6))
@@ -141,9 +145,22 @@ class Table(unittest.TestCase):
         with open(os.path.join(self.folder.name, "attention_vs_torch,_first.log"),
                   "w", encoding="utf-8") as file:
             file.write(BENCH)
-        first, second = self.line("attention fwd")
+        first, second, fa3, docs, docs_fa3 = self.line("attention fwd")
         self.assertTrue(first.endswith("  goal"), first)
         self.assertTrue(second.endswith("  BELOW"), second)
+        self.assertEqual(fa3.split()[-4:], "0.70 - - -".split())
+        self.assertIn("d 192/128 h 16 s 8192 b 2 causal docs 16 ", docs)
+        self.assertTrue(docs.endswith("  not run"), docs)
+        self.assertEqual(docs_fa3.split()[-4:], "0.70 - - -".split())
+        self.assertTrue(self.line("attention backward")[0].endswith("not run"))
+
+    def test_backward_has_a_floor_of_its_own(self):
+        with open(os.path.join(self.folder.name,
+                               "attention_backward_vs_torch.log"),
+                  "w", encoding="utf-8") as file:
+            file.write(BACKWARD)
+        second = self.line("attention bwd d 128")[0]
+        self.assertEqual(second.split()[-4:], "0.81 0.80 1.00 floor".split())
 
     def test_truncated_and_missing_files_count_as_not_run(self):
         path = os.path.join(self.folder.name, "GQA_14_2.json")

@@ -153,9 +153,10 @@ struct kc_options {
     int64_t dim_qk, dim_v; /* of random and metamorphic cases; 0: own */
     uint64_t seed;
     bool full;
-    bool vs_torch;    /* --bench on a card, beside PyTorch */
-    const char *rows; /* of that bench; NULL: all */
-    bool cpu_time;    /* --bench by the process's CPU time per thread */
+    const char *vs;       /* --bench on a card, beside these peers; or NULL */
+    const char *rows;     /* of that bench; NULL: all */
+    const char *variants; /* of ours in that bench; NULL: kernel, or "auto" */
+    bool cpu_time;        /* --bench by the process's CPU time per thread */
 };
 /* The number of cases to run, of a family's usual number: at least 1. */
 static inline int64_t

@@ -118,7 +118,7 @@ enum mode { CHECK, MUTATE, BENCH, LIST, HELP, TABLE, VERSION };
 struct command_line {
     struct kc_options options;
     enum mode mode;
-    const char *family, *vs;
+    const char *family;
     bool forward, backward; /* both: as neither */
 };
 
@@ -151,11 +151,14 @@ static const struct {
         "speed against the machine's peak and PyTorch"},
     {"--cpu-time", NULL, FLAG, AT(options.cpu_time),
         "with --bench: CPU time, for a shared machine"},
-    {"--vs", "torch", NAME, AT(vs),
-        "with --bench: forward on a CUDA device, beside FlashAttention-2 and "
-        "cuDNN through PyTorch"},
+    {"--vs", "PEERS", NAME, AT(options.vs),
+        "with --bench: on a CUDA device, beside torch, which is all of cudnn, "
+        "fa2, fa3, fa4, or some of these"},
     {"--rows", "A-B", NAME, AT(options.rows),
         "of that bench, these of its list; A- to the end"},
+    {"--variants", "NAMES", NAME, AT(options.variants),
+        "of that bench, ours side by side: auto, rows of the device table, "
+        "waits-first, no-turns, hints, three"},
     {"--list", NULL, MODE, LIST, "kernels and families"},
     {"--version", NULL, MODE, VERSION, "the version"},
     {"--help", NULL, MODE, HELP, "this text"},
@@ -224,7 +227,7 @@ take_value(int row, const char *value, void *field)
         fprintf(stderr, "kernelcheck: %s needs a value\n", name);
         return false;
     }
-    if (strcmp(name, "--vs") == 0 && strcmp(value, "torch") != 0) {
+    if (strcmp(name, "--vs") == 0 && !kc_peers_known(value)) {
         fprintf(stderr, "kernelcheck: --vs %s, see --help\n", value);
         return false;
     }
@@ -280,10 +283,9 @@ main(int argc, char **argv)
     struct kc_options *options = &line.options;
     if (!take_words(argc, argv, &line))
         return 2;
-    options->vs_torch = line.vs != NULL;
     kc_first_pass = line.backward && !line.forward;
     kc_passes = line.forward && !line.backward ? 1 : 2;
-    bool card = line.mode == BENCH && options->vs_torch; /* of another table */
+    bool card = line.mode == BENCH && options->vs; /* of another table */
     if (!names_known(card ? NULL : options->kernel, line.family))
         return 2;
     if (options->seed == 0 && line.mode <= BENCH)

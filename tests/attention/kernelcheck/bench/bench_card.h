@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * kernelcheck --bench --vs torch: forward on a card, ours beside
- * FlashAttention-2 and cuDNN through PyTorch.
+ * kernelcheck --bench --vs torch: attention on a card, variants of ours beside
+ * cuDNN and FlashAttention through Python.
  */
 #ifndef TESTS_ATTENTION_KERNELCHECK_BENCH_BENCH_CARD_H
 #define TESTS_ATTENTION_KERNELCHECK_BENCH_BENCH_CARD_H
@@ -9,26 +9,72 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "attention/kernelcheck/kc.h"
+#include "attention/problem.h"
 
-/* A forward problem without features: bf16, [b][s][h][d] in memory. */
+/* A problem: bf16, [b][s][h][d] in memory. docs: documents of equal length that
+ * each batch item is cut into; 0: none. */
 struct kc_card_row {
-    int64_t dim, heads, len, batch;
-    bool causal;
+    int64_t dim_qk, dim_v, heads, heads_kv, len, batch, docs;
+    bool causal, backward;
 };
+
+/* ---- card_variant.c: what of ours is measured. ---- */
+enum { KC_VARIANTS = 6 }; /* side by side at most */
+struct uli_sm90_family;
+struct kc_card_variant {
+    char name[24];
+    const char *row; /* of the device table; NULL: the first that takes the
+                      * problem */
+    const struct uli_sm90_family *const *families; /* of the row sm90, in its
+                                                    * kernels' place; or NULL */
+};
+
+/* Takes names with commas between; says on stderr which one is unknown.
+ * returns their number, 0: one is unknown, or there are more than KC_VARIANTS.
+ */
+int kc_variants_parse(const char *names, struct kc_card_variant *variants_p);
+/* Prints the names that there are. */
+void kc_variants_print(void);
+
+/* ---- card_setup.c: the tensors of a problem, and our calls on them. ---- */
+struct kc_card_setup {
+    struct kc_card_row row;
+    struct uli_attn_call call;
+    const struct uli_sm90_family *family;
+    void *memory[16];
+    int count;
+    void *begin, *end; /* cudaEvent_t */
+};
+
+/* Failures are said on stderr. */
+bool kc_setup_init(struct kc_card_setup *s, const struct kc_card_row *row);
+/* The variant for the calls to come; false: it does not take the problem. */
+bool kc_setup_choose(
+    struct kc_card_setup *s, const struct kc_card_variant *variant);
+/* Enqueues a call of the row's pass. */
+bool kc_setup_enqueue(struct kc_card_setup *s);
+/* Milliseconds of one of `repeats` calls in a row; negative: failed. */
+double kc_setup_run(struct kc_card_setup *s, int repeats);
+void kc_setup_free(struct kc_card_setup *s);
+
+/* ---- peers.c: the peers' names. ---- */
+enum { KC_PEERS = 4 };
+extern const char *const kc_peer_names[KC_PEERS]; /* "cudnn", "fa2", .. */
+/* Is it "torch", for all peers, or names of peers with commas between? */
+bool kc_peers_known(const char *names);
 
 /* ---- card_peer.c: the process that runs PyTorch. Start it before the first
  * CUDA call, as it is forked. */
-enum { KC_PEERS = 2 };
-extern const char *const kc_peer_names[KC_PEERS]; /* "cudnn", "fa2" */
 struct kc_peer {
     int pid;
     void *to, *from; /* FILE */
-    char version[128];
+    char version[512];
 };
 
-/* false: no python3 with torch and a device; version has the reason. */
-bool kc_peer_start(struct kc_peer *peer_p);
-/* Makes the row's tensors in the peer process; returns which peers take
+/* false: no python3 with torch and a device, version has the reason;
+ * version also names the wanted peers that are not installed. */
+bool kc_peer_start(struct kc_peer *peer_p, const char *names);
+/* Makes the row's tensors in the peer process; takes_p: which peers take
  * them. */
 bool kc_peer_row(struct kc_peer *peer, const struct kc_card_row *row,
     bool takes_p[KC_PEERS]);

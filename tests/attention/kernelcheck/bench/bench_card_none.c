@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --bench --vs torch where there is nothing to run on a card.
+ * --bench --vs where there is nothing to run on a card.
  */
 #include <stdio.h>
 #include "attention/kernelcheck/bench/bench_card.h"
@@ -8,7 +8,7 @@
 int
 kc_bench_card(const struct kc_options *options)
 {
-    (void)options;
-    printf("kernelcheck --bench --vs torch: skipped: built without CUDA\n");
+    printf("kernelcheck --bench --vs %s: skipped: built without CUDA\n",
+        options->vs);
     return 77;
 }

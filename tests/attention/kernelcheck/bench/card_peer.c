@@ -11,17 +11,15 @@
 #include <unistd.h>
 #include "attention/kernelcheck/bench/bench_card.h"
 
-const char *const kc_peer_names[KC_PEERS] = {"cudnn", "fa2"};
-
 static void
-become_peer(int in, int out)
+become_peer(int in, int out, const char *names)
 {
     const char *python = getenv("ULYX_BENCH_PYTHON");
     const char *script = getenv("ULYX_BENCH_PEER"); /* built elsewhere */
     dup2(in, 0);
     dup2(out, 1);
     execlp(python ? python : "python3", "python3",
-        script ? script : ULYX_TORCH_PEER, (char *)NULL);
+        script ? script : ULYX_TORCH_PEER, names, (char *)NULL);
     _exit(127);
 }
 
@@ -35,7 +33,7 @@ peer_answer(struct kc_peer *peer, char *line_p, int bytes)
 }
 
 bool
-kc_peer_start(struct kc_peer *peer_p)
+kc_peer_start(struct kc_peer *peer_p, const char *names)
 {
     int down[2], up[2];
     *peer_p = (struct kc_peer){.pid = -1};
@@ -49,7 +47,7 @@ kc_peer_start(struct kc_peer *peer_p)
     if (peer_p->pid == 0) {
         close(down[1]);
         close(up[0]);
-        become_peer(down[0], up[1]);
+        become_peer(down[0], up[1], names);
     }
     close(down[0]);
     close(up[1]);
@@ -69,8 +67,10 @@ kc_peer_row(
     struct kc_peer *peer, const struct kc_card_row *row, bool takes_p[KC_PEERS])
 {
     char line[256];
-    if (fprintf(peer->to, "row %d %d %d %d %d\n", (int)row->batch,
-            (int)row->heads, (int)row->len, (int)row->dim, row->causal) < 0 ||
+    if (fprintf(peer->to, "row %d %d %d %d %d %d %d %d %d\n", (int)row->batch,
+            (int)row->heads, (int)row->heads_kv, (int)row->len,
+            (int)row->dim_qk, (int)row->dim_v, (int)row->docs, row->causal,
+            row->backward) < 0 ||
         fflush(peer->to) != 0 || !peer_answer(peer, line, sizeof(line)) ||
         strncmp(line, "row", 3) != 0)
         return false;

@@ -1,77 +1,177 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The peer of kernelcheck --bench --vs torch: times PyTorch's attention forward,
-one call at a time, as it is told on standard input.
+"""The peers of kernelcheck --bench --vs: times attention of Python's packages,
+one call at a time, as standard input asks for it.
 
-  row B H S D CAUSAL   makes q, k, v; answers "row" and the peers that take it
+torch_peer.py torch|PEER,PEER...
+
+  row B H HKV S DQK DV DOCS CAUSAL BACKWARD
+                       makes the tensors; answers "row" and the peers that take
+                       them. DOCS: documents of equal length of a batch item
   run PEER REPEATS     answers the milliseconds of one of REPEATS calls in a row
   quit
 
-Peers are fa2 (FlashAttention-2) and cudnn; both write the logsumexp. Answers
-are single lines; "none REASON" at the start ends it.
+Peers are cudnn and fa2 (FlashAttention-2) of PyTorch, fa3 and fa4 where their
+packages are found; all write the logsumexp. Answers are single lines. The first
+says what was found and what was not; "none REASON" there ends it.
 """
+import importlib
+import inspect
 import sys
+
+MODULES = {"fa3": ("flash_attn_interface",
+                   "flash_attn_3.flash_attn_interface"),
+           "fa4": ("flash_attn.cute",)}
 
 
 def say(*words):
     print(*words, flush=True)
 
 
-def fa2(torch, q, k, v, causal):
-    return torch.ops.aten._scaled_dot_product_flash_attention(
-        q, k, v, 0.0, causal, False)
+class Row:
+    """Tensors [b][s][h][d] in memory, as ours."""
+
+    def __init__(self, torch, words):
+        (self.batch, heads, heads_kv, self.len, dim_qk, dim_v, self.docs,
+         causal, backward) = map(int, words)
+        self.causal, self.backward = bool(causal), bool(backward)
+        self.torch = torch
+        self.q = self.make(heads, dim_qk)
+        self.k = self.make(heads_kv, dim_qk)
+        self.v = self.make(heads_kv, dim_v)
+        self.results = {} # of the peers' forward passes, for backward
+        if self.docs:
+            self.longest = self.len // self.docs
+            self.begins = torch.arange(
+                0, self.batch * self.len + 1, self.longest, device="cuda",
+                dtype=torch.int32)
+
+    def make(self, heads, dim):
+        return self.torch.randn(
+            self.batch, self.len, heads, dim, device="cuda",
+            dtype=self.torch.bfloat16, requires_grad=self.backward)
+
+    def by_head(self):
+        """[b][h][s][d] of the same memory."""
+        return [t.transpose(1, 2) for t in (self.q, self.k, self.v)]
+
+    def packed(self):
+        """[rows of all batch items][h][d]"""
+        return [t.flatten(0, 1) for t in (self.q, self.k, self.v)]
 
 
-def cudnn(torch, q, k, v, causal):
-    return torch.ops.aten._scaled_dot_product_cudnn_attention(
-        q, k, v, None, True, 0.0, causal, False)
+def fa2(row):
+    if row.docs:
+        return row.torch.ops.aten._flash_attention_forward(
+            *row.packed(), row.begins, row.begins, row.longest, row.longest,
+            0.0, row.causal, False)
+    return row.torch.ops.aten._scaled_dot_product_flash_attention(
+        *row.by_head(), 0.0, row.causal, False)
 
 
-PEERS = {"fa2": fa2, "cudnn": cudnn}
+def cudnn(row):
+    if row.docs:
+        raise RuntimeError("no documents")
+    return row.torch.ops.aten._scaled_dot_product_cudnn_attention(
+        *row.by_head(), None, True, 0.0, row.causal, False)
 
 
-def make_row(torch, batch, heads, rows, dim):
-    """[b][s][h][d] in memory, as ours."""
-    def one():
-        return torch.randn(batch, rows, heads, dim, device="cuda",
-                           dtype=torch.bfloat16).transpose(1, 2)
-    return one(), one(), one()
+def flash(module):
+    """FlashAttention-3 or -4, whose interfaces are alike."""
+    def call(function, tensors, **options):
+        known = inspect.signature(function).parameters
+        return function(*tensors, **{name: value for name, value
+                                     in options.items() if name in known})
+
+    def attention(row):
+        if not row.docs:
+            return call(module.flash_attn_func, (row.q, row.k, row.v),
+                        causal=row.causal)
+        return call(module.flash_attn_varlen_func, row.packed(),
+                    causal=row.causal, cu_seqlens_q=row.begins,
+                    cu_seqlens_k=row.begins, max_seqlen_q=row.longest,
+                    max_seqlen_k=row.longest)
+    return attention
 
 
-def takes(torch, peer, tensors, causal):
+def find(names):
+    """name -> attention of a row, and the words that tell what is there."""
+    peers, words = {}, []
+    for name in ("cudnn", "fa2", "fa3", "fa4"):
+        if names != ["torch"] and name not in names:
+            continue
+        if name not in MODULES:
+            peers[name] = {"cudnn": cudnn, "fa2": fa2}[name]
+            continue
+        reason = ""
+        for module in MODULES[name]:
+            try:
+                peers[name] = flash(importlib.import_module(module))
+                break
+            except Exception as error: # a package may fail in its own way
+                reason = reason or str(error)
+        words.append(f"{name}: {module if name in peers else reason}")
+    return peers, words
+
+
+def forward(peers, peer, row):
+    result = peers[peer](row)
+    return result[0] if isinstance(result, (tuple, list)) else result
+
+
+def prepare(peers, peer, row):
+    """A first call, from which backward goes; raises where a peer refuses."""
+    out = forward(peers, peer, row)
+    if row.backward:
+        row.results[peer] = out, row.torch.randn_like(out)
+        once(peers, peer, row)
+    row.torch.cuda.synchronize()
+
+
+def once(peers, peer, row):
+    if not row.backward:
+        forward(peers, peer, row)
+        return
+    out, dout = row.results[peer]
+    row.torch.autograd.grad(out, (row.q, row.k, row.v), dout,
+                            retain_graph=True)
+
+
+def takes(peers, peer, row):
     try:
-        PEERS[peer](torch, *tensors, causal)
-        torch.cuda.synchronize()
+        prepare(peers, peer, row)
         return True
-    except RuntimeError as error:
-        print(f"torch {peer}: {error}".splitlines()[0], file=sys.stderr)
+    except Exception as error: # whatever a package says no by
+        lines = str(error).splitlines() or [type(error).__name__]
+        print(f"{peer}: {lines[0]}", file=sys.stderr)
         return False
 
 
-def timed(torch, peer, tensors, causal, repeats):
+def timed(peers, peer, row, repeats):
+    torch = row.torch
     begin = torch.cuda.Event(enable_timing=True)
     end = torch.cuda.Event(enable_timing=True)
     begin.record()
     for _ in range(repeats):
-        PEERS[peer](torch, *tensors, causal)
+        once(peers, peer, row)
     end.record()
     end.synchronize()
     return begin.elapsed_time(end) / repeats
 
 
-def serve(torch):
-    tensors, causal = None, False
+def serve(torch, peers):
+    row = None
     for line in sys.stdin:
         words = line.split()
         if words[0] == "quit":
             return
         if words[0] == "row":
-            batch, heads, rows, dim, causal = map(int, words[1:6])
-            tensors, causal = None, bool(causal)
-            tensors = make_row(torch, batch, heads, rows, dim)
-            say("row", *(p for p in PEERS if takes(torch, p, tensors, causal)))
+            row = None # its memory is free before the next one's is taken
+            row = Row(torch, words[1:10])
+            torch.set_grad_enabled(row.backward)
+            say("row", *(p for p in peers if takes(peers, p, row)))
         else:
-            say(timed(torch, words[1], tensors, causal, int(words[2])))
+            say(timed(peers, words[1], row, int(words[2])))
 
 
 def main():
@@ -83,9 +183,10 @@ def main():
     if not torch.cuda.is_available():
         say("none torch finds no device")
         return
-    torch.set_grad_enabled(False)
-    say("torch", torch.__version__, "cudnn", torch.backends.cudnn.version())
-    serve(torch)
+    peers, words = find(sys.argv[1].split(",") if sys.argv[1:] else ["torch"])
+    say("torch", torch.__version__, "cudnn", torch.backends.cudnn.version(),
+        *("; " + word for word in words))
+    serve(torch, peers)
 
 
 if __name__ == "__main__":
