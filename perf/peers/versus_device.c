@@ -118,12 +118,17 @@ perf_run_permute(
 
             perf_rank_pointers(rank, &rank->src, rank->turn, src);
             perf_rank_pointers(rank, &rank->dst, rank->turn, dst);
-            for (int32_t t = 0; t < rank->shape->params.ntensors; t++)
+            for (int32_t t = 0; t < rank->shape->params.ntensors; t++) {
+                const struct uli_messages_call call = {
+                    .direction = rank->direction,
+                    .src = (const void *const *)src + t,
+                    .dst = dst + t,
+                    .stream = rank->stream};
+
                 if (!perf_status_ok("permute",
-                        uli_messages_execute(rank->peers->packed[t],
-                            rank->direction, (const void *const *)src + t,
-                            dst + t, ULYX_SUCCESS, rank->stream, 0)))
+                        uli_messages_execute(rank->peers->packed[t], &call)))
                     return false;
+            }
             rank->turn = (rank->turn + 1) % rank->sets;
         }
     return true;
