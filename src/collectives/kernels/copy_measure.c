@@ -9,8 +9,7 @@
  * Candidates take turns in each round, and the shortest time of a candidate
  * counts, so that other load of the machine does not matter unless it lasts.
  * Sizes differ in where their bytes lie: small calls in the second-level cache;
- * medium ones go through several times as much memory, large ones through all
- * of the arrays.
+ * medium and large ones go through all of the arrays.
  *
  * Streaming stores are measured with a reader, because stored bytes are read
  * soon. The same core reads half of the destination back, as much as it gets of
@@ -58,7 +57,7 @@ enum { CANDIDATES = sizeof(candidates) / sizeof(candidates[0]) };
 static const struct {
     int64_t call_bytes, span_bytes, sample_bytes;
 } sizes[ULI_COPY_SIZES] = {{64 << 10, 256 << 10, 512 << 10},
-    {512 << 10, ARRAY_BYTES / 2, 512 << 10},
+    {512 << 10, ARRAY_BYTES, 512 << 10},
     {ARRAY_BYTES / 4, ARRAY_BYTES, ARRAY_BYTES / 4}};
 
 /* Cores take each step together: the last one to arrive starts all. */
@@ -99,24 +98,22 @@ bench_meet(struct bench *bench)
 static const int64_t row_bytes[] = {1024, 4096};
 enum { ROWS = sizeof(row_bytes) / sizeof(row_bytes[0]) };
 
-/* Copies [at, at + bytes) of the arrays: rows of two ranks take turns in the
- * source, or else in the destination, and lie one after another in the other.
- */
+/* Copies one rank's rows, every second row of twice as many bytes, from the
+ * source to [at, at + bytes) of the destination, or the other way round. The
+ * rows between them are of another rank and stay unread: a way without
+ * prefetches would gain by lines that the hardware had fetched in vain. */
 static void
 rows_copy(struct bench *bench, const struct uli_copy_way *way,
     enum uli_copy_source source, int64_t row, int64_t at, int64_t bytes)
 {
     bool apart = source == ULI_ROWS_APART;
-    struct uli_box box = {.extent = {1, 1, bytes / row / 2},
+    struct uli_box box = {.extent = {1, 1, bytes / row},
         .run_bytes = row,
         .dst_stride = {0, 0, apart ? row : 2 * row},
         .src_stride = {0, 0, apart ? 2 * row : row}};
     struct uli_box_span rows = {0, box.extent[2]};
-    for (int rank = 0; rank < 2; rank++) {
-        int64_t packed = at + rank * (bytes / 2), spread = at + rank * row;
-        uli_box_copy(&box, rows, bench->dst + (apart ? packed : spread),
-            bench->src + (apart ? spread : packed), way);
-    }
+    uli_box_copy(&box, rows, bench->dst + (apart ? at : 2 * at),
+        bench->src + (apart ? 2 * at : at), way);
 }
 
 /* Copies the next call of call_bytes: rows lie apart in its source, or else in
@@ -126,8 +123,9 @@ call_copy(struct bench *bench, const struct uli_copy_way *way,
     enum uli_copy_source source, int64_t call_bytes, int64_t span_bytes)
 {
     int64_t part = call_bytes / ROWS;
-    bench->at =
-        bench->at + 2 * call_bytes <= span_bytes ? bench->at + call_bytes : 0;
+    bench->at = bench->at + 2 * call_bytes <= span_bytes / 2
+                    ? bench->at + call_bytes
+                    : 0;
     for (int i = 0; i < ROWS; i++)
         rows_copy(bench, way, source, row_bytes[i], bench->at + i * part, part);
 }
