@@ -24,24 +24,6 @@ struct uli_tensor_map_spec {
     uint32_t swizzle_bytes; /* 0, 32, 64, 128: the width of the box's rows */
 };
 
-/* The driver's encoder, looked up once: a process has one driver. */
-static inline cudaError_t
-uli_tensor_map_encoder(void **encoder_p)
-{
-    static void *found;
-    enum cudaDriverEntryPointQueryResult result;
-    *encoder_p = __atomic_load_n(&found, __ATOMIC_RELAXED);
-    if (*encoder_p)
-        return cudaSuccess;
-    cudaError_t error = cudaGetDriverEntryPointByVersion(
-        "cuTensorMapEncodeTiled", encoder_p, 12000, cudaEnableDefault, &result);
-    if (error == cudaSuccess && !*encoder_p)
-        error = cudaErrorSymbolNotFound;
-    if (error == cudaSuccess)
-        __atomic_store_n(&found, *encoder_p, __ATOMIC_RELAXED);
-    return error;
-}
-
 /* Writes *map (at a multiple of 64), or returns cudaErrorInvalidValue for a
  * map that the driver refuses, cudaErrorSymbolNotFound without an encoder. */
 static inline cudaError_t
@@ -52,15 +34,17 @@ uli_tensor_map_encode(CUtensorMap *map, const struct uli_tensor_map_spec *spec)
         const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
         CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
     const cuuint32_t ones[ULI_TENSOR_MAP_RANK] = {1, 1, 1, 1, 1};
-    void *encode;
+    enum cudaDriverEntryPointQueryResult found;
+    void *encode = NULL;
     CUtensorMapSwizzle swizzle =
         spec->swizzle_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
         : spec->swizzle_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
         : spec->swizzle_bytes == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
                                     : CU_TENSOR_MAP_SWIZZLE_NONE;
-    cudaError_t error = uli_tensor_map_encoder(&encode);
-    if (error != cudaSuccess)
-        return error;
+    cudaError_t error = cudaGetDriverEntryPointByVersion(
+        "cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found);
+    if (error != cudaSuccess || !encode)
+        return error != cudaSuccess ? error : cudaErrorSymbolNotFound;
     CUresult result = ((encode_fn)encode)(map, spec->type, spec->rank,
         spec->base, (const cuuint64_t *)spec->extents,
         (const cuuint64_t *)spec->strides, spec->box, ones,
