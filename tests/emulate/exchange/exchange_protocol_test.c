@@ -310,6 +310,7 @@ launch_alone(const struct uli_gpu_item *item,
         .sums = item->kind == ULI_GPU_SUM};
     args.dst[0] = dst;
     args.src[0] = (unsigned char *)(uintptr_t)src;
+    args.record[ULI_GPU_RECORD_USUAL] = ULI_GPU_USUAL_ALL;
     good(uli_gpu_exchange_launch(&args, 1, 32, NULL));
     good(cudaDeviceSynchronize());
     good(cudaFree(state));
