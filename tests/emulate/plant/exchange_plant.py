@@ -59,7 +59,7 @@ FAULTS = [
     ("GIVEN_UP_NOT_REPORTED", WORDS,
      "ptx_st_release_sys_u64(&c.args->peers[p].yours->given_up, c.n);",
      ""),
-    ("WALK_CARRIES_FOR_EVER", MOVE, "w.left[d] += w.size[d];", ""),
+    ("WALK_WITHOUT_CARRY", MOVE, "w.left[d + 1]--;", ""),
     ("WALK_CARRY_OF_THE_OTHER_SIDE", MOVE,
      "w.src.at += w.src.carry[d];",
      "w.src.at += w.dst.carry[d];"),
