@@ -225,7 +225,7 @@ emu_globaltimer(void)
 void
 emu_nanosleep(uint32_t ns)
 {
-    emu_park_until(emu.now_ns + (ns ? ns : 1));
+    emu_park_asleep(ns);
 }
 
 void

@@ -56,9 +56,12 @@ struct emu_thread {
     uint64_t what_a, what_b;
     bool poll;
     uint64_t wake_ns; /* 0 = no alarm */
-    /* the last value that a polling load saw */
+    /* the last value that a polling load saw, and the order of that load */
     const void *poll_at;
     uint64_t poll_value;
+    int poll_order;
+    /* the last nanosleep: how long, and emu.progress then */
+    uint64_t sleep_ns, sleep_progress;
     struct emu_bulk *bulk;     /* engine/bulk.c */
     struct emu_copies *copies; /* engine/cp_async.c */
     /* registers (stack words) that plain code touched since wgmma.fence */
@@ -237,7 +240,10 @@ void *emu_scheduler(void *unused);
 /* Parks the running fibre until the queue is woken, or, for a poll, earlier. */
 void emu_park(struct emu_queue *queue, const char *what, uint64_t a, uint64_t b,
     bool poll);
-void emu_park_until(uint64_t wake_ns);
+/* nanosleep. A lane that sleeps again while nothing has moved sleeps twice as
+ * long, up to a millisecond: otherwise, where many lanes sleep in turn, one of
+ * them is always awake, and the run never counts as stalled. */
+void emu_park_asleep(uint64_t ns);
 /* Lets others run. */
 void emu_yield(void);
 void emu_wake(struct emu_thread *thread);

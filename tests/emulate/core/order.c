@@ -194,12 +194,14 @@ strong_access(const void *p, int bytes, bool write)
     emu_memory_access(&who, p, (size_t)bytes, write);
 }
 
-/* The same value at the same place as last time: the lane spins. */
+/* The same value at the same place by the same kind of load as last time: the
+ * lane spins. An acquire after relaxed polls is the end of a wait. */
 static void
-wait_for_change(const void *p, int bytes)
+wait_for_change(const void *p, int bytes, int order)
 {
     struct emu_thread *self = emu.self;
-    if (self->poll_at == p && read_value(p, bytes) == self->poll_value)
+    if (self->poll_at == p && self->poll_order == order &&
+        read_value(p, bytes) == self->poll_value)
         emu_park(emu_pollers(p), "memory at %llx to change from %llx",
             (uint64_t)(uintptr_t)p, self->poll_value, true);
     else if (!emu_random(4))
@@ -211,9 +213,10 @@ emu_load(const void *p, int bytes, int order, int scope)
 {
     struct emu_thread *self = emu.self;
     strong_access(p, bytes, false);
-    wait_for_change(p, bytes);
+    wait_for_change(p, bytes, order);
     writes_observe(self, p, order, scope);
     self->poll_at = p;
+    self->poll_order = order;
     self->poll_value = read_value(p, bytes);
     return self->poll_value;
 }
@@ -281,7 +284,7 @@ emu_atomic(void *p, int rmw, uint64_t value, uint64_t expected, int bytes,
 {
     struct emu_thread *self = emu.self;
     strong_access(p, bytes, true);
-    wait_for_change(p, bytes);
+    wait_for_change(p, bytes, order);
     writes_observe(self, p, order, scope);
     uint64_t old = read_value(p, bytes);
     uint64_t now = rmw_combine(rmw, old, value, expected);
@@ -295,6 +298,7 @@ emu_atomic(void *p, int rmw, uint64_t value, uint64_t expected, int bytes,
         word_changed(self, p);
     } else {
         self->poll_at = p;
+        self->poll_order = order;
         self->poll_value = old;
     }
     return old;

@@ -16,7 +16,13 @@ struct emu emu = {.lock = PTHREAD_MUTEX_INITIALIZER,
 
 _Thread_local bool emu_on_scheduler;
 
-enum { POLL_QUEUES = 256, SILENCE_NS = 2000000, STEP_NS = 5, QUERIES = 64 };
+enum {
+    POLL_QUEUES = 256,
+    SILENCE_NS = 2000000,
+    STEP_NS = 5,
+    SLEEP_MOST_NS = 1000000,
+    QUERIES = 64
+};
 
 static struct emu_queue poll_queues[POLL_QUEUES];
 
@@ -95,9 +101,16 @@ emu_park(struct emu_queue *queue, const char *what, uint64_t a, uint64_t b,
 }
 
 void
-emu_park_until(uint64_t wake_ns)
+emu_park_asleep(uint64_t ns)
 {
-    emu.self->wake_ns = wake_ns;
+    struct emu_thread *self = emu.self;
+    uint64_t wake_ns;
+    if (self->sleep_progress != emu.progress || self->sleep_ns < ns)
+        self->sleep_ns = ns ? ns : 1;
+    else if (self->sleep_ns < SLEEP_MOST_NS)
+        self->sleep_ns *= 2;
+    self->sleep_progress = emu.progress;
+    self->wake_ns = wake_ns = emu.now_ns + self->sleep_ns;
     if (!emu.alarm_ns || wake_ns < emu.alarm_ns)
         emu.alarm_ns = wake_ns;
     emu_park(NULL, "nanosleep until %llu ns", wake_ns, 0, false);

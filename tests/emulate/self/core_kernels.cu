@@ -83,6 +83,34 @@ core_wait_launch(unsigned *flag, unsigned value, uint64_t limit_ns,
         launch, wait_kernel, flag, value, limit_ns, result);
 }
 
+/* words[0]: thread 0 may go; [2]: it has gone; [4 + i]: what thread i saw. The
+ * others look at two words in turn, and so never at an unchanged one twice. */
+__global__ void
+crowd_kernel(unsigned *words, uint64_t limit_ns)
+{
+    uint64_t end = ptx_globaltimer_ns() + limit_ns;
+    unsigned seen = 2;
+    if (threadIdx.x == 0 && ptx_ld_relaxed_sys_u32(words) != 0) {
+        (void)ptx_ld_acquire_sys_u32(words);
+        ptx_st_release_sys_u32(words + 2, 1);
+    }
+    while (seen == 2 && ptx_globaltimer_ns() < end) {
+        if (ptx_ld_acquire_sys_u32(words + 2) != 0)
+            seen = 1;
+        else if (ptx_ld_relaxed_sys_u32(words) <= 1)
+            ptx_nanosleep(100);
+    }
+    words[4 + threadIdx.x] = seen;
+}
+
+cudaError_t
+core_crowd_launch(
+    unsigned *words, unsigned threads, uint64_t limit_ns, cudaStream_t stream)
+{
+    struct uli_launch_config launch = {dim3(1), dim3(threads), 0, stream};
+    return uli_kernel_launch(launch, crowd_kernel, words, limit_ns);
+}
+
 __global__ void
 put_kernel(int *data, int count, int value, unsigned *flag, unsigned epoch)
 {

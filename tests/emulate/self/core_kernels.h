@@ -24,6 +24,10 @@ cudaError_t core_count_launch(
 /* Waits until *flag >= value, at most limit_ns; *result = 1 reached, 2 not. */
 cudaError_t core_wait_launch(unsigned *flag, unsigned value, uint64_t limit_ns,
     unsigned *result, cudaStream_t stream);
+/* Where words[0] is set, thread 0 raises words[2], for which all threads wait,
+ * at most limit_ns; words[4 + thread] = 1 reached, 2 not. */
+cudaError_t core_crowd_launch(
+    unsigned *words, unsigned threads, uint64_t limit_ns, cudaStream_t stream);
 /* Writes data[i] = value + i, then raises the flag, for a peer. */
 cudaError_t core_put_launch(int *data, int count, int value, unsigned *flag,
     unsigned epoch, cudaStream_t stream);

@@ -178,6 +178,25 @@ deadline_passes_in_virtual_time(void **state)
     assert_true(emu_clock_ns() > hour_ns);
 }
 
+/* Some of the lanes are always awake, and time passes all the same. */
+static void
+many_lanes_sleep_in_turn(void **state)
+{
+    enum { LANES = 256 };
+    unsigned *words, host[4 + LANES];
+    uint64_t hour_ns = 3600ull * 1000000000;
+    (void)state;
+    good(cudaMalloc((void **)&words, sizeof host));
+    for (unsigned goes = 0; goes < 2; goes++) {
+        good(cudaMemset(words, 0, sizeof host));
+        good(cudaMemcpy(words, &goes, sizeof goes, cudaMemcpyHostToDevice));
+        good(core_crowd_launch(words, LANES, hour_ns, NULL));
+        good(cudaMemcpy(host, words, sizeof host, cudaMemcpyDeviceToHost));
+        for (int i = 0; i < LANES; i++)
+            assert_int_equal(host[4 + i], goes ? 1 : 2);
+    }
+}
+
 /* A host thread that has not yet called is a reason to wait. */
 static void *
 raise_flag(void *words)
@@ -450,6 +469,7 @@ static const struct CMUnitTest tests[] = {
     CASE(graph_replays_a_fork_and_join),
     CASE(capture_with_a_loose_branch_is_refused),
     CASE(deadline_passes_in_virtual_time),
+    CASE(many_lanes_sleep_in_turn),
     CASE(launch_by_another_host_thread_ends_a_wait),
     CASE(host_that_polls_lets_time_pass),
     CASE(peers_exchange_through_flags),
