@@ -147,7 +147,8 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.complete("ulyx_info", "plan", "--order", "z"),
                          ["zigzag"])
         self.assertIn("README.md", self.complete("ulyx_info", "tuning", "REA"))
-        self.assertEqual(self.complete("kernelcheck", "--vs", ""), ["torch"])
+        self.assertEqual(self.complete("kernelcheck", "--vs", "fa"),
+                         ["fa2", "fa3", "fa4"])
 
     def test_zsh(self):
         if not shutil.which("zsh"):

@@ -151,9 +151,8 @@ static const struct {
         "speed against the machine's peak and PyTorch"},
     {"--cpu-time", NULL, FLAG, AT(options.cpu_time),
         "with --bench: CPU time, for a shared machine"},
-    {"--vs", "PEERS", NAME, AT(options.vs),
-        "with --bench: on a CUDA device, beside torch, which is all of cudnn, "
-        "fa2, fa3, fa4, or some of these"},
+    {"--vs", "torch|cudnn|fa2|fa3|fa4", NAME, AT(options.vs),
+        "with --bench, on a CUDA device: torch is all of them, commas join"},
     {"--rows", "A-B", NAME, AT(options.rows),
         "of that bench, these of its list; A- to the end"},
     {"--variants", "NAMES", NAME, AT(options.variants),
