@@ -22,7 +22,7 @@ uli_gpu_exchange_launch(const struct uli_gpu_args *args, int32_t blocks,
 int
 uli_gpu_exchange_prepare(int32_t threads, bool sums, int32_t *blocks_per_sm_p)
 {
-    (void)threads, (void)blocks_per_sm_p;
+    (void)threads, (void)sums, (void)blocks_per_sm_p;
     return NOT_SUPPORTED;
 }
 
