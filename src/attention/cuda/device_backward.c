@@ -145,23 +145,22 @@ backward_describe(
 }
 
 static ulyx_status_t
-backward_put(
-    const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)
+backward_put(const struct uli_attn_call *call,
+    struct uli_gpu_attn_backward_args *args, struct backward_places *places_p)
 {
     const struct uli_gpu_attn_backward *family = family_of(&call->problem);
     int32_t rows = family->tile_rows;
-    struct backward_places places;
     ULI_TRY(
         uli_gpu_attn_call_put(call, rows, family->tile_flow, &args->by_query));
     for (int n = 0; n < GRADIENTS; n++)
         ULI_TRY(uli_gpu_attn_tensor_put(
             call, rows, gradients[n], gradient_of(args, n)));
     uli_gpu_attn_exchange(&args->by_query, &args->by_key);
-    if (!backward_places_of(&call->problem, &places))
+    if (!backward_places_of(&call->problem, places_p))
         return uli_error(
             ULYX_ERR_OVERFLOW, "attention: the workspace does not fit 64 bits");
     uli_gpu_attn_place(
-        &args->by_key, &places.keys, call->workspace + places.keys_at);
+        &args->by_key, &places_p->keys, call->workspace + places_p->keys_at);
     return ULYX_SUCCESS;
 }
 
@@ -174,17 +173,14 @@ waits_for_flags(const struct uli_gpu_attn_backward_args *args)
            args->dlse.flags;
 }
 
-/* Enqueues a pass on as much of the device as the call may use. */
+/* Enqueues a pass on so many multiprocessors. */
 static int
 pass_enqueue(const struct uli_attn_call *call,
-    const struct uli_gpu_attn_backward_args *args, bool keys)
+    const struct uli_gpu_attn_backward_args *args, int32_t sms, bool keys)
 {
     const struct uli_gpu_attn_backward *family = family_of(&call->problem);
     struct uli_gpu_attn_fit fit;
-    int32_t sms, capability;
-    int error = uli_gpu_attn_device(&sms, &capability);
-    if (!error)
-        error = family->fit(args, keys, &fit);
+    int error = family->fit(args, keys, &fit);
     if (error)
         return error;
     int32_t blocks = uli_gpu_attn_blocks(
@@ -195,27 +191,20 @@ pass_enqueue(const struct uli_attn_call *call,
 /* Where delta is not given: enqueues the delta kernel, and the arguments give
  * delta from here on. */
 static int
-delta_enqueue(
-    const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)
+delta_enqueue(const struct uli_attn_call *call,
+    struct uli_gpu_attn_backward_args *args, int64_t delta_at, int32_t sms)
 {
     const struct uli_attn_problem *problem = &call->problem;
-    struct backward_places places;
-    int32_t sms, capability;
-    if (call->views[ULI_ATTN_DELTA].given || problem->q_runs.segments ||
-        !backward_places_of(problem, &places))
+    if (call->views[ULI_ATTN_DELTA].given || problem->q_runs.segments)
         return 0;
-    const struct uli_gpu_attn_tensor to = {
-        .base = call->workspace + places.delta_at,
+    const struct uli_gpu_attn_tensor to = {.base = call->workspace + delta_at,
         .batch_stride = 4 * problem->heads_q * problem->len_q,
         .row_stride = 4,
         .head_stride = 4 * problem->len_q,
         .align = 4};
-    int error = uli_gpu_attn_device(&sms, &capability);
-    int32_t blocks = error ? 0
-                           : uli_gpu_attn_blocks(sms, DELTA_BLOCKS,
-                                 call->max_sms, false, call->device_ranks);
-    if (!error)
-        error = uli_gpu_attn_backward_delta(args, &to, blocks, call->stream);
+    int32_t blocks = uli_gpu_attn_blocks(
+        sms, DELTA_BLOCKS, call->max_sms, false, call->device_ranks);
+    int error = uli_gpu_attn_backward_delta(args, &to, blocks, call->stream);
     args->delta = to;
     args->dlse = (struct uli_gpu_attn_tensor){0};
     args->delta_less_dlse = true;
@@ -225,20 +214,23 @@ delta_enqueue(
 /* Both lists come first, because a flag that does not come fails both passes.
  * The passes themselves wait for no flag. */
 static int
-backward_enqueue(
-    const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)
+backward_enqueue(const struct uli_attn_call *call,
+    struct uli_gpu_attn_backward_args *args, int64_t delta_at)
 {
-    int error = uli_gpu_attn_prepare_launch(&args->by_query, call->stream);
+    int32_t sms;
+    int error = uli_gpu_attn_sms(call, &sms);
+    if (!error)
+        error = uli_gpu_attn_prepare_launch(&args->by_query, call->stream);
     if (!error)
         error = uli_gpu_attn_prepare_launch(&args->by_key, call->stream);
     if (!error && waits_for_flags(args))
         error = uli_gpu_attn_backward_await(args, call->stream);
     if (!error)
-        error = delta_enqueue(call, args);
+        error = delta_enqueue(call, args, delta_at, sms);
     if (!error)
-        error = pass_enqueue(call, args, false);
+        error = pass_enqueue(call, args, sms, false);
     if (!error)
-        error = pass_enqueue(call, args, true);
+        error = pass_enqueue(call, args, sms, true);
     if (!error && args->d_sink && args->heads_global > 0)
         error = uli_gpu_attn_backward_sinks(args, call->stream);
     return error;
@@ -248,14 +240,15 @@ void
 uli_gpu_attn_backward(struct uli_attn_call *call)
 {
     struct uli_gpu_attn_backward_args args = {.scale = 1};
+    struct backward_places places;
     ulyx_status_t status = backward_describe(call, &args);
     if (status == ULYX_SUCCESS)
-        status = backward_put(call, &args);
+        status = backward_put(call, &args, &places);
     if (status != ULYX_SUCCESS) {
         atomic_store(&call->failed, status);
         return;
     }
-    int error = backward_enqueue(call, &args);
+    int error = backward_enqueue(call, &args, places.delta_at);
     if (error)
         uli_gpu_attn_launch_failed(
             call, family_of(&call->problem)->name, error);

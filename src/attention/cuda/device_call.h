@@ -62,6 +62,9 @@ ulyx_status_t uli_gpu_attn_forward_put(const struct uli_attn_call *call,
 int32_t uli_gpu_attn_blocks(int32_t sms, int32_t per_sm, int32_t max_sms,
     bool waits, int32_t device_ranks);
 
+/* The multiprocessors that a call may take: those of the current device, at most
+ * call->share_sms where that is set. returns a CUDA error, or 0. */
+int uli_gpu_attn_sms(const struct uli_attn_call *call, int32_t *sms_p);
 /* Loads a family's kernels, enqueues prepare, and says how many blocks its pass
  * has, for it to be enqueued next; load is the family's. returns a cudaError_t.
  */

@@ -105,14 +105,22 @@ uli_gpu_attn_launch_failed(
 }
 
 int
+uli_gpu_attn_sms(const struct uli_attn_call *call, int32_t *sms_p)
+{
+    int32_t capability;
+    int error = uli_gpu_attn_device(sms_p, &capability);
+    if (!error && call->share_sms)
+        *sms_p = uli_min(*sms_p, call->share_sms);
+    return error;
+}
+
+int
 uli_gpu_attn_begin(const struct uli_attn_call *call,
     const struct uli_gpu_attn_args *args, int (*load)(int32_t *blocks_per_sm_p),
     int32_t *blocks_p)
 {
-    int32_t sms, capability, per_sm;
-    int error = uli_gpu_attn_device(&sms, &capability);
-    if (call->share_sms)
-        sms = uli_min(sms, call->share_sms);
+    int32_t sms, per_sm;
+    int error = uli_gpu_attn_sms(call, &sms);
     if (!error)
         error = load(&per_sm);
     if (!error)
