@@ -5,9 +5,7 @@
 #include "attention/kernels/kernels.h"
 #include "attention/kernels/amx_state.h"
 #include "attention/kernels/tile.h"
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
+#include "base/system/cpu.h"
 
 static const char *
 refuses_f64(const struct uli_attn_problem *problem)
@@ -44,19 +42,11 @@ TILED(portable, "portable", "tiles in portable C, fp32", always_applies, NULL,
     refuses_f64);
 
 #if defined(__x86_64__)
-/* Not every compiler's __builtin_cpu_supports takes "f16c". */
-static bool
-has_f16c(void)
-{
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
-}
-
 static bool
 has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           has_f16c();
+           uli_cpu_has_f16c();
 }
 
 static bool

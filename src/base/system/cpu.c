@@ -14,6 +14,7 @@
 #endif
 
 static char name[ULI_CPU_NAME];
+static bool f16c;
 
 #ifdef __x86_64__
 /* Family and model as the makers count them, with the extended parts. */
@@ -25,8 +26,10 @@ name_fill(void)
     __get_cpuid(0, &a, &part[0], &part[2], &part[1]);
     memcpy(maker, part, sizeof(part));
     a = 0;
+    c = 0;
     __get_cpuid(1, &a, &b, &c, &d);
     unsigned family = a >> 8 & 15, model = a >> 4 & 15;
+    f16c = (c & bit_F16C) != 0;
     if (family == 6 || family == 15)
         model += (a >> 16 & 15) << 4;
     if (family == 15)
@@ -58,6 +61,13 @@ uli_cpu_name(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, name_settle);
     return name;
+}
+
+bool
+uli_cpu_has_f16c(void)
+{
+    (void)uli_cpu_name(); /* reads the processor once */
+    return f16c;
 }
 
 bool

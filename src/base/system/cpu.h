@@ -16,4 +16,8 @@ const char *uli_cpu_name(void);
 
 bool uli_cpu_is_intel(void);
 
+/* Conversions between fp16 and fp32 (x86). Not every compiler's
+ * __builtin_cpu_supports takes "f16c". */
+bool uli_cpu_has_f16c(void);
+
 #endif

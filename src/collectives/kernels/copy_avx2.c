@@ -4,8 +4,8 @@
  * copied as two overlapping parts of the same power of two.
  */
 #ifdef __x86_64__
-#include <cpuid.h>
 #include <immintrin.h>
+#include "base/system/cpu.h"
 #include "collectives/kernels/copy_kernel.h"
 #include "collectives/kernels/copy_small.h"
 
@@ -67,13 +67,10 @@ part_copy(unsigned char *dst, const unsigned char *src, int64_t bytes)
 
 #include "collectives/kernels/copy_wide.h"
 
-/* Clang 14 has no name "f16c": leaf 1, ecx. */
 static bool
 copy_avx2_usable(void)
 {
-    unsigned a, b, c, d;
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) &&
-           (c & bit_F16C) != 0;
+    return __builtin_cpu_supports("avx2") && uli_cpu_has_f16c();
 }
 
 static void
