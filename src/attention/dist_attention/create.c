@@ -254,13 +254,6 @@ check_mover(const ulyx_plan_t *plan)
         plan->mover->name);
 }
 
-/* On a device all plans take turns, for their calls are in one stream. */
-static const ulyx_plan_t *
-first_plan(const struct ulyx_dist_attention *dist)
-{
-    return dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0];
-}
-
 static ulyx_status_t
 make_group(struct ulyx_dist_attention *dist, struct uli_head_group *group,
     ulyx_status_t *outcome)
@@ -270,7 +263,7 @@ make_group(struct ulyx_dist_attention *dist, struct uli_head_group *group,
         struct uli_plan_set *plan_set = &group->plan_sets[kind];
         while (uli_dist_plan_params(
             dist, group, kind, plan_set->nplans, &params)) {
-            params.in_turn_with = first_plan(dist);
+            params.in_turn_with = uli_dist_first_plan(dist); /* one stream */
             ULI_TRY(uli_plan_create(dist->comm, &params, *outcome,
                 params.timeout_s, &plan_set->plans[plan_set->nplans]));
             ULI_TRY(check_mover(plan_set->plans[plan_set->nplans++]));

@@ -235,6 +235,13 @@ bool uli_dist_plan_params(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, enum uli_plan_set_kind kind,
     int32_t plan, struct uli_plan_params *params_p);
 
+/* The plan that is created first: that of the queries and keys of group 0. */
+static inline const ulyx_plan_t *
+uli_dist_first_plan(const struct ulyx_dist_attention *dist)
+{
+    return dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0];
+}
+
 /* Of creation: strides of the call's tensor of part number i of an axis.
  * Gradients have their tensor's. */
 void uli_dist_seq_strides(const struct ulyx_dist_attention *dist,

@@ -31,7 +31,9 @@ enum uli_transfer_kind {
 
 /* Points of the two streams of a device. */
 enum uli_mark {
-    ULI_MARK_BROUGHT, /* + slot: of the exchanges, its group is here */
+    /* + slot: of the exchanges, its group is here; slot 0 at the end of a pass:
+     * all exchanges are over */
+    ULI_MARK_BROUGHT,
     ULI_MARK_ATTENDED = ULI_MARK_BROUGHT + ULI_DIST_SLOTS, /* of attention */
     ULI_MARKS
 };

@@ -277,8 +277,7 @@ uli_dist_take_tables(struct ulyx_dist_attention *dist)
             take_segments(group, 1, plan, dist->nparts[0]);
         }
     }
-    const struct uli_layout *layout =
-        dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0]->layout;
+    const struct uli_layout *layout = uli_dist_first_plan(dist)->layout;
     give_hash(dist, hash_docs(dist, dist->bank));
     for (int32_t i = 0; i < dist->params->shape.nparts; i++)
         dist->seq_rows[i] = uli_layout_seq_rows(layout, i, dist->rank);
@@ -336,8 +335,7 @@ copy_change(
     struct ulyx_dist_attention *dist, const struct uli_dist_change *change)
 {
     int32_t bank = !dist->bank;
-    const ulyx_plan_t *plan =
-        dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0];
+    const ulyx_plan_t *plan = uli_dist_first_plan(dist);
     const ulyx_docs_t *q = change->docs_q, *k = change->docs_k;
     if (change->keep_docs)
         q = uli_dist_docs_of(dist, 0), k = uli_dist_docs_of(dist, 1);

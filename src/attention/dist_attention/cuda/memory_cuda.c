@@ -212,8 +212,7 @@ put_words(const struct uli_dist_device *own, void *to, const void *words,
 static bool
 follows_docs(const struct ulyx_dist_attention *dist)
 {
-    return uli_layout_has_tables(
-        dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0]->layout);
+    return uli_layout_has_tables(uli_dist_first_plan(dist)->layout);
 }
 
 static ulyx_status_t
@@ -300,8 +299,7 @@ check_array(
 static bool
 needs_windows(const struct ulyx_dist_attention *dist)
 {
-    const ulyx_plan_t *plan =
-        dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0];
+    const ulyx_plan_t *plan = uli_dist_first_plan(dist);
     return plan->mover->needs_windows(plan, ULI_SIDE_HEAD) != NULL;
 }
 
