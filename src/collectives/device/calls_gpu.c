@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include "base/status.h"
 #include "base/system/clock.h"
+#include "comm/device/gpu.h"
 
 enum { PAUSE_NS = 20000 };
 
@@ -21,6 +22,20 @@ uli_gpu_check_stream(const struct uli_device_ops *ops, int32_t device,
             "that share a device in a process need streams of their own",
             stream ? "legacy default" : "NULL");
     return ops->stream_capturing(device, stream, capturing_p);
+}
+
+ulyx_status_t
+uli_gpu_check_first(const ulyx_comm_t *comm, const char *what, void *stream)
+{
+    bool capturing = false;
+    ULI_TRY(comm->gpu->ops->stream_capturing(
+        comm->gpu->device, stream, &capturing));
+    return capturing
+               ? uli_error(ULYX_ERR_INVALID_ARGUMENT,
+                     "the first collective of %.63s makes its %s: call one "
+                     "before the capture",
+                     comm->name, what)
+               : ULYX_SUCCESS;
 }
 
 ulyx_status_t

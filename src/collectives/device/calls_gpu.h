@@ -18,6 +18,12 @@
 ulyx_status_t uli_gpu_check_stream(const struct uli_device_ops *ops,
     int32_t device, bool shares_device, void *stream, bool *capturing_p);
 
+/* The first collective of a communicator, which makes `what` ("connections"),
+ * waits for the other ranks on the host, so no stream may be captured.
+ * INVALID_ARGUMENT. */
+ulyx_status_t uli_gpu_check_first(
+    const ulyx_comm_t *comm, const char *what, void *stream);
+
 /* Whether memory that lies in no window is this device's: another device's, or
  * the host's, would be a fault of the kernel. INVALID_ARGUMENT, with the name. */
 ulyx_status_t uli_gpu_check_memory(const struct uli_device_ops *ops,

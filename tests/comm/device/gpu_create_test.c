@@ -142,7 +142,7 @@ count_warnings(void *context, int32_t level, int32_t rank, const char *text)
 static int
 warnings_of(int nranks, const char *connections)
 {
-    static const int32_t devices[GPU_RANKS];
+    static const int32_t one_device[GPU_RANKS];
     ulyx_comm_t *comms[GPU_RANKS] = {NULL};
     _Atomic int warnings = 0;
     if (connections)
@@ -150,7 +150,7 @@ warnings_of(int nranks, const char *connections)
     else
         unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
     assert_true(uli_log_redirect(count_warnings, &warnings, ULI_LOG_WARN));
-    assert_status(gpu_threads(nranks, devices, 20, comms), ULYX_SUCCESS);
+    assert_status(gpu_threads(nranks, one_device, 20, comms), ULYX_SUCCESS);
     assert_true(uli_log_redirect(NULL, NULL, ULI_LOG_NONE));
     for (int r = 0; r < nranks; r++)
         assert_status(uli_comm_destroy(comms[r]), ULYX_SUCCESS);

@@ -677,7 +677,7 @@ calls_refuse_by_name(void **state)
     if (!by_messages)
         expect_usable(&c);
     o->f.q_strides = strides;
-    expect_refused(&c, by_messages ? "stride" : "src[0] (");
+    expect_refused(&c, by_messages ? "not those of creation" : "src[0] (");
     assert_true(by_messages || error_has("is not inside a window"));
     o->f = whole;
     expect_usable(&c);

@@ -267,7 +267,7 @@ play_late(struct staged_case *c, int rank)
                (rank ? ends_with(c, rank, ULYX_ERR_TIMEOUT,
                            "run 1: timed out waiting for rank 0 to send")
                      : ends_with(c, rank, ULYX_ERR_TIMEOUT,
-                           "run 1: timed out waiting for rank 1 to take"));
+                           "run 1: timed out waiting for rank 1 to receive"));
         /* nothing moves any more, and nothing waits */
         good = good && well(staged_run(c, rank, 30)) && staged_sync(c, rank);
     }

@@ -12,9 +12,8 @@ import plant
 
 FOLDER = "collectives/device/mapped/"
 WORDS, KERNEL = FOLDER + "exchange_flags.h", FOLDER + "exchange.cu"
-WORK, MOVE = FOLDER + "exchange_work.h", FOLDER + "exchange_move.h"
-SUM = FOLDER + "exchange_sum.h"
-FILES = (KERNEL, WORDS, MOVE, SUM, WORK)
+WORK = FOLDER + "exchange_work.h"
+FILES = (KERNEL, WORDS, WORK)
 
 # name, file, statement, what takes its place
 FAULTS = [

@@ -8,8 +8,9 @@
 #include "base/size.h"
 #include "base/status.h"
 
-static void
-pages_of(int64_t at, int64_t bytes, int64_t *begin_p, int64_t *end_p)
+void
+uli_alltoall_extent_add(
+    int64_t at, int64_t bytes, int64_t *begin_p, int64_t *end_p)
 {
     if (!bytes)
         return;
@@ -31,9 +32,10 @@ uli_alltoall_gpu_messages(const ulyx_comm_t *comm,
         args_p->receive_bytes[p] = receives;
         args_p->src_offset[p] = uli_alltoall_src_at(args, p);
         args_p->dst_offset[p] = uli_alltoall_dst_at(args, p);
-        pages_of(args_p->src_offset[p], sends, &call_p->src_begin, &call_p->src_end);
-        pages_of(args_p->dst_offset[p], receives, &call_p->dst_begin,
-            &call_p->dst_end);
+        uli_alltoall_extent_add(args_p->src_offset[p], sends,
+            &call_p->src_begin, &call_p->src_end);
+        uli_alltoall_extent_add(args_p->dst_offset[p], receives,
+            &call_p->dst_begin, &call_p->dst_end);
         call_p->moved_bytes =
             uli_sat_add(call_p->moved_bytes, uli_max(sends, receives));
         if (p != comm->rank)

@@ -13,6 +13,11 @@
 ulyx_status_t uli_alltoall_gpu(ulyx_comm_t *comm,
     const struct uli_alltoall_args *args, ulyx_status_t outcome);
 
+/* Extends [*begin_p, *end_p), empty at first, by bytes at `at`; 0 bytes do not
+ * extend it. */
+void uli_alltoall_extent_add(
+    int64_t at, int64_t bytes, int64_t *begin_p, int64_t *end_p);
+
 /* The messages of args to those of the kernel, and what memory they use. */
 void uli_alltoall_gpu_messages(const ulyx_comm_t *comm,
     const struct uli_alltoall_args *args, struct uli_channel_call *call_p,

@@ -3,8 +3,8 @@
  * alltoall and alltoallv by messages: one batch, from src to dst. Two ranks
  * whose sizes differ leave out each other's messages, and both say so.
  */
-#include "base/size.h"
 #include "base/status.h"
+#include "collectives/device/collective/alltoall_gpu.h"
 #include "collectives/device/collective/channel_messages.h"
 
 /* Bytes from rank p to rank q, as p or as q has them. */
@@ -13,7 +13,7 @@ bytes_between(const struct uli_channel_messages *channel, int32_t rank,
     int32_t other, bool sent)
 {
     const struct uli_messages_terms *terms =
-        (const void *)(channel->all + rank * channel->terms_words);
+        uli_channel_messages_terms(channel, rank);
     return terms->operation == ULI_COLLECTIVE_ALLTOALL
                ? terms->count
                : terms->bytes[(sent ? 0 : channel->comm->nranks) + other];
@@ -65,24 +65,15 @@ fill_terms(
     }
 }
 
-static void
-extent_add(int64_t at, int64_t bytes, int64_t *begin_p, int64_t *end_p)
-{
-    if (!bytes)
-        return;
-    *begin_p = *begin_p < *end_p ? uli_min(*begin_p, at) : at;
-    *end_p = uli_max(*end_p, at + bytes);
-}
-
 static ulyx_status_t
 check_memory(const struct uli_channel_messages *channel,
     const struct uli_alltoall_args *args)
 {
     int64_t src_begin = 0, src_end = 0, dst_begin = 0, dst_end = 0;
     for (int32_t p = 0; p < channel->comm->nranks; p++) {
-        extent_add(uli_alltoall_src_at(args, p), uli_alltoall_sends(args, p),
+        uli_alltoall_extent_add(uli_alltoall_src_at(args, p), uli_alltoall_sends(args, p),
             &src_begin, &src_end);
-        extent_add(uli_alltoall_dst_at(args, p), uli_alltoall_receives(args, p),
+        uli_alltoall_extent_add(uli_alltoall_dst_at(args, p), uli_alltoall_receives(args, p),
             &dst_begin, &dst_end);
     }
     ULI_TRY(uli_channel_messages_check(

@@ -342,27 +342,13 @@ channel_gpu_agree(ulyx_comm_t *comm, ulyx_status_t outcome,
 }
 
 static ulyx_status_t
-check_capture(const ulyx_comm_t *comm, void *stream)
-{
-    bool capturing = false;
-    ULI_TRY(comm->gpu->ops->stream_capturing(
-        comm->gpu->device, stream, &capturing));
-    return capturing
-               ? uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                     "the first collective of %.63s makes its receive buffers: "
-                     "call one before the capture",
-                     comm->name)
-               : ULYX_SUCCESS;
-}
-
-static ulyx_status_t
 set_up(ulyx_comm_t *comm, ulyx_status_t outcome, void *stream)
 {
     struct uli_channel_gpu *channel = NULL;
     struct info mine, infos[ULI_COLLECTIVE_RANKS];
     memset(&mine, 0, sizeof(mine));
     if (outcome == ULYX_SUCCESS)
-        outcome = check_capture(comm, stream);
+        outcome = uli_gpu_check_first(comm, "receive buffers", stream);
     if (outcome == ULYX_SUCCESS)
         outcome = channel_gpu_prepare(comm, &channel);
     if (outcome == ULYX_SUCCESS)

@@ -31,20 +31,6 @@ struct info {
 
 /* ---- before the agreement ------------------------------------------------ */
 
-static ulyx_status_t
-check_capture(const ulyx_comm_t *comm, void *stream)
-{
-    bool capturing = false;
-    ULI_TRY(comm->gpu->ops->stream_capturing(
-        comm->gpu->device, stream, &capturing));
-    return capturing
-               ? uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                     "the first collective of %.63s makes its connections: "
-                     "call one before the capture",
-                     comm->name)
-               : ULYX_SUCCESS;
-}
-
 static bool
 allocate_tables(struct uli_channel_messages *channel, size_t n)
 {
@@ -99,12 +85,15 @@ static ulyx_status_t
 channel_prepare(ulyx_comm_t *comm, struct uli_channel_messages **channel_p)
 {
     struct uli_channel_messages *channel = calloc(1, sizeof(*channel));
+    struct uli_residency room = {.multiprocessors = 1, .per_sm = 1};
     if (!channel)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for collectives");
     *channel_p = channel;
     channel->comm = comm;
     channel->ops = comm->gpu->ops;
     channel->device = comm->gpu->device;
+    uli_residency_choose(comm, 0, 0, &room); /* claims nothing */
+    channel->shares_device = room.shares_device;
     channel->share_bytes =
         uli_max(comm->settings.gpu_recv_buffer_bytes / ULI_GPU_LINE, 1) *
         ULI_GPU_LINE;
@@ -126,8 +115,7 @@ check_infos(
     char reason[ULI_REFUSAL_TEXT_BYTES];
     ulyx_status_t outcome = channel->outcomes[p];
     if (outcome != ULYX_SUCCESS)
-        return uli_error(
-            outcome == ULYX_ERR_NO_MEMORY ? outcome : ULYX_ERR_PEER_REFUSED,
+        return uli_error(uli_status_of_peer(outcome),
             "collectives: rank %d refused: %s", p,
             uli_agree_reason(channel->comm, p, reason));
     if (infos[p].transport != infos[0].transport)
@@ -228,12 +216,6 @@ channel_connect(struct uli_channel_messages *channel)
     return uli_comm_fail(comm, status, -1, "collectives: %s", uli_error_text());
 }
 
-static const char *
-watch_name(uint64_t operation)
-{
-    return uli_collective_name(operation);
-}
-
 static void
 channel_watch(struct uli_channel_messages *channel)
 {
@@ -241,7 +223,7 @@ channel_watch(struct uli_channel_messages *channel)
     watch->begun = &channel->report->begun;
     watch->ended = &channel->report->ended;
     watch->call = &channel->report->call;
-    watch->name_of = watch_name;
+    watch->name_of = uli_collective_name;
     watch->timeout_s = channel->comm->timeout_s;
     watch->what = "collective";
     watch->progress = channel->progress;
@@ -335,7 +317,7 @@ set_up(ulyx_comm_t *comm, ulyx_status_t outcome, void *stream)
 {
     struct uli_channel_messages *channel = NULL;
     if (outcome == ULYX_SUCCESS)
-        outcome = check_capture(comm, stream);
+        outcome = uli_gpu_check_first(comm, "connections", stream);
     if (outcome == ULYX_SUCCESS)
         outcome = channel_prepare(comm, &channel);
     ulyx_status_t status = channel_meet(comm, channel, outcome);

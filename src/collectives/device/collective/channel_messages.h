@@ -37,6 +37,7 @@ struct uli_channel_messages {
     ulyx_comm_t *comm;
     const struct uli_device_ops *ops;
     int32_t device;
+    bool shares_device; /* with another rank of this process */
     struct uli_batch_watch watch;
     struct uli_batch_place *progress; /* [nranks] */
     bool *shares;                     /* [nranks] */
@@ -57,13 +58,22 @@ struct uli_channel_messages {
     struct uli_batch_message *batch; /* [2 * nranks] */
     int32_t nbatch;
     void *stream;
+    bool capturing;
 };
+
+/* What rank p has said of the call that was agreed on. */
+static inline const struct uli_messages_terms *
+uli_channel_messages_terms(const struct uli_channel_messages *channel, int32_t p)
+{
+    return (const void *)(channel->all + p * channel->terms_words);
+}
 
 /* ---- life (channel_messages.c) ------------------------------------------- */
 
 /* Collective and blocking when there is no channel yet; then takes it for one
- * call, which must be given back. outcome: what this rank thinks of its call,
- * with its text set: it comes back, after the other ranks have received it.
+ * call, which must be given back. outcome: of this rank's arguments, with its
+ * text set. Where the channel is made, an error of it is returned once the other
+ * ranks have received it; with a channel it is for agree.
  * Errors: UNSUPPORTED (no kernels, no batch transport), BUSY (another thread's
  * call), INVALID_ARGUMENT (the first call of all in a capture), MISMATCH (of
  * settings), PEER_REFUSED, NO_MEMORY, the communicator's. */
@@ -74,10 +84,11 @@ void uli_channel_messages_give(struct uli_channel_messages *channel);
 
 /* ---- calls (channel_messages_call.c) ------------------------------------- */
 
-/* All ranks have made the call, with channel->mine filled in. outcome: as
- * above. Errors, before anything has moved and with the batch not taken: this
- * rank's outcome; PEER_REFUSED; MISMATCH, of calls, and of what all ranks must
- * have alike; the communicator's. On SUCCESS the batch is taken. */
+/* Gathers channel->mine, filled in unless outcome is an error, of all ranks:
+ * waits until they have made the call. outcome: as above. Errors, before
+ * anything has moved and with the batch not taken: this rank's outcome;
+ * PEER_REFUSED; MISMATCH, of calls, and of what all ranks must have alike; the
+ * communicator's. On SUCCESS the batch is taken. */
 ulyx_status_t uli_channel_messages_agree(
     struct uli_channel_messages *channel, ulyx_status_t outcome);
 /* Device memory of the channel's device? [begin, end) in bytes from pointer.

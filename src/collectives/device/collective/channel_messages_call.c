@@ -5,12 +5,8 @@
  */
 #include "collectives/device/collective/channel_messages.h"
 
-#include <stdio.h>
-#include "base/size.h"
 #include "base/status.h"
 #include "collectives/device/calls_gpu.h"
-#include "comm/device/gpu.h"
-#include "comm/device/residency.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
 
@@ -29,22 +25,13 @@ uli_channel_messages_check(const struct uli_channel_messages *channel,
 /* Ranks that share a device in a process must not take turns on one stream:
  * staging waits for the peer's kernel. */
 static ulyx_status_t
-check_stream(const struct uli_channel_messages *channel)
+check_stream(struct uli_channel_messages *channel)
 {
-    struct uli_residency room = {.multiprocessors = 1, .per_sm = 1};
-    bool capturing;
-    uli_residency_choose(channel->comm, 0, 0, &room);
     return uli_gpu_check_stream(channel->ops, channel->device,
-        room.shares_device, channel->stream, &capturing);
+        channel->shares_device, channel->stream, &channel->capturing);
 }
 
 /* ---- the agreement ------------------------------------------------------- */
-
-static const struct uli_messages_terms *
-terms_of(const struct uli_channel_messages *channel, int32_t p)
-{
-    return (const void *)(channel->all + p * channel->terms_words);
-}
 
 static ulyx_status_t
 check_refusals(const struct uli_channel_messages *channel)
@@ -82,9 +69,9 @@ is_alltoall(int64_t operation)
 static ulyx_status_t
 check_terms(const struct uli_channel_messages *channel)
 {
-    const struct uli_messages_terms *first = terms_of(channel, 0);
+    const struct uli_messages_terms *first = uli_channel_messages_terms(channel, 0);
     for (int32_t p = 1; p < channel->comm->nranks; p++) {
-        const struct uli_messages_terms *other = terms_of(channel, p);
+        const struct uli_messages_terms *other = uli_channel_messages_terms(channel, p);
         if (other->operation != first->operation)
             return uli_error(ULYX_ERR_MISMATCH,
                 "collectives: rank %d calls %s, rank 0 %s", p,
@@ -190,11 +177,8 @@ uli_channel_messages_send(struct uli_channel_messages *channel)
 static ulyx_status_t
 note_end(struct uli_channel_messages *channel)
 {
-    bool capturing = false;
     ULI_TRY(call_mark(channel, true));
-    ULI_TRY(channel->ops->stream_capturing(
-        channel->device, channel->stream, &capturing));
-    if (capturing)
+    if (channel->capturing)
         return ULYX_SUCCESS;
     ULI_TRY(channel->ops->event_record(
         channel->device, channel->ended, channel->stream));

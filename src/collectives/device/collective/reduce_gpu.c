@@ -72,20 +72,26 @@ set_sum(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
         .launch = uli_allreduce_launch};
 }
 
-ulyx_status_t
-uli_reduce_gpu(ulyx_comm_t *comm, const struct uli_reduce_args *args,
-    ulyx_status_t outcome)
+uint64_t
+uli_collective_of_kind(enum uli_reduction kind)
 {
     static const uint64_t operations[] = {
         [ULI_ALLREDUCE] = ULI_COLLECTIVE_ALLREDUCE,
         [ULI_ALLGATHER] = ULI_COLLECTIVE_ALLGATHER,
         [ULI_BROADCAST] = ULI_COLLECTIVE_BROADCAST};
+    return operations[kind];
+}
+
+ulyx_status_t
+uli_reduce_gpu(ulyx_comm_t *comm, const struct uli_reduce_args *args,
+    ulyx_status_t outcome)
+{
     struct uli_channel_gpu *channel;
     struct uli_channel_call call;
     ULI_TRY(uli_channel_gpu_take(comm, outcome, args->stream, &channel));
     struct uli_collective_args to_kernel = channel->args;
     uint64_t *record = to_kernel.base.record;
-    record[ULI_COLLECTIVE_CALL] = operations[args->kind] << 32;
+    record[ULI_COLLECTIVE_CALL] = uli_collective_of_kind(args->kind) << 32;
     record[ULI_COLLECTIVE_COUNT] = (uint64_t)args->count;
     record[ULI_COLLECTIVE_DTYPE] = (uint64_t)args->dtype;
     record[ULI_COLLECTIVE_ROOT] = (uint64_t)args->root;

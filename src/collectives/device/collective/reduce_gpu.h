@@ -9,6 +9,9 @@
 
 #include "collectives/channel/collective.h"
 
+/* The operation (enum uli_collective) of a kind of reduction. */
+uint64_t uli_collective_of_kind(enum uli_reduction kind);
+
 /* reduce of the device's uli_collective_ops: enqueued on the stream; blocking
  * the first time only. */
 ulyx_status_t uli_reduce_gpu(ulyx_comm_t *comm,

@@ -14,6 +14,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "collectives/device/collective/channel_messages.h"
+#include "collectives/device/collective/reduce_gpu.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
 
@@ -158,12 +159,8 @@ static void
 fill_terms(
     struct uli_channel_messages *channel, const struct uli_reduce_args *args)
 {
-    static const int64_t operations[] = {
-        [ULI_ALLREDUCE] = ULI_COLLECTIVE_ALLREDUCE,
-        [ULI_ALLGATHER] = ULI_COLLECTIVE_ALLGATHER,
-        [ULI_BROADCAST] = ULI_COLLECTIVE_BROADCAST};
     *channel->mine =
-        (struct uli_messages_terms){.operation = operations[args->kind],
+        (struct uli_messages_terms){.operation = (int64_t)uli_collective_of_kind(args->kind),
             .count = args->count,
             .dtype = args->dtype,
             .root = args->root};

@@ -99,7 +99,7 @@ enum { WALK_MOST = INT32_MAX - ULI_GPU_LINE };
 PTX_FN int32_t
 walk_cut(int64_t number)
 {
-    return (int32_t)(number < WALK_MOST ? number : WALK_MOST);
+    return (int32_t)(number < WALK_MOST ? number : (int64_t)WALK_MOST);
 }
 
 PTX_FN struct walk_side
