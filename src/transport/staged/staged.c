@@ -120,13 +120,14 @@ claim_blocks(struct staged_batch *batch)
     const struct uli_batch_hooks *hooks = &batch->params.hooks;
     int64_t parts =
         2 * (int64_t)batch->memory.shape.peers * batch->memory.shape.queues;
-    int32_t multiprocessors = 0;
+    int32_t multiprocessors = 0, per_sm = 0;
     ULI_TRY(uli_cuda_enter(batch->params.device));
     ULI_TRY(uli_cuda_leave(
-        uli_cuda_status(uli_staged_prepare(&multiprocessors, &batch->per_sm),
+        uli_cuda_status(uli_staged_prepare(&multiprocessors, &per_sm),
             "loading the kernel of staging")));
-    batch->claimed = hooks->claim(hooks->context, multiprocessors,
-        batch->per_sm, (parts + WARPS - 1) / WARPS);
+    batch->per_sm = per_sm; /* with a claim, or a wait that is counted */
+    batch->claimed = hooks->claim(
+        hooks->context, multiprocessors, per_sm, (parts + WARPS - 1) / WARPS);
     return ULYX_SUCCESS;
 }
 
