@@ -102,12 +102,12 @@ static const struct {
         {NULL, 0, 0, false, "", false, -1, "no launcher recognised"}},
     {"a rank of an unknown number", {{"RANK=1", NULL}},
         {NULL, 0, 0, false, "", false, -1,
-            "RANK=1 (torchrun) there are other ranks, and "
+            "RANK=1 (torchrun) means that there are other ranks, but "
             "WORLD_SIZE is not set"}},
     {"PALS without sizes", {{"PALS_RANKID=2", NULL}},
-        {NULL, 0, 0, false, "", false, -1, "and PMI_SIZE is not set"}},
+        {NULL, 0, 0, false, "", false, -1, "but PMI_SIZE is not set"}},
     {"PMIx without a namespace", {{"PMIX_RANK=2", NULL}},
-        {NULL, 0, 0, false, "", false, -1, "and PMIX_NAMESPACE is not set"}},
+        {NULL, 0, 0, false, "", false, -1, "but PMIX_NAMESPACE is not set"}},
     {"Flux with its PMI-1", {{FLUX, "PMI_RANK=3", "PMI_SIZE=4", "PMI_FD=7"}},
         {"Flux", 3, 4, true, "Flux/f2aZ//", false, 7, "PMI-1"}},
     {"Flux on two nodes, without PMI",
@@ -127,6 +127,10 @@ static const struct {
             "RANK=\"4\" and WORLD_SIZE=\"4\" (torchrun) are not a rank"}},
     {"a rank that is no number", {{"RANK=one", "WORLD_SIZE=4", NULL}},
         {NULL, 0, 0, false, "", false, -1, "RANK=\"one\""}},
+    {"a rank of PMIx that is no number",
+        {{"PMIX_RANK=one", "PMIX_NAMESPACE=a", NULL}},
+        {NULL, 0, 0, false, "", false, -1,
+            "PMIX_RANK=\"one\" (PMIx) is not a rank"}},
     {"a negative rank", {{"RANK=-1", "WORLD_SIZE=4", NULL}},
         {NULL, 0, 0, false, "", false, -1, "RANK=\"-1\""}},
     {"a size that overflows",
@@ -293,7 +297,8 @@ one_rank_within_several_is_refused(void **state)
     } nested[] = {
         {{{SRUN, "RANK=0", "WORLD_SIZE=1", NULL}},
             "by torchrun this is the only rank (RANK=0, WORLD_SIZE=1), and by "
-            "Slurm it is rank 6 of several (SLURM_PROCID=6): unset"},
+            "Slurm it is rank 6 of several (SLURM_PROCID=6): unset RANK and "
+            "WORLD_SIZE to be one of several, or set ULYX_RANK=0"},
         {{{FLUX, "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", NULL}},
             "by Open MPI this is the only rank"},
         {{{"PMIX_RANK=2", "PMIX_NAMESPACE=a", "RANK=0", "WORLD_SIZE=1", NULL}},

@@ -216,7 +216,7 @@ duplicate_rank_fails_all(void **state)
     fill_ranks(ranks, 4, 8, 1);
     ranks[3].rank = 1; /* there is no rank 3 */
     run_failing(ranks, 4, ULYX_ERR_MISMATCH,
-        "bootstrap: two ranks call themselves rank 1 of 4: ");
+        "bootstrap: two processes are rank 1 of 4: ");
 }
 
 static void
@@ -236,7 +236,7 @@ rank_out_of_range_fails_all(void **state)
     struct meeting_rank ranks[3];
     fill_ranks(ranks, 3, 8, 1);
     ranks[1].rank = 7;
-    run_failing(ranks, 3, ULYX_ERR_MISMATCH, "calls itself rank 7 of 3");
+    run_failing(ranks, 3, ULYX_ERR_MISMATCH, "gives its rank as 7 of 3");
 }
 
 static void
@@ -262,7 +262,7 @@ rank_that_leaves_early_is_named(void **state)
     assert_int_equal(ranks[1].status, ULYX_SUCCESS);
     assert_int_equal(ranks[0].status, ULYX_ERR_RANK_LOST);
     assert_int_equal(ranks[2].status, ULYX_ERR_RANK_LOST);
-    assert_non_null(strstr(ranks[2].text, "left before gather 2"));
+    assert_non_null(strstr(ranks[2].text, "left before the end of gather 2"));
     assert_non_null(strstr(ranks[2].text, "rank 1 ("));
     meeting_close(root);
 }
@@ -341,7 +341,7 @@ kill_oneself(int rank, int nranks, void *context)
         bootstrap->ops->gather(bootstrap, &mine, sizeof(mine), all, deadline);
     bool named = strstr(ulyx_last_error(), "rank 1 (") &&
                  strstr(ulyx_last_error(), "broke its connection") &&
-                 strstr(ulyx_last_error(), "before gather 2");
+                 strstr(ulyx_last_error(), "before the end of gather 2");
     bootstrap->ops->close(bootstrap);
     return !ranks_expect(status == ULYX_ERR_RANK_LOST && named) ||
            !ranks_expect(meeting_all_ended());

@@ -292,8 +292,8 @@ class Info(ToolCase):
 
     def test_large_nodes(self):
         shape = ["plan", "--nodes", "2", "--ranks-per-node", "65"]
-        self.assertIn("not hier: at most 64 ranks a node", self.info(*shape))
-        self.assertIn("at most 64 ranks a node, not 65",
+        self.assertIn("not hier: at most 64 ranks per node", self.info(*shape))
+        self.assertIn("at most 64 ranks per node, not 65",
                       self.info(*shape, "--algo", "hier", code=1))
 
     def test_machine_here(self):

@@ -91,7 +91,7 @@ caller_before_rules_before_the_model(void **state)
     c = planner_choose(&planner, 4, 32768, "");
     assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
     c = planner_choose(&none, 4, 1024, "");
-    assert_non_null(strstr(c.reason, "links assumed, for any network: "));
+    assert_non_null(strstr(c.reason, "links assumed, careful choice: "));
     assert_non_null(strstr(c.reason, "(assumed)"));
     set_source(&none, ULI_SOURCE_MEASURED);
     c = planner_choose(&none, 4, 1024, "");
@@ -343,15 +343,15 @@ nodes_too_large_for_hier_go_pairwise(void **state)
     fill_demand(&x, 16, ULI_HIER_NODE_RANKS + 1, 4, 0, 64);
     assert_status(uli_choose(&planner, &x, NULL, &c), ULYX_SUCCESS);
     assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
-    assert_string_equal(c.reason,
-        "rule on line 2 of the tuning file, but hier takes at most 64 ranks a "
-        "node, not 65");
+    assert_string_equal(c.reason, "rule on line 2 of the tuning file, but hier "
+                                  "needs at most 64 ranks per "
+                                  "node, not 65");
     assert_status(uli_choose(&none, &x, NULL, &c), ULYX_SUCCESS);
     assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
     assert_int_equal(c.other.algo, ULI_ALGO_DIRECT);
     assert_status(uli_choose(&none, &x, "hier", &c), ULYX_ERR_UNSUPPORTED);
     assert_string_equal(uli_error_text(),
-        "algo is \"hier\": it takes at most 64 ranks a node, not 65");
+        "algo is \"hier\", which needs at most 64 ranks per node, not 65");
     uli_demand_destroy(&x);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading, checking and listing fields by their tables. Names of elements'
- * fields begin with the element: "tensors[1].heads".
+ * Reads fields by their tables, checks them, and lists them for an agreement. A
+ * message names a field of an array's element "tensors[1].heads".
  */
 #include "base/params/fields.h"
 
@@ -112,7 +112,7 @@ uli_fields_read(const struct uli_fields *fields, const void *given, void *own_p)
             continue;
         if (field->kind == ULI_FIELD_ARRAY)
             ULI_TRY(read_array(field, given, own_p));
-        else /* given and own may be one struct */
+        else /* memmove, because own_p may be the given struct */
             memmove(own_member_at(own_p, field->own),
                 member_at(given, field->given), bytes_of(field->kind));
     }
@@ -149,7 +149,7 @@ check_integer(const struct uli_field *field, int64_t value, const char *prefix)
     return refuse_value(field, prefix, text);
 }
 
-/* A bound of INT64_MAX means any finite number. */
+/* Where `most` is INT64_MAX, any finite number above 0 is allowed as well. */
 static ulyx_status_t
 check_double(const struct uli_field *field, double value, const char *prefix)
 {
@@ -168,7 +168,8 @@ check_flags(const struct uli_field *field, uint64_t value, const char *prefix)
     if ((value & ~(uint64_t)field->most) == 0)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_UNSUPPORTED,
-        "%s%s is 0x%" PRIx64 ": unknown bits", prefix, field->name, value);
+        "%s%s is 0x%" PRIx64 ": bits 0x%" PRIx64 " are unknown", prefix,
+        field->name, value, value & ~(uint64_t)field->most);
 }
 
 static ulyx_status_t check_fields(
@@ -247,6 +248,7 @@ name_hash(const char *text)
     return (int64_t)(hash >> 1);
 }
 
+/* Notes the kind of the field whose name is requested. */
 static void
 list_note_kind(struct uli_agreed *list, const struct uli_field *field)
 {
@@ -288,7 +290,7 @@ put_ranks(struct uli_agreed *list, const struct uli_field *field,
     const int64_t *entries, int32_t nranks, const char *prefix)
 {
     uli_agreed_put(
-        list, entries != NULL, "%s%s (given or not)", prefix, field->name);
+        list, entries != NULL, "%s%s (1 if given)", prefix, field->name);
     for (int32_t p = 0; entries && p < nranks; p++)
         uli_agreed_put(list, entries[p], "%s%s[%d]", prefix, field->name, p);
 }

@@ -11,7 +11,8 @@
 #include "base/status.h"
 #include "bootstrap/meet/meeting.h"
 
-/* A row is taken when rank and one of its sizes are set. */
+/* A row is taken if the variables named by `rank`, by `needs` and by one of
+ * `sizes` are set; with `size_later` no size is needed. */
 struct row {
     const char *name;
     const char *rank;
@@ -20,7 +21,7 @@ struct row {
     const char *local_rank;
     const char *nodes;  /* number of nodes */
     const char *job[3]; /* together they name job, step and restart */
-    const char *needs;  /* or the row is not taken; NULL = nothing */
+    const char *needs;  /* must be set too; NULL: no further variable */
     bool size_later;    /* the size comes from the launcher's library */
 };
 
@@ -56,8 +57,8 @@ static const struct row rows[] = {
         .local_rank = "FLUX_TASK_LOCAL_ID",
         .nodes = "FLUX_JOB_NNODES",
         .job = {"FLUX_JOB_ID"}},
-    /* HPE's launcher. It sets ranks by variables of its own and sizes as PMI
-     * does, but has no store that PMI-1 could reach. */
+    /* HPE's launcher. Its ranks are in PALS_ variables, its sizes in PMI_
+     * variables. It has no store that PMI-1 could reach. */
     {.name = "PALS",
         .rank = "PALS_RANKID",
         .sizes = {"PMI_SIZE"},
@@ -77,8 +78,8 @@ static const struct row rows[] = {
         .local_size = "MPI_LOCALNRANKS",
         .local_rank = "MPI_LOCALRANKID",
         .job = {"PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"}},
-    /* A batch script has SLURM_PROCID and SLURM_NTASKS too, but no step: its
-     * one process is not the job's ranks. */
+    /* A batch script has SLURM_PROCID and SLURM_NTASKS too, but no step: the
+     * script itself is no rank of the job. */
     {.name = "Slurm",
         .rank = "SLURM_PROCID",
         .sizes = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
@@ -98,7 +99,7 @@ process_get(const void *context, const char *name)
 
 const struct uli_env uli_env_process = {process_get, NULL};
 
-/* Empty is as good as unset. */
+/* An empty value counts as unset. */
 const char *
 uli_env_get(const struct uli_env *env, const char *name)
 {
@@ -106,7 +107,7 @@ uli_env_get(const struct uli_env *env, const char *name)
     return value && *value ? value : NULL;
 }
 
-/* The first row's values are settings, which may come from a file. */
+/* The values of the row ULYX_RANK are settings, which may come from a file. */
 struct settings_env {
     char rank[16], nranks[16], local_nranks[16];
     const char *job;
@@ -179,9 +180,12 @@ read_rank(
     int64_t most = size ? launch->nranks : ULI_NRANKS_MAX;
     if (good && parse_number(rank_text, 0, most - 1, &launch->rank))
         return ULYX_SUCCESS;
+    if (!size)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s=\"%s\" (%s) is not a rank", row->rank, rank_text, row->name);
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "%s=\"%s\" and %s=\"%s\" (%s) are not a rank and a number of ranks",
-        row->rank, rank_text, size ? size : "its size", size_text, row->name);
+        row->rank, rank_text, size, size_text, row->name);
 }
 
 static bool
@@ -239,8 +243,8 @@ has_pmix(const struct uli_env *env)
     return false;
 }
 
-/* The store of the launcher that was taken, not of one around it: its ranks
- * may be others. */
+/* Finds the store of the launcher that was taken. An outer launcher, whose
+ * store may be there too, may number the ranks otherwise. */
 static void
 find_store(
     const struct row *row, const struct uli_env *env, struct uli_launch *launch)
@@ -259,37 +263,38 @@ find_store(
         !parse_number(fd, 0, INT32_MAX, &number))
         return;
     launch->pmi_fd = number;
-    /* Slurm's server lets each process choose; Hydra, which also runs within a
-     * step, gives the number of its ranks here. */
+    /* Slurm's server lets each process choose PMI-1 or PMI-2. Hydra, which may
+     * run in a step of Slurm, does not, and sets MPI_LOCALNRANKS. */
     launch->pmi_chosen = uli_env_get(env, "SLURM_STEP_ID") &&
                          !uli_env_get(env, "MPI_LOCALNRANKS");
 }
 
-/* A launcher by whose variables the rank is alone, within a launcher that
- * counts several ranks, say a RANK=0 and WORLD_SIZE=1 left in a shell under
- * srun. ULYX_RANK is the caller's own word, and what can be done about it. */
+/* Refuses a launcher of one rank within a launcher of several ranks, for
+ * example RANK=0 and WORLD_SIZE=1 left in a shell under srun. ULYX_RANK is
+ * exempt: the message advises to set it. */
 static ulyx_status_t
 check_alone(const struct row *row, const struct uli_env *env,
-    const struct row *around, const struct uli_launch *launch)
+    const struct row *outer_row, const struct uli_launch *launch)
 {
     struct uli_launch outer = {.nranks = 0};
     if (launch->nranks != 1 || row == rows)
         return ULYX_SUCCESS;
-    ULI_TRY(read_rank(around, env, &outer));
+    ULI_TRY(read_rank(outer_row, env, &outer));
     if (outer.nranks <= 1 && outer.rank == 0)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "by %s this is the only rank (%s=%s, %s=%s), and by %s it is rank %d "
-        "of several (%s=%s): unset the former to be one of them, or set "
+        "of several (%s=%s): unset %s and %s to be one of several, or set "
         "ULYX_RANK=0 and ULYX_NRANKS=1 to be alone",
         row->name, row->rank, uli_env_get(env, row->rank), size_name(row, env),
-        uli_env_get(env, size_name(row, env)), around->name, outer.rank,
-        around->rank, uli_env_get(env, around->rank));
+        uli_env_get(env, size_name(row, env)), outer_row->name, outer.rank,
+        outer_row->rank, uli_env_get(env, outer_row->rank), row->rank,
+        size_name(row, env));
 }
 
-/* The launchers that are not taken, because row is. */
+/* Notes the launchers after `row`, which `row` overrules, and checks each. */
 static ulyx_status_t
-look_around(
+note_overruled(
     const struct row *row, const struct uli_env *env, struct uli_launch *launch)
 {
     for (const struct row *other = row + 1; other < rows + ROW_COUNT; other++) {
@@ -318,7 +323,7 @@ row_take(const struct row *row, const struct uli_env *env,
     snprintf(launch.master, sizeof(launch.master), "%s", master ? master : "");
     snprintf(
         launch.master_port, sizeof(launch.master_port), "%s", port ? port : "");
-    ULI_TRY(look_around(row, env, &launch));
+    ULI_TRY(note_overruled(row, env, &launch));
     *launch_p = launch;
     return ULYX_SUCCESS;
 }
@@ -333,20 +338,21 @@ uli_launcher_list(char *text_p, size_t bytes)
             i ? "; " : "", rows[i].rank, rows[i].sizes[0]);
 }
 
-/* No row applies: are there other ranks by a variable of a row? */
+/* No row applies. Refuses where a row's rank is above 0: there are others. */
 static ulyx_status_t
 check_halves(const struct uli_env *env)
 {
     for (const struct row *row = rows; row < rows + ROW_COUNT; row++) {
         const char *text = uli_env_get(env, row->rank);
         bool sized = row->size_later || size_name(row, env);
+        const char *missing = sized ? row->needs : row->sizes[0];
         int32_t rank;
         if (!text || !parse_number(text, 1, ULI_NRANKS_MAX, &rank))
             continue;
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "by %s=%s (%s) there are other ranks, and %s is not set: set it, "
-            "or ULYX_RANK and ULYX_NRANKS",
-            row->rank, text, row->name, sized ? row->needs : row->sizes[0]);
+            "%s=%s (%s) means that there are other ranks, but %s is not set: "
+            "set %s, or ULYX_RANK and ULYX_NRANKS",
+            row->rank, text, row->name, missing, missing);
     }
     return ULYX_SUCCESS;
 }
@@ -363,7 +369,7 @@ uli_launcher_query(const struct uli_settings *settings,
         settings->local_nranks, 0, own.local_nranks, sizeof(own.local_nranks));
     if (!*own.rank != !*own.nranks)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s is set and %s is not: both, or neither",
+            "%s is set and %s is not: set both, or neither",
             *own.rank ? "ULYX_RANK" : "ULYX_NRANKS",
             *own.rank ? "ULYX_NRANKS" : "ULYX_RANK");
     for (int i = 0; i < ROW_COUNT; i++)

@@ -297,7 +297,7 @@ take_join(struct uli_conn *conn)
     conn->stage = ULI_CONN_REFUSED;
     conn->reader.payload_max = ULI_RECORD_BYTES_MAX;
     if (root->state != ULI_ROOT_OPEN && !root->meeting.failed) {
-        conn_send_last(conn, uli_meeting_late(&root->meeting));
+        conn_send_last(conn, uli_meeting_full(&root->meeting));
         return;
     }
     if (!uli_meeting_join(&root->meeting, &join, frame_patience(frame))) {

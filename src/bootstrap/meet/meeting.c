@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The meeting's book. A gather costs the root nranks records in and nranks
- * tables of nranks records out, all of them one shared blob; a rank sends its
- * next record only after it has read its table, so at most two tables live.
+ * The state of a meeting. In a gather the root receives nranks records and
+ * sends nranks tables of nranks records; all tables are one shared blob. A rank
+ * sends its next record after it has read its table, so at most two tables
+ * exist at a time.
  */
 #include "bootstrap/meet/meeting.h"
 
@@ -58,7 +59,7 @@ uli_meeting_free(struct uli_meeting *meeting)
     free(meeting->members);
     uli_blob_unref(meeting->table);
     uli_blob_unref(meeting->failure);
-    uli_blob_unref(meeting->late);
+    uli_blob_unref(meeting->full);
     memset(meeting, 0, sizeof(*meeting));
 }
 
@@ -148,20 +149,20 @@ uli_meeting_fail(
 }
 
 struct uli_blob *
-uli_meeting_late(struct uli_meeting *meeting)
+uli_meeting_full(struct uli_meeting *meeting)
 {
     char text[160];
     snprintf(text, sizeof(text),
-        "this meeting has all its members (%d): a unique id serves one "
-        "communicator, make another id for another one",
+        "all %d ranks have joined this meeting: a unique id serves one "
+        "communicator, make a new id for each communicator",
         meeting->nranks);
-    if (!meeting->late)
-        meeting->late = new_error(ULYX_ERR_INVALID_ARGUMENT, text);
-    return meeting->late;
+    if (!meeting->full)
+        meeting->full = new_error(ULYX_ERR_INVALID_ARGUMENT, text);
+    return meeting->full;
 }
 
-/* The ranks that have not joined; where all have, the ranks that have not given
- * their record of the running gather. */
+/* The ranks that have not joined; if all have joined, the ranks that have not
+ * given their record of the running gather. */
 static struct uli_late
 meeting_missing(const struct uli_meeting *meeting)
 {
@@ -176,7 +177,7 @@ meeting_missing(const struct uli_meeting *meeting)
     return late;
 }
 
-/* Where the root could accept no connection, that is the cause. */
+/* If the root could accept no connection, this hindrance is the cause. */
 static void
 fail_missing(struct uli_meeting *meeting, const char *text)
 {
@@ -240,9 +241,10 @@ open_members(struct uli_meeting *meeting, int32_t nranks)
     return true;
 }
 
-/* The first rank that joined, for the text of a difference: there is one. */
+/* The lowest rank that has joined, for the text of a mismatch; at least one
+ * rank has joined. */
 static int32_t
-meeting_somebody(const struct uli_meeting *meeting)
+meeting_lowest(const struct uli_meeting *meeting)
 {
     int32_t rank = 0;
     while (rank < meeting->nranks && !meeting->members[rank].joined)
@@ -250,11 +252,11 @@ meeting_somebody(const struct uli_meeting *meeting)
     return rank;
 }
 
-/* The lower rank is named first, in whatever order the two came. */
+/* The lower rank is named first, whichever joined first. */
 static void
 fail_by_nranks(struct uli_meeting *meeting, const struct uli_join *join)
 {
-    int32_t other = meeting_somebody(meeting);
+    int32_t other = meeting_lowest(meeting);
     const char *name = meeting->members[other].name;
     bool lower = other < join->rank;
     uli_meeting_fail(meeting, ULYX_ERR_MISMATCH,
@@ -270,7 +272,7 @@ check_join(struct uli_meeting *meeting, const struct uli_join *join)
     if (join->nranks < 1 || join->nranks > ULI_NRANKS_MAX || join->rank < 0 ||
         join->rank >= join->nranks) {
         uli_meeting_fail(meeting, ULYX_ERR_MISMATCH,
-            "%s calls itself rank %d of %d (at most %d ranks can meet)",
+            "%s gives its rank as %d of %d (at most %d ranks can meet)",
             join->name, join->rank, join->nranks, ULI_NRANKS_MAX);
         return false;
     }
@@ -282,7 +284,7 @@ check_join(struct uli_meeting *meeting, const struct uli_join *join)
     }
     if (meeting->members[join->rank].joined) {
         uli_meeting_fail(meeting, ULYX_ERR_MISMATCH,
-            "two ranks call themselves rank %d of %d: %s and %s", join->rank,
+            "two processes are rank %d of %d: %s and %s", join->rank,
             join->nranks, meeting->members[join->rank].name, join->name);
         return false;
     }
@@ -307,8 +309,9 @@ uli_meeting_join(struct uli_meeting *meeting, const struct uli_join *join,
 static void
 fail_lost(struct uli_meeting *meeting, int32_t rank, const char *how)
 {
-    uli_meeting_fail(meeting, ULYX_ERR_RANK_LOST, "rank %d (%s) %s gather %u",
-        rank, meeting->members[rank].name, how, meeting->gathers + 1);
+    uli_meeting_fail(meeting, ULYX_ERR_RANK_LOST,
+        "rank %d (%s) %s before the end of gather %u", rank,
+        meeting->members[rank].name, how, meeting->gathers + 1);
 }
 
 void
@@ -320,7 +323,7 @@ uli_meeting_leave(struct uli_meeting *meeting, int32_t rank)
     member->left = true;
     meeting->nleft++;
     if (meeting->njoined < meeting->nranks || meeting->nrecords > 0)
-        fail_lost(meeting, rank, "left before");
+        fail_lost(meeting, rank, "left");
 }
 
 void
@@ -332,13 +335,13 @@ uli_meeting_lost(struct uli_meeting *meeting, int32_t rank, const char *why)
     member->left = true;
     meeting->nleft++;
     char how[160];
-    snprintf(how, sizeof(how), "broke its connection (%s) before", why);
+    snprintf(how, sizeof(how), "broke its connection (%s)", why);
     fail_lost(meeting, rank, how);
 }
 
 /* ---- gathering ----------------------------------------------------------- */
 
-/* The first record of a gather fixes its size. */
+/* All records of a gather have the size of the first record. */
 static bool
 open_table(struct uli_meeting *meeting, int32_t rank, uint64_t bytes)
 {
@@ -361,13 +364,13 @@ check_record(struct uli_meeting *meeting, int32_t rank,
     const struct uli_frame *frame, int32_t gone)
 {
     if (gone < meeting->nranks) {
-        fail_lost(meeting, gone, "left before");
+        fail_lost(meeting, gone, "left");
         return false;
     }
     if (meeting->members[rank].waits || frame->round != meeting->gathers + 1) {
         uli_meeting_fail(meeting, ULYX_ERR_INTERNAL,
-            "rank %d sent a record of gather %u within gather %u", rank,
-            frame->round, meeting->gathers + 1);
+            "rank %d sent an unexpected record of gather %u during gather %u",
+            rank, frame->round, meeting->gathers + 1);
         return false;
     }
     if (!meeting->table)

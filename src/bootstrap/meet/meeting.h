@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The state of a root's meeting: which ranks have joined, which have given
- * their record of the running gather, and the failure. No I/O, no clock but
- * the times it is given, one thread: bootstrap/meet/root.c drives it from its
- * connections.
+ * their record of the running gather, and the failure. The functions do no I/O,
+ * read no clock and run in one thread: bootstrap/meet/root.c calls them for
+ * what its connections receive.
  *
  * The first failure wins and is final. Its text names every rank concerned and
  * goes to all ranks, also to those that join afterwards.
@@ -20,7 +20,7 @@
 
 enum { ULI_NRANKS_MAX = 1 << 17, ULI_STRAY_KINDS = 6 };
 
-/* Bytes on their way to one or many connections. */
+/* Bytes that one or many connections send. */
 struct uli_blob {
     int64_t refs;
     size_t bytes;
@@ -28,12 +28,12 @@ struct uli_blob {
 };
 struct uli_blob *uli_blob_new(size_t bytes); /* one reference, or NULL */
 struct uli_blob *uli_blob_ref(struct uli_blob *blob);
-void uli_blob_unref(struct uli_blob *blob); /* NULL is fine */
+void uli_blob_unref(struct uli_blob *blob); /* NULL: does nothing */
 
 struct uli_member {
     bool joined, left, notified; /* notified: of the failure */
     bool waits;                  /* gave its record of the running gather */
-    uli_deadline_t deadline;     /* of what it waits for */
+    uli_deadline_t deadline;     /* of the rank's running wait */
     char name[80];               /* host:pid */
 };
 
@@ -53,19 +53,19 @@ struct uli_meeting {
     struct uli_member *members;
     uint32_t gathers;        /* completed */
     uint64_t record_bytes;   /* of the running gather, from record_rank */
-    int32_t record_rank;     /* the first that came */
+    int32_t record_rank;     /* of the first record */
     struct uli_blob *table;  /* frame of the running gather, or NULL */
     uli_deadline_t deadline; /* no rank's deadline is earlier */
     ulyx_status_t failed;
     struct uli_blob *failure; /* its frame */
-    struct uli_blob *late;    /* answers connections once all have joined */
+    struct uli_blob *full;    /* answers connections once all have joined */
     struct uli_strays strays;
     char hindrance[160]; /* why no further rank can join, or "" */
 };
 
 void uli_meeting_free(struct uli_meeting *meeting);
 
-/* Seats a rank. False where it cannot be (the meeting has failed by then). */
+/* Adds a rank to the meeting. False: the meeting has failed, now or before. */
 bool uli_meeting_join(struct uli_meeting *meeting, const struct uli_join *join,
     uli_deadline_t deadline);
 /* Takes a rank's record. When it was the last one, returns the table's frame
@@ -83,9 +83,9 @@ void uli_meeting_expire(struct uli_meeting *meeting, int64_t now_ns);
 void uli_meeting_time_out(struct uli_meeting *meeting);
 void uli_meeting_fail(struct uli_meeting *meeting, ulyx_status_t status,
     const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* The frame for those who come when all ranks have joined; the meeting's own,
- * NULL without memory. */
-struct uli_blob *uli_meeting_late(struct uli_meeting *meeting);
+/* The answer to a connection after all ranks have joined. The frame is the
+ * meeting's own; NULL without memory. */
+struct uli_blob *uli_meeting_full(struct uli_meeting *meeting);
 void uli_meeting_stray(
     struct uli_meeting *meeting, const char *address, const char *why);
 

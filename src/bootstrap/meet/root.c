@@ -72,7 +72,7 @@ next_timer(const struct uli_root *root)
         next = uli_min(next, oldest->deadline);
     if (root->meeting.failed)
         next = uli_min(next, root->linger);
-    if (root->meeting.failed || root->meeting.late) {
+    if (root->meeting.failed || root->meeting.full) {
         const struct uli_list *node = root->members.next;
         for (; node != &root->members; node = node->next) {
             const struct uli_conn *conn =

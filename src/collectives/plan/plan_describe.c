@@ -7,7 +7,7 @@
  *   1 ring (no window, rows short); ring chunk 1048576; slots of 8192
  * and between nodes
  *   reshuffle pairwise (2 nodes, to 8 ranks of others at a time; links
- *   assumed, for any network: 84.0 us, ...): rank ...;
+ *   assumed, careful choice: 84.0 us, ...): rank ...;
  *   seq_to_head: 1 stored ..., 2 by puts (another node), 65536 bytes to other
  *   nodes; ...; network: 8 chunks of 524288, ucx ...
  */

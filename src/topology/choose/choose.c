@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PARTS_MAX = 16 };
+enum { CUTS_MAX = 16 };
 
 static bool
 is_in(const struct uli_range *range, int64_t value)
@@ -84,12 +84,12 @@ evaluate_all(const struct uli_planner *planner, const struct uli_demand *x,
     }
 }
 
-/* For a schedule that goes in chunks: the direction with the longest streams is
- * cut into so many parts, within the limits; the other directions go by chunks
- * of the same size. */
+/* For a schedule in chunks: the longest stream of all directions is cut into
+ * `cuts` chunks, within the limits. The streams of the other directions are cut
+ * into chunks of that size. */
 static void
 estimate_cut(const struct uli_planner *planner, const struct uli_demand *x,
-    int32_t parts, struct uli_estimate *e)
+    int32_t cuts, struct uli_estimate *e)
 {
     const struct uli_schedule_model *schedule = uli_schedule_model_of(e->algo);
     double stream[ULYX_DIRECTIONS] = {0}, longest = 0;
@@ -98,25 +98,25 @@ estimate_cut(const struct uli_planner *planner, const struct uli_demand *x,
             stream[o] = schedule->stream_bytes(x, &e->schedules[o]);
             longest = fmax(longest, stream[o]);
         }
-    e->chunk_bytes = schedule->chunk_bytes(x, &planner->limits, longest, parts);
+    e->chunk_bytes = schedule->chunk_bytes(x, &planner->limits, longest, cuts);
     for (int o = 0; o < ULYX_DIRECTIONS; o++)
         e->schedules[o].chunks =
             (int32_t)fmax(1, ceil(stream[o] / (double)e->chunk_bytes));
 }
 
-/* parts 0: the best of 1, 2, 4, ... where it goes in chunks. */
+/* cuts 0: the best of 1, 2, 4, ... for a schedule in chunks. */
 static ulyx_status_t
 planner_estimate(const struct uli_planner *planner, const struct uli_demand *x,
-    enum uli_algo algo, int32_t parts, struct uli_estimate *best_p)
+    enum uli_algo algo, int32_t cuts, struct uli_estimate *best_p)
 {
     bool in_chunks = uli_schedule_model_of(algo)->chunk_bytes != NULL;
     struct uli_estimate e = {.algo = algo};
     ULI_TRY(build_all(planner, x, &e));
     if (in_chunks)
-        estimate_cut(planner, x, parts > 0 ? parts : 1, &e);
+        estimate_cut(planner, x, cuts > 0 ? cuts : 1, &e);
     evaluate_all(planner, x, &e);
     *best_p = e;
-    for (int32_t p = 2; in_chunks && parts == 0 && p <= PARTS_MAX; p *= 2) {
+    for (int32_t p = 2; in_chunks && cuts == 0 && p <= CUTS_MAX; p *= 2) {
         estimate_cut(planner, x, p, &e);
         evaluate_all(planner, x, &e);
         if (e.time_s < best_p->time_s)
@@ -127,7 +127,7 @@ planner_estimate(const struct uli_planner *planner, const struct uli_demand *x,
 
 /* ---- sets of schedules --------------------------------------------------- */
 
-/* A set of schedules, a bit each. */
+/* A schedule's bit in a set of schedules. */
 static uint32_t
 schedule_bit(enum uli_algo algo)
 {
@@ -142,7 +142,7 @@ uli_can_choose(const struct uli_demand *demand, enum uli_algo algo, char *why_p,
     return !schedule->applicable || schedule->applicable(demand, why_p, bytes);
 }
 
-/* The schedules by which the exchange can go. */
+/* The schedules that can be chosen for the exchange. */
 static uint32_t
 demand_possible(const struct uli_demand *x)
 {
@@ -162,7 +162,7 @@ with_trait(enum uli_schedule_trait trait)
     return set;
 }
 
-/* The schedule that has a trait which only one has. */
+/* The only schedule with this trait. */
 static enum uli_algo
 the_one(enum uli_schedule_trait trait)
 {
@@ -183,7 +183,7 @@ estimate_set(const struct uli_planner *planner, const struct uli_demand *x,
     return ULYX_SUCCESS;
 }
 
-/* The fastest of a set, which is not empty. */
+/* The fastest schedule of a set that is not empty. */
 static enum uli_algo
 estimate_fastest(const struct uli_estimate all[ULI_ALGOS], uint32_t set)
 {
@@ -198,13 +198,13 @@ estimate_fastest(const struct uli_estimate all[ULI_ALGOS], uint32_t set)
 /* ---- unknown links ------------------------------------------------------- */
 
 static bool
-are_assumed(const struct uli_model *model)
+links_assumed(const struct uli_model *model)
 {
     return model->links[ULI_MODEL_NIC].source == ULI_SOURCE_ASSUMED &&
            model->links[ULI_MODEL_SPINE].source == ULI_SOURCE_ASSUMED;
 }
 
-/* TCP over 10 Gb/s. */
+/* Makes the links between nodes those of TCP at 10 Gb/s. */
 static void
 slow_down(struct uli_model *model)
 {
@@ -217,8 +217,9 @@ slow_down(struct uli_model *model)
     }
 }
 
-/* The fastest, where it is so on both networks; else the safe one. all: as
- * assumed. */
+/* Of the schedules without bursts, the fastest one by `all`, the estimates on
+ * the assumed links, if it is also the fastest one on slow links; else the safe
+ * schedule. */
 static ulyx_status_t
 choose_on_assumptions(const struct uli_planner *planner,
     const struct uli_demand *x, const struct uli_estimate all[ULI_ALGOS],
@@ -238,7 +239,8 @@ choose_on_assumptions(const struct uli_planner *planner,
 
 /* ---- who decides --------------------------------------------------------- */
 
-/* A rule that cannot be followed is followed as nearly as may be. */
+/* Sets the reason. A rule whose schedule cannot be chosen gives the safe
+ * schedule, with the rule's number of chunks. */
 static void
 choice_note_rule(struct uli_choice *c, const struct uli_tuning_rule *rule,
     const struct uli_demand *x)
@@ -250,18 +252,18 @@ choice_note_rule(struct uli_choice *c, const struct uli_tuning_rule *rule,
         return;
     c->algo = the_one(ULI_SCHEDULE_SAFE);
     snprintf(c->reason + at, sizeof(c->reason) - (size_t)at,
-        ", but %s takes %s", uli_algo_name(rule->algo), why);
+        ", but %s needs %s", uli_algo_name(rule->algo), why);
 }
 
-/* Says who decided, and what parts (0: the best) that gives; false where the
- * model is left to. */
+/* Decides without the model if possible, and then sets the schedule, the reason
+ * and the cuts (0: the best number). False: the model must decide. */
 static bool
 is_settled(const struct uli_planner *planner, const struct uli_demand *x,
-    const char *algo, struct uli_choice *c, int32_t *parts_p)
+    const char *algo, struct uli_choice *c, int32_t *cuts_p)
 {
     const struct uli_tuning_rule *rule = find_rule(&planner->tuning, x);
-    bool meaningless = x->one_machine && are_assumed(&planner->model);
-    *parts_p = meaningless ? ULI_CHOOSE_CHUNKS : 0;
+    bool links_unknown = x->one_machine && links_assumed(&planner->model);
+    *cuts_p = links_unknown ? ULI_CHOOSE_CHUNKS : 0;
     if (algo && algo[0]) {
         snprintf(c->reason, sizeof(c->reason), "asked for");
     } else if (x->nodes == 1) {
@@ -269,9 +271,9 @@ is_settled(const struct uli_planner *planner, const struct uli_demand *x,
         snprintf(c->reason, sizeof(c->reason), "one node");
     } else if (rule) {
         c->algo = rule->algo;
-        *parts_p = rule->chunks ? rule->chunks : *parts_p;
+        *cuts_p = rule->chunks ? rule->chunks : *cuts_p;
         choice_note_rule(c, rule, x);
-    } else if (meaningless) {
+    } else if (links_unknown) {
         c->algo = the_one(ULI_SCHEDULE_SAFE);
         snprintf(c->reason, sizeof(c->reason),
             "nodes share a machine, links between them are not known");
@@ -291,7 +293,7 @@ count_directions(const struct uli_demand *x)
 }
 
 /* "fastest by the model: 84.0 us for 2 directions, hier 120.1 us, bound by nic
- * (measured)"; "links assumed, for any network: 84.0 us, ..." */
+ * (measured)"; "links assumed, careful choice: 84.0 us, ..." */
 static void
 choice_note_model(struct uli_choice *c, const struct uli_model *model,
     const struct uli_demand *x, bool assumed)
@@ -303,20 +305,20 @@ choice_note_model(struct uli_choice *c, const struct uli_model *model,
         snprintf(several, sizeof(several), " for %d directions", directions);
     snprintf(c->reason, sizeof(c->reason),
         "%s: %.1f us%s, %s %.1f us, bound by %s (%s)",
-        assumed ? "links assumed, for any network" : "fastest by the model",
+        assumed ? "links assumed, careful choice" : "fastest by the model",
         c->best.time_s * 1e6, several, uli_algo_name(c->other.algo),
         c->other.time_s * 1e6, uli_model_class_name(p->class),
         uli_model_source_name(model->links[p->class].source));
 }
 
-/* No rule and no caller has decided: the fastest, and the best of the
- * others. */
+/* No rule and no caller decides: the model's choice, which is careful where the
+ * links are assumed, and the best of the other schedules. */
 static ulyx_status_t
 choose_by_model(const struct uli_planner *planner, const struct uli_demand *x,
     struct uli_choice *c)
 {
     const uint32_t set = demand_possible(x);
-    bool assumed = are_assumed(&planner->model);
+    bool assumed = links_assumed(&planner->model);
     struct uli_estimate all[ULI_ALGOS];
     ULI_TRY(estimate_set(planner, x, set, all));
     c->algo = estimate_fastest(all, set);
@@ -329,7 +331,7 @@ choose_by_model(const struct uli_planner *planner, const struct uli_demand *x,
 }
 
 static ulyx_status_t
-take_preference(
+take_algo_of_caller(
     const struct uli_demand *x, const char *name, enum uli_algo *algo_p)
 {
     char text[128];
@@ -339,7 +341,7 @@ take_preference(
             "algo is \"%s\", must be %s", name, text);
     if (!uli_can_choose(x, *algo_p, text, sizeof(text)))
         return uli_error(
-            ULYX_ERR_UNSUPPORTED, "algo is \"%s\": it takes %s", name, text);
+            ULYX_ERR_UNSUPPORTED, "algo is \"%s\", which needs %s", name, text);
     return ULYX_SUCCESS;
 }
 
@@ -348,11 +350,11 @@ uli_choose(const struct uli_planner *planner, const struct uli_demand *x,
     const char *algo, struct uli_choice *choice_p)
 {
     struct uli_choice c = {0};
-    int32_t parts;
+    int32_t cuts;
     if (algo && algo[0])
-        ULI_TRY(take_preference(x, algo, &c.algo));
-    if (is_settled(planner, x, algo, &c, &parts))
-        ULI_TRY(planner_estimate(planner, x, c.algo, parts, &c.best));
+        ULI_TRY(take_algo_of_caller(x, algo, &c.algo));
+    if (is_settled(planner, x, algo, &c, &cuts))
+        ULI_TRY(planner_estimate(planner, x, c.algo, cuts, &c.best));
     else
         ULI_TRY(choose_by_model(planner, x, &c));
     *choice_p = c;

@@ -55,7 +55,7 @@ struct uli_choice {
 };
 
 /* Can the exchange go by it at all? Where not, why_p (which may be NULL) gets
- * the limit: "at most 64 ranks a node, not 65". */
+ * the limit: "at most 64 ranks per node, not 65". */
 bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo,
     char *why_p, size_t bytes);
 

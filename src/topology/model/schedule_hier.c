@@ -19,7 +19,7 @@ hier_applicable(const struct uli_demand *x, char *why_p, size_t bytes)
     if (x->nodes == 1 || x->ranks_per_node <= ULI_HIER_NODE_RANKS)
         return true;
     if (why_p)
-        snprintf(why_p, bytes, "at most %d ranks a node, not %" PRId32,
+        snprintf(why_p, bytes, "at most %d ranks per node, not %" PRId32,
             ULI_HIER_NODE_RANKS, x->ranks_per_node);
     return false;
 }

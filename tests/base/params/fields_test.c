@@ -164,7 +164,8 @@ fields_out_of_range_are_named(void **state)
     WRONG(own.share = -0.25, bad, "share is -0.25, must be at least 0");
     WRONG(own.share = INFINITY, bad, "share is inf, must be at least 0");
     WRONG(own.share = NAN, bad, "share is nan, must be at least 0");
-    WRONG(own.flags = 5, ULYX_ERR_UNSUPPORTED, "flags is 0x5: unknown bits");
+    WRONG(own.flags = 5, ULYX_ERR_UNSUPPORTED,
+        "flags is 0x5: bits 0x4 are unknown");
     WRONG(own.nparts = 3, bad, "nparts is 3, must be 1 to 2");
     WRONG(
         own.parts[1].rows = -2, bad, "parts[1].rows is -2, must be at least 0");
@@ -233,7 +234,7 @@ differences_have_name_and_both_values(void **state)
     OTHER(own.name = "plain and longer than what travels of a name",
         "\"plain and longer than what trav\" on rank 4");
     OTHER(own.splits = other_splits, "splits[1] is 5 on rank 0 and 6");
-    OTHER(own.splits = NULL, "splits (given or not) is 1 on rank 0 and 0");
+    OTHER(own.splits = NULL, "splits (1 if given) is 1 on rank 0 and 0");
     OTHER(own.nparts = 1, "nparts is 2 on rank 0 and 1");
     OTHER(own.parts[0].rows = 1, "parts[0].rows is 7 on rank 0 and 1");
     OTHER(own.parts[1].splits = other_splits, "parts[1].splits[1] is 5");

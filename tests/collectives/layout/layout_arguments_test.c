@@ -74,7 +74,8 @@ static const int64_t splits_huge[2] = {INT64_MAX, INT64_MAX};
     X(partial_of_bytes, ULYX_ERR_UNSUPPORTED, "dtype 5 has no sums",           \
         (s->tensors[1].dtype = 5, s->tensors[1].elem_bytes = 1,                \
             s->tensors[1].partial_dtype = ULYX_DTYPE_F32))                     \
-    X(flags, ULYX_ERR_UNSUPPORTED, "tensors[0].flags is 0x4: unknown bits",    \
+    X(flags, ULYX_ERR_UNSUPPORTED,                                             \
+        "tensors[0].flags is 0x4: bits 0x4 are unknown",                       \
         s->tensors[0].flags = 4)                                               \
     X(flags_sharded, INVALID, "part 0 is sharded", s->tensors[0].flags = 1)    \
     X(head_splits_sum, INVALID, "head_splits add up to 7, heads is 4",         \
