@@ -8,14 +8,17 @@
  *
  *   - each end sends the addresses of its host beside UCX's own address
  *   - the sockets that this net listens on get a filter in the kernel, which
- *     drops every packet that does not come from a peer's host; connections
- *     that they accept inherit the filter
- *   - connections made before the filter are ended. UCX reads nothing before
- *     its worker's first progress, which comes after this
+ *     drops packets from hosts of no peer. Connections that the sockets accept
+ *     inherit the filter
+ *   - connections from hosts of no peer that were made before the filter are
+ *     ended. UCX reads nothing before the worker's first progress, which
+ *     follows
  *
  * The filter is a binary search over ranges of IPv4 addresses, or a list of
- * IPv6 addresses. With ULYX_INSECURE=1 there is no filter. Other users of the
- * peers' hosts cannot be distinguished from peers: see SECURITY.md.
+ * IPv6 addresses. Where the peers' IPv4 addresses make more than MOST_RANGES
+ * ranges, the smallest gaps between ranges are closed, and hosts in these gaps
+ * pass too. With ULYX_INSECURE=1 there is no filter. Other users of the peers'
+ * hosts cannot be distinguished from peers: see SECURITY.md.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -35,12 +38,11 @@
 #include "transport/ucx/net.h"
 
 enum {
-    REMEMBERED =
-        512, /* the most listeners of the process that are remembered */
+    NOTED_MAX = 512,      /* earlier listeners of the process that are noted */
     ACCEPT_NS = 50000000, /* time for UCX's thread to accept waiting
                            * connections */
     MOST_RANGES = 500,    /* 20 KiB of filter, which every kernel accepts */
-    V4_SOURCE = 12,       /* of the address in an IP header */
+    V4_SOURCE = 12,       /* offset of the source's address in an IP header */
     V6_SOURCE = 8,
     DROP = 0,
     PASS = -1,
@@ -94,17 +96,17 @@ in6_addr_holds(
     return false;
 }
 
-/* Whether the device list names the interface: loopback addresses are sent only
- * where loopback is the device. */
+/* Whether the device list names the interface. Loopback addresses are sent only
+ * if it names loopback. */
 static bool
 is_named(const char *devices, const char *name)
 {
     size_t length = strlen(name);
     for (const char *at = devices; *at; at += strspn(at, ",")) {
-        size_t here = strcspn(at, ",");
-        if (here == length && strncmp(at, name, length) == 0)
+        size_t bytes = strcspn(at, ",");
+        if (bytes == length && strncmp(at, name, length) == 0)
             return true;
-        at += here;
+        at += bytes;
     }
     return false;
 }
@@ -202,7 +204,7 @@ emit_search(struct program *program, const struct range *ranges, size_t count)
 }
 
 static int
-gate_compare(const void *a, const void *b)
+range_order(const void *a, const void *b)
 {
     uint32_t x = ((const struct range *)a)->first;
     uint32_t y = ((const struct range *)b)->first;
@@ -220,7 +222,7 @@ collect_ranges(const struct uli_ucx_gate *gate, struct range *ranges)
             uint32_t address = v4_of(&gate->admitted[i]);
             ranges[count++] = (struct range){address, address};
         }
-    qsort(ranges, count, sizeof(*ranges), gate_compare);
+    qsort(ranges, count, sizeof(*ranges), range_order);
     for (size_t i = 0; i < count; i++)
         if (used > 0 && ranges[i].first <= ranges[used - 1].last + 1 &&
             ranges[used - 1].last != UINT32_MAX)
@@ -308,8 +310,8 @@ ucx_gate_attach(const struct uli_ucx_gate *gate, int fd, int family)
     if (error == 0)
         return ULYX_SUCCESS;
     errno = error;
-    return uli_error_errno("ucx: a filter of %zu addresses for its port "
-                           "(ULYX_INSECURE=1 goes without a filter)",
+    return uli_error_errno("ucx: cannot attach a filter of %zu addresses to "
+                           "its port (ULYX_INSECURE=1 does without a filter)",
         gate->count);
 }
 
@@ -322,8 +324,9 @@ for_each_descriptor(
 {
     DIR *folder = opendir("/proc/self/fd");
     if (!folder)
-        return uli_error_errno("ucx: /proc/self/fd, by which its sockets are "
-                               "found (ULYX_INSECURE=1 goes without a filter)");
+        return uli_error_errno("ucx: cannot list /proc/self/fd to find its "
+                               "sockets (ULYX_INSECURE=1 does without a "
+                               "filter)");
     for (struct dirent *entry; (entry = readdir(folder));)
         if (entry->d_name[0] != '.' && atoi(entry->d_name) != dirfd(folder))
             visit(net, atoi(entry->d_name));
@@ -350,8 +353,9 @@ port_of(const union uli_ucx_place *place)
                                             : place->v4.sin_port;
 }
 
-/* Records a listening socket. UCX's sockets are those that appear with the
- * worker and whose port is in the worker's address. */
+/* Notes a listening socket. Before the worker is made, the socket is not UCX's.
+ * Afterwards a socket is UCX's if it was not noted before and its port is in
+ * the worker's address. */
 static void
 note_listener(struct uli_net *net, int fd)
 {
@@ -364,7 +368,7 @@ note_listener(struct uli_net *net, int fd)
         return;
     in_port_t port = port_of(&place);
     if (!net->address) {
-        if (gate->nbefore < REMEMBERED)
+        if (gate->nbefore < NOTED_MAX)
             gate->before[gate->nbefore++] = about.st_ino;
         return;
     }
@@ -382,14 +386,14 @@ uli_ucx_gate_before(struct uli_net *net)
 {
     if (net->gate.open)
         return ULYX_SUCCESS;
-    net->gate.before = malloc(REMEMBERED * sizeof(*net->gate.before));
+    net->gate.before = malloc(NOTED_MAX * sizeof(*net->gate.before));
     if (!net->gate.before)
         return uli_error(ULYX_ERR_NO_MEMORY, "ucx: no memory for its sockets");
     return for_each_descriptor(note_listener, net);
 }
 
-/* Tests with a filter that passes every packet whether the kernel accepts
- * filters. */
+/* Finds UCX's sockets, and tests that the kernel accepts filters for them: by
+ * one that passes every packet. */
 ulyx_status_t
 uli_ucx_gate_after(struct uli_net *net)
 {
@@ -402,7 +406,7 @@ uli_ucx_gate_after(struct uli_net *net)
     if (net->listener >= 0 && gate->nlisteners == 0)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "ucx: its listening port over %s is not found, so no filter can "
-            "close it to other hosts; ULYX_INSECURE=1 goes without a filter",
+            "close it to other hosts; ULYX_INSECURE=1 does without a filter",
             net->devices);
     if (net->listener >= 0 && gate->nlisteners < ULI_UCX_LISTENERS)
         gate->listeners[gate->nlisteners++] = (struct uli_ucx_listener){
@@ -412,7 +416,7 @@ uli_ucx_gate_after(struct uli_net *net)
                 &filter, sizeof(filter)))
             return uli_error_errno(
                 "ucx: its port cannot be closed to other hosts "
-                "(ULYX_INSECURE=1 goes without a filter)");
+                "(ULYX_INSECURE=1 does without a filter)");
     return ULYX_SUCCESS;
 }
 
@@ -423,7 +427,7 @@ uli_ucx_gate_free(struct uli_net *net)
     free(net->gate.admitted);
 }
 
-/* ---- closing the gate ---------------------------------------------------- */
+/* ---- making the filters -------------------------------------------------- */
 
 /* Waits until UCX's thread has accepted the connections that exist already. */
 static void
@@ -440,16 +444,18 @@ await_accepts(const struct uli_ucx_gate *gate)
     }
 }
 
+/* Ends a connection to UCX's port from a host of no peer. */
 static void
-shut_out(struct uli_net *net, int fd)
+end_stranger(struct uli_net *net, int fd)
 {
     const struct uli_ucx_gate *gate = &net->gate;
     union uli_ucx_place here, there;
-    socklen_t length = sizeof(here), other = sizeof(there);
+    socklen_t here_bytes = sizeof(here), there_bytes = sizeof(there);
     struct in6_addr from;
     bool ours = false;
-    if (getsockname(fd, &here.any, &length) ||
-        getpeername(fd, &there.any, &other) || !address_of(&there.any, &from))
+    if (getsockname(fd, &here.any, &here_bytes) ||
+        getpeername(fd, &there.any, &there_bytes) ||
+        !address_of(&there.any, &from))
         return;
     for (int i = 0; i < gate->nlisteners; i++)
         ours |= gate->listeners[i].port == port_of(&here) &&
@@ -457,7 +463,7 @@ shut_out(struct uli_net *net, int fd)
     if (!ours || in6_addr_holds(gate->admitted, gate->count, &from))
         return;
     ULI_INFO(ULI_LOG_TRANS, net->rank,
-        "ucx: a connection from a host of no peer was closed");
+        "ucx: closed a connection from a host that is no peer's");
     shutdown(fd, SHUT_RDWR);
 }
 
@@ -469,10 +475,11 @@ uli_ucx_gate_close(struct uli_net *net)
     for (int i = 0; i < gate->nlisteners; i++)
         if (ucx_gate_attach(gate, gate->listeners[i].fd,
                 gate->listeners[i].family) != ULYX_SUCCESS)
-            ULI_WARN(ULI_LOG_TRANS, net->rank, "the port stays open to all: %s",
+            ULI_WARN(ULI_LOG_TRANS, net->rank,
+                "the port keeps its last filter, or stays open to all: %s",
                 uli_error_text());
     if (gate->nlisteners == 0)
         return;
     await_accepts(gate);
-    (void)for_each_descriptor(shut_out, net);
+    (void)for_each_descriptor(end_stranger, net);
 }

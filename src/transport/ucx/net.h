@@ -120,7 +120,7 @@ struct uli_ucx_listener {
 /* The hosts whose packets reach the sockets that this net listens on
  * (gate.c). */
 struct uli_ucx_gate {
-    bool open;                 /* ULYX_INSECURE=1: all hosts */
+    bool open;                 /* ULYX_INSECURE=1: no filter */
     bool met;                  /* a peer is known: UCX may read */
     bool stale;                /* the filters must be made anew */
     struct in6_addr *admitted; /* IPv4 as mapped addresses */
@@ -515,9 +515,10 @@ void uli_ucx_hang_up(int *fd);
 
 /* ---- gate.c -------------------------------------------------------------- */
 
-/* Find the listening sockets: before UCX's worker is made, and after the worker
- * and the keepalive socket are made. Errors: NO_MEMORY; SYSTEM and UNSUPPORTED
- * where the sockets cannot be closed to other hosts. */
+/* Find the listening sockets. _before is called before UCX's worker is made,
+ * _after when the worker and the keepalive socket have been made. Errors:
+ * NO_MEMORY; SYSTEM and UNSUPPORTED where the sockets cannot be closed to other
+ * hosts. */
 ulyx_status_t uli_ucx_gate_before(struct uli_net *net);
 ulyx_status_t uli_ucx_gate_after(struct uli_net *net);
 /* The addresses of this host from which connections may come, at most `room`.
@@ -527,8 +528,8 @@ size_t uli_ucx_gate_addresses(
 /* Admits the addresses of a peer's host; takes effect with the next step. */
 ulyx_status_t uli_ucx_gate_admit(
     struct uli_net *net, const struct in6_addr *list, size_t count);
-/* Makes the filters that drop the packets of all other hosts, and ends their
- * connections. */
+/* Attaches the filters that drop the packets of hosts of no peer (of all but a
+ * few: see gate.c), and ends the connections from hosts of no peer. */
 void uli_ucx_gate_close(struct uli_net *net);
 void uli_ucx_gate_free(struct uli_net *net);
 

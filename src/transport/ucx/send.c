@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Puts and messages that are sent; see net.h. UCX reads header and data until
- * it completes a call, so both live in an operation until UCX has ended all its
- * calls. Operations come from a list that grows to the most that were ever in
- * flight at one time, and is freed by close. All under the net's lock.
+ * Sends of puts and messages; see net.h. UCX reads header and data until its
+ * call ends. So an op (one send) holds the header, and a copy of a message or
+ * of a put of at most ULI_NET_INLINE_BYTES, until all calls of UCX for the send
+ * have ended. The data of a longer put stays with the caller, who waits for
+ * `pending`. Ops come from lists that grow to the most sends ever in flight at
+ * one time, and are freed by close. All functions run under the net's lock.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,16 +15,16 @@
 
 /* A put or message that UCX has not completed. */
 struct uli_ucx_op {
-    struct uli_ucx_op *next; /* in a free list */
+    struct uli_ucx_op *next; /* in a free list or the list net->ready */
     struct uli_list node;    /* in peer->sends, from send to end */
     struct uli_net *net;
     struct uli_ucx_peer *peer;
-    struct uli_ucx_head head; /* UCX reads the header until the end */
-    _Atomic int64_t *pending; /* of the caller, or NULL */
+    struct uli_ucx_head head; /* UCX reads the header until all calls end */
+    _Atomic int64_t *pending; /* the caller's count of puts, or NULL */
     enum uli_ucx_verb verb;
-    int parts;    /* calls of UCX that have not ended, plus the posting */
-    int flying;   /* calls that `flying` of peer and net counts */
-    bool by_verb; /* a put that `unsettled` counts */
+    int calls;    /* calls of UCX that have not ended, and 1 within send_op() */
+    int flying;   /* calls that are counted in peer->flying and net->flying */
+    bool counted; /* a put that is counted in peer->unsettled */
     bool large;   /* copy has room for a message */
     unsigned char copy[];
 };
@@ -31,7 +33,7 @@ struct uli_ucx_op {
 _Atomic uint64_t uli_ucx_orders[ULI_UCX_ORDERS];
 #endif
 
-/* ---- operations -------------------------------------------------------- */
+/* ---- ops ----------------------------------------------------------------- */
 
 static struct uli_ucx_op *
 new_op(struct uli_net *net, bool large)
@@ -46,8 +48,9 @@ new_op(struct uli_net *net, bool large)
     return op;
 }
 
-/* Takes an operation for the peer, by AM, with sender and kind in its header.
- * large: with room for a message. NULL: NO_MEMORY, reported. */
+/* Takes an op for a send to the peer, with the verb AM, and with sender and
+ * kind in the header. large: with room for a message. NULL: NO_MEMORY is
+ * set. */
 static struct uli_ucx_op *
 op_take(struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_kind kind,
     bool large)
@@ -69,7 +72,7 @@ op_take(struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_kind kind,
     op->peer = peer;
     op->pending = NULL;
     op->verb = ULI_UCX_BY_AM;
-    op->by_verb = false;
+    op->counted = false;
     op->flying = 0;
     return op;
 }
@@ -90,7 +93,7 @@ uli_ucx_ops_prepare(struct uli_net *net, int count)
         struct uli_ucx_op *op = new_op(net, false);
         if (!op)
             return uli_error(
-                ULYX_ERR_NO_MEMORY, "ucx: no memory for %d operations", count);
+                ULYX_ERR_NO_MEMORY, "ucx: no memory for %d sends", count);
         op_give(op);
     }
     return ULYX_SUCCESS;
@@ -120,24 +123,24 @@ uli_ucx_ops_free(struct uli_net *net)
     net->free_small = net->free_large = NULL;
 }
 
-/* ---- the end of operations ----------------------------------------------- */
+/* ---- the end of ops ------------------------------------------------------ */
 
-/* The data may be overwritten. */
+/* Gives the data back to the caller, who may overwrite it. */
 static void
 op_release(struct uli_ucx_op *op)
 {
-    if (op->by_verb)
+    if (op->counted)
         atomic_fetch_sub_explicit(
             &op->peer->unsettled, 1, memory_order_release);
     if (op->pending) {
         atomic_fetch_sub_explicit(op->pending, 1, memory_order_release);
         op->net->happened = true;
     }
-    op->by_verb = false;
+    op->counted = false;
     op->pending = NULL;
 }
 
-/* All parts have ended. A failed operation has ended too: the endpoint's error
+/* All calls have ended. A failed call counts as ended; the endpoint's error
  * handler reports the peer. */
 static void
 op_end(struct uli_ucx_op *op)
@@ -147,7 +150,7 @@ op_end(struct uli_ucx_op *op)
     op_give(op);
 }
 
-/* A call of UCX that `flying` counts has ended. */
+/* A call of UCX that is counted in `flying` has ended. */
 static void
 op_landed(struct uli_ucx_op *op)
 {
@@ -174,11 +177,11 @@ uli_ucx_abandon_sends(struct uli_ucx_peer *peer)
 
 /* ---- sending ------------------------------------------------------------- */
 
-/* A call of UCX, or the posting, has ended. */
+/* A call of UCX, or send_op() itself, has ended. */
 static void
-end_part(struct uli_ucx_op *op)
+end_call(struct uli_ucx_op *op)
 {
-    if (--op->parts == 0)
+    if (--op->calls == 0)
         op_end(op);
 }
 
@@ -189,16 +192,16 @@ send_completed(void *request, ucs_status_t status, void *argument)
     (void)status;
     op_landed(op);
     op->net->ucx->request_free(request);
-    end_part(op);
+    end_call(op);
 }
 
-/* Takes the result of a call of UCX. */
+/* Counts a call of UCX that is in flight. Returns the call's status. */
 static ucs_status_t
-take_part(struct uli_ucx_op *op, ucs_status_ptr_t request)
+count_call(struct uli_ucx_op *op, ucs_status_ptr_t request)
 {
     if (!UCS_PTR_IS_PTR(request))
         return UCS_PTR_RAW_STATUS(request);
-    op->parts++;
+    op->calls++;
     op->flying++;
     op->net->flying++;
     op->peer->flying++;
@@ -225,12 +228,12 @@ send_head(struct uli_ucx_op *op, const void *data, size_t bytes, uint32_t flag)
     uli_ucx_before(op->peer->token);
     how.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     how.flags = flag;
-    return take_part(op, op->net->ucx->am_send_nbx(op->peer->ep, ULI_UCX_AM,
-                             &op->head, sizeof(op->head), data, bytes, &how));
+    return count_call(op, op->net->ucx->am_send_nbx(op->peer->ep, ULI_UCX_AM,
+                              &op->head, sizeof(op->head), data, bytes, &how));
 }
 
-/* The data has landed at the target. The header is not sent within a
- * callback. */
+/* The data has landed at the target. uli_ucx_do_ready() sends the header after
+ * the callback. */
 static void
 flush_completed(void *request, ucs_status_t status, void *argument)
 {
@@ -239,7 +242,7 @@ flush_completed(void *request, ucs_status_t status, void *argument)
     op_landed(op);
     net->ucx->request_free(request);
     if (status != UCS_OK) {
-        end_part(op);
+        end_call(op);
         return;
     }
     op->next = net->ready;
@@ -259,7 +262,7 @@ uli_ucx_do_ready(struct uli_net *net)
                 : UCS_OK;
         if (status != UCS_OK)
             uli_ucx_break(peer, status);
-        end_part(op);
+        end_call(op);
     }
 }
 
@@ -276,7 +279,7 @@ send_by_put(struct uli_ucx_op *op, const void *data, size_t bytes)
     if (!key)
         return UCS_ERR_NO_ELEM;
     ucs_status_t status =
-        take_part(op, net->ucx->put_nbx(peer->ep, data, bytes, to, key, &how));
+        count_call(op, net->ucx->put_nbx(peer->ep, data, bytes, to, key, &how));
     if (status == UCS_ERR_UNSUPPORTED || status == UCS_ERR_UNREACHABLE) {
         uli_ucx_key_refuse(peer, op->head.window);
         return UCS_ERR_NO_ELEM;
@@ -289,7 +292,7 @@ send_by_put(struct uli_ucx_op *op, const void *data, size_t bytes)
         how.op_attr_mask &= ~(uint32_t)UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         how.cb.send = flush_completed;
         flush = net->ucx->ep_flush_nbx(peer->ep, &how);
-        status = take_part(op, flush);
+        status = count_call(op, flush);
     }
     return status != UCS_OK || UCS_PTR_IS_PTR(flush)
                ? status
@@ -306,11 +309,11 @@ send_by_tag(struct uli_ucx_op *op, const void *data, size_t bytes)
     ucs_status_t status = send_head(op, NULL, 0, UCP_AM_SEND_FLAG_EAGER);
     if (status != UCS_OK)
         return status;
-    return take_part(op, net->ucx->tag_send_nbx(
-                             op->peer->ep, data, bytes, op->head.number, &how));
+    return count_call(op, net->ucx->tag_send_nbx(op->peer->ep, data, bytes,
+                              op->head.number, &how));
 }
 
-/* Sends the data by the operation's verb; by AM where a key is missing. */
+/* Sends the data by the op's verb; by AM where a key is missing. */
 static ucs_status_t
 send_by_verb(struct uli_ucx_op *op, const void *data, size_t bytes)
 {
@@ -335,11 +338,11 @@ send_op(struct uli_ucx_op *op, const void *data, size_t bytes)
     peer->silent = true;
     uli_ucx_watch(net, peer);
     uli_list_append(&peer->sends, &op->node);
-    op->parts = 1;
+    op->calls = 1;
     ucs_status_t status =
-        op->by_verb ? send_by_verb(op, data, bytes)
+        op->counted ? send_by_verb(op, data, bytes)
                     : send_head(op, data, bytes, UCP_AM_SEND_FLAG_EAGER);
-    end_part(op);
+    end_call(op);
     if (status == UCS_OK)
         return ULYX_SUCCESS;
     if (status == UCS_ERR_NO_MEMORY)
@@ -357,8 +360,8 @@ op_choose(struct uli_ucx_op *op, int64_t bytes)
     struct uli_ucx_peer *peer = op->peer;
     if (bytes > net->verb_bytes)
         op->verb = uli_ucx_verb(net, peer);
-    op->by_verb = bytes > net->eager_bytes || op->verb != ULI_UCX_BY_AM;
-    if (op->by_verb)
+    op->counted = bytes > net->eager_bytes || op->verb != ULI_UCX_BY_AM;
+    if (op->counted)
         atomic_fetch_add_explicit(&peer->unsettled, 1, memory_order_relaxed);
     else
         peer->eager_sent++;
@@ -400,7 +403,7 @@ uli_ucx_probe(
         return ULYX_ERR_NO_MEMORY;
     op->head.window = op->head.signal_window = ULI_UCX_SCRATCH;
     op->verb = verb;
-    op->by_verb = true;
+    op->counted = true;
     atomic_fetch_add_explicit(&peer->unsettled, 1, memory_order_relaxed);
     return send_op(op, net->scratch, ULI_UCX_SCRATCH_BYTES);
 }
@@ -456,18 +459,19 @@ uli_ucx_send_head(struct uli_net *net, struct uli_ucx_peer *peer,
     return send_op(op, op->copy, 0);
 }
 
-/* ---- the slots ----------------------------------------------------------- */
+/* ---- put and message ----------------------------------------------------- */
 
 static ulyx_status_t
 peer_check(const struct uli_ucx_peer *peer)
 {
     if (atomic_load_explicit(&peer->lost, memory_order_relaxed) ||
         peer->broken || peer->bye_received)
-        return uli_error_pass(ULYX_ERR_RANK_LOST, "ucx: the rank is lost");
+        return uli_error_pass(ULYX_ERR_RANK_LOST, "ucx: the rank is gone");
     return ULYX_SUCCESS;
 }
 
-/* Leaves the lock; wakes a thread in wait when the worker has work. */
+/* Unlocks the net. Wakes a thread that sleeps in a wait if the worker still has
+ * work. */
 static void
 send_leave(struct uli_net *net)
 {
@@ -496,7 +500,7 @@ uli_ucx_message(
     struct uli_ucx_peer *peer = &net->peers[rank];
     if (bytes > ULI_NET_MESSAGE_BYTES)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "ucx: a message of %zu bytes, more than %d", bytes,
+            "ucx: a message has %zu bytes, more than %d", bytes,
             ULI_NET_MESSAGE_BYTES);
     uli_ucx_enter(net);
     ulyx_status_t status = peer_check(peer);
