@@ -323,7 +323,7 @@ enum uli_call {
     ULI_CALL_REDUCE_SETUP,
     ULI_CALL_DIST_ATTENTION,
     ULI_CALL_BATCH,
-    ULI_CALL_ALLTOALL, /* takes no round: see uli_agree_astray */
+    ULI_CALL_ALLTOALL, /* takes no round: see uli_agree_passed */
     /* In the flight recorder only: */
     ULI_CALL_RESHUFFLE,
     ULI_CALL_ATTACH, /* of a window, or of an arena that grows */
@@ -372,9 +372,9 @@ const char *uli_agree_reason(
  * round. */
 uint64_t uli_agree_number(ulyx_comm_t *comm);
 /* Whether some rank is in a round without having made the call of this number:
- * that rank will not reach the call. */
-bool uli_agree_astray(ulyx_comm_t *comm, uint64_t number);
-/* Where uli_agree_astray is true: takes part in that round under the call's own
+ * that rank has passed the call and will not make it. */
+bool uli_agree_passed(ulyx_comm_t *comm, uint64_t number);
+/* Where uli_agree_passed is true: takes part in that round under the call's own
  * name, so that all ranks get the same error. Ranks that made another call
  * refuse this call afterwards (comm->alltoall_skip), so all ranks count it
  * alike. Returns ERR_MISMATCH, or as uli_agree_gather. */

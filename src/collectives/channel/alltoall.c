@@ -279,7 +279,7 @@ await_call(struct uli_exchange *exchange, uint64_t number)
         if (has_ended(request) || uli_deadline_over(request->deadline) ||
             atomic_load(&exchange->comm->failed))
             break;
-        if (uli_agree_astray(exchange->comm, number))
+        if (uli_agree_passed(exchange->comm, number))
             return end_astray(exchange, number);
         look = uli_min(2 * look, MOST_LOOK_NS);
     }

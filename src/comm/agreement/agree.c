@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Agreement: the bytes and the outcome of every rank reach every rank, so that
- * all decide alike. A payload longer than a post takes several rounds; every
- * rank computes the same number of rounds from the totals in the first.
+ * all decide alike. A payload longer than a post takes several rounds; all
+ * ranks compute the number of rounds from the totals in the first round.
  *
  * Cost per rank and round on one node of P ranks: P doorbells and P reads of
- * posts. On N nodes: the same within each node, and ceil(log2 N) messages from
- * each node's first rank (nodes.h).
+ * posts. On N nodes: these within each node, and ceil(log2 N) messages from
+ * each node's leader, its first rank (nodes.h).
  */
 #include "comm/remote/remote_internal.h"
 
@@ -31,30 +31,33 @@ uli_call_name(enum uli_call call)
 struct arrival {
     ulyx_comm_t *comm;
     uint64_t round;
-    int32_t next; /* ranks below have arrived */
+    int32_t next; /* all lower ranks have arrived */
     int32_t gone; /* a missing rank that has destroyed its handle, or -1 */
     enum uli_call call;
     int64_t stall_ns; /* when to warn about the stall */
     bool announced;   /* the awaited rank is recorded */
-    bool queried;     /* other nodes were queried which ranks have posted */
+    bool queried;     /* each missing rank of other nodes was queried */
 };
 
-/* A rank that has waited this long, or this part of its time, announces the
- * ranks for which it waits. This long, or this part of its time, before its
- * deadline, it queries other nodes which ranks have posted. */
+/* A rank that has waited for STILL_MAX_NS, or for 1/STILL_PART of its time if
+ * that is shorter, announces the ranks for which it waits. QUERY_MAX_NS, or
+ * 1/QUERY_PART of its time if that is shorter, before its deadline it queries
+ * the leaders of nodes with missing ranks; at half of that, each missing
+ * rank. */
 enum {
     STILL_PART = 4,
     STILL_MAX_NS = 500 * 1000 * 1000,
     QUERY_PART = 4,
     QUERY_MAX_NS = 1000 * 1000 * 1000
 };
-/* After the announcement: the interval between searches for ranks in different
- * calls; and up to how many nodes the leaders are then queried which ranks
- * have posted. */
+/* After the announcement the rank searches for ranks in different calls every
+ * LOOK_NS. With at most QUERIED_NODES nodes a search also queries the leaders
+ * of nodes with missing ranks. */
 enum { LOOK_NS = 125 * 1000 * 1000, QUERIED_NODES = 16 };
 
-/* Whether a rank has left before the round. A remote rank's message names its
- * last round, because its post may arrive by another path than its leaving. */
+/* Whether a rank has left before the round. The message by which a remote rank
+ * leaves has the rank's last round, because a post may arrive by another path
+ * than that message. */
 static bool
 has_left_before(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
 {
@@ -63,8 +66,9 @@ has_left_before(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
                atomic_load(&comm->remote->peers[rank].left_round) < round);
 }
 
+/* All ranks have posted, or a missing rank has left (gone). */
 static bool
-all_arrived(void *context)
+wait_over(void *context)
 {
     struct arrival *a = context;
     bool sent = !a->comm->remote || uli_nodes_drive(a->comm, a->round);
@@ -111,7 +115,7 @@ arrival_misses(void *context, int32_t rank)
                uli_nodes_came(comm, rank, arrival->round));
 }
 
-/* Whether this rank would have learned by now that a rank has posted. */
+/* Whether a post of the rank would be known here by now. */
 static bool
 arrival_sees(const struct arrival *arrival, int32_t rank)
 {
@@ -119,8 +123,8 @@ arrival_sees(const struct arrival *arrival, int32_t rank)
            uli_nodes_answered(arrival->comm, rank, arrival->round);
 }
 
-/* Records the first missing ranks. A rank of another node counts as unknown
- * until its node was queried. */
+/* Records the first missing ranks. The state of a rank of another node is
+ * unknown until its node has answered or all missing ranks were queried. */
 static void
 arrival_note(struct arrival *arrival)
 {
@@ -140,8 +144,8 @@ arrival_note(struct arrival *arrival)
     uli_recorder_note(&comm->control->recorder, &progress);
 }
 
-/* For ranks that wait for this rank in turn, and for readers of the flight
- * recorder. */
+/* Records the awaited rank, for ranks that wait for this rank and for readers
+ * of the flight recorder. */
 static void
 arrival_announce(struct arrival *arrival)
 {
@@ -155,8 +159,8 @@ arrival_announce(struct arrival *arrival)
 }
 
 /* The rank stands still: publishes the awaited rank on the board and searches
- * for a circle. An alltoall that joins a round of other calls publishes
- * nothing: it has made no collective call of its own there. */
+ * for a circle of ranks that wait for each other. An alltoall that has joined a
+ * round of other calls publishes nothing, because the round is not its own. */
 static void
 arrival_look(struct arrival *arrival)
 {
@@ -183,7 +187,7 @@ await_until(struct arrival *arrival, uli_deadline_t deadline)
 
         if (arrival->announced)
             slice = uli_min(slice, uli_clock_ns() + LOOK_NS);
-        status = uli_comm_wait(arrival->comm, all_arrived, arrival, slice);
+        status = uli_comm_wait(arrival->comm, wait_over, arrival, slice);
         if (status != ULYX_ERR_TIMEOUT || uli_deadline_over(deadline))
             return status;
         if (uli_deadline_over(arrival->stall_ns)) {
@@ -221,9 +225,9 @@ await_all(struct arrival *arrival, uli_deadline_t deadline)
     return status == ULYX_ERR_TIMEOUT ? await_until(arrival, deadline) : status;
 }
 
-/* A rank has left because its deadline was over: the ranks for which it waited
- * are the cause here too. If it waited for this rank only, its list lacks the
- * ranks for which this rank waits. */
+/* A rank has left. If it left at its deadline, the ranks for which it waited
+ * are the cause here too; if those are this rank only, the ranks for which this
+ * rank waits are. */
 static ulyx_status_t
 arrival_fail_gone(struct arrival *arrival)
 {
@@ -232,7 +236,7 @@ arrival_fail_gone(struct arrival *arrival)
     const struct uli_late *noted = uli_comm_noted_late(comm, arrival->gone);
     struct uli_late late;
 
-    ULI_TRY(uli_comm_check(comm)); /* why it left */
+    ULI_TRY(uli_comm_check(comm)); /* the cause, if it has arrived */
     if (!noted || !uli_late_take(noted, comm->nranks, &late))
         return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, arrival->gone,
             "%s: rank %d %s", what, arrival->gone,
@@ -259,11 +263,9 @@ await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
         struct uli_late late = uli_rounds_late(comm, round);
 
         arrival_announce(&arrival);
-
-        /* No rank is late any more: the last post has just arrived. */
-        if (late.count > 0 || !all_arrived(&arrival))
+        if (late.count > 0 || !wait_over(&arrival))
             return uli_comm_fail_late(comm, &late, "%s", uli_call_name(call));
-        status = ULYX_SUCCESS;
+        status = ULYX_SUCCESS; /* the last post has just arrived */
     }
     if (status == ULYX_SUCCESS && arrival.gone >= 0)
         return arrival_fail_gone(&arrival);
@@ -295,9 +297,9 @@ compare_calls(ulyx_comm_t *comm, uint64_t round)
     return ULYX_SUCCESS;
 }
 
-/* All ranks have posted. Where some rank has called alltoall, which takes no
- * round, a rank in another call refuses that alltoall, so that it ends for the
- * ranks in it. */
+/* All ranks have posted. If a rank has joined this round from an alltoall,
+ * which has no round of its own, the ranks in other calls refuse that alltoall,
+ * so that the alltoall ends for all its ranks. */
 static ulyx_status_t
 settle_calls(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
     uli_deadline_t deadline)
@@ -368,8 +370,7 @@ gather_rounds(ulyx_comm_t *comm, const struct uli_gather *gather)
         int64_t take = uli_max(0, uli_min(bytes - at, chunk));
         uint64_t round = ++comm->agree_round;
 
-        /* total_bytes does not count the reason, so no rank counts rounds by
-         * it. */
+        /* total_bytes does not count the reason, so a reason adds no round. */
         if (refuses)
             uli_rounds_publish(comm, ULI_ROUNDS_AGREE, round, &header, reason,
                 uli_min((int64_t)strlen(reason), chunk));
@@ -444,7 +445,7 @@ uli_agree_number(ulyx_comm_t *comm)
 }
 
 bool
-uli_agree_astray(ulyx_comm_t *comm, uint64_t number)
+uli_agree_passed(ulyx_comm_t *comm, uint64_t number)
 {
     uint64_t round = comm->agree_round + 1;
 

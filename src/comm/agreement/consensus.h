@@ -17,13 +17,13 @@
  *     OUT(k)      was left out after k, for good
  *
  * Any rank may propose, under a ballot of its own. The proposer queries all
- * votes. A vote that is OPEN promises the ballot. A vote that has not come is
- * waited for, and made OUT once the proposer's patience is over. A vote that
- * has the decision shows it. A vote can be passed over only where every rank
- * of its node is dead or has left. With all answers, no sooner, the proposer
- * forms the decision, or takes over a decision that was shown. It is decided
- * when the proposer's own vote, which must still be OPEN under the ballot, has
- * become IDLE(k).
+ * votes. A vote that is OPEN promises the ballot. For a vote that has not come
+ * the proposer waits during half of its time, then makes the vote OUT. A vote
+ * that has the decision shows it. A vote can be passed over only where every
+ * rank of its node is dead or has left. With all answers, no sooner, the
+ * proposer forms the decision, or takes over a decision that was shown. The
+ * decision is taken when the proposer's own vote, which must still be OPEN
+ * under the ballot, has become IDLE(k).
  *
  * Why two living ranks never have different decisions of one instance: let c
  * decide under ballot b, and d propose under a higher ballot, at any time. If
@@ -93,7 +93,7 @@ enum uli_answer {
     ULI_ANSWER_REFUSED,  /* has promised a higher ballot */
     ULI_ANSWER_DECIDED,  /* has the decision */
     ULI_ANSWER_OUT,      /* is left out */
-    ULI_ANSWER_PAST,     /* is past this instance: the asker was left out */
+    ULI_ANSWER_PAST,     /* is past this instance: the proposer was left out */
 };
 
 /* The vote of a rank that comes to the next instance; false: the rank is

@@ -160,7 +160,7 @@ members_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     }
     return uli_survivors_left_out(m->comm)
                ? uli_error(ULYX_ERR_RANK_LOST,
-                     "the other ranks went on without rank %d", m->comm->rank)
+                     "the other ranks have excluded rank %d", m->comm->rank)
                : ULYX_SUCCESS;
 }
 

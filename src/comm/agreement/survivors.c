@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call for a decision: the rank comes to the instance, then checks until
- * there is a decision. Each check takes a decision that a rank of the node or a
- * message shows, and, where it is this rank's turn to propose, advances its
- * ballot.
+ * One call that takes a decision (consensus.h has the words): the rank opens
+ * its vote for the instance, then checks until there is a decision. Each check
+ * takes a decision that a rank of the node or a message shows. If this rank may
+ * propose now, the check also advances this rank's ballot.
  *
- * Whose turn it is does not affect the decision, only how soon it is taken. The
- * lowest rank that may still take part proposes at once; each other rank, in
- * the order of ranks, after its patience is over.
+ * Turns do not affect the decision, only its time. The lowest rank that may
+ * propose does so at once; the others follow in the order of ranks, between 1/2
+ * and 3/4 of the call's time.
  */
 #include "comm/agreement/survivors.h"
 
@@ -17,10 +17,10 @@
 #include "base/size.h"
 #include "comm/agreement/survivors_call.h"
 
-/* The pause after a refusal: 20 ms, plus 1 ms per rank number, so that the
- * ranks do not all try again at the same time. */
+/* The pause after a refused ballot: 20 ms, plus 1 ms per rank number, so that
+ * the ranks do not all try again at the same time. */
 enum { RETRY_NS = 20 * 1000 * 1000, RANK_RETRY_NS = 1000 * 1000 };
-enum { RETRY_PART = 64 }; /* the pause is at most this part of the time left */
+enum { RETRY_PART = 64 }; /* the pause is at most 1/64 of the time left */
 
 /* ---- a call -------------------------------------------------------------- */
 
@@ -79,7 +79,7 @@ open_call(ulyx_comm_t *comm, uint32_t instance, uli_deadline_t deadline)
         return NULL;
     call->comm = comm;
     call->deadline = deadline;
-    call->patience = now + (deadline - now) / 2;
+    call->exclude_at = now + (deadline - now) / 2;
     call->turns = now + (deadline - now) / 4 * 3;
     call->proposal.nranks = comm->nranks;
     call->proposal.instance = instance;
@@ -96,8 +96,7 @@ open_call(ulyx_comm_t *comm, uint32_t instance, uli_deadline_t deadline)
     return call;
 }
 
-/* Updates which ranks and nodes live, since that may change at any time. Under
- * the lock. */
+/* Updates which ranks and nodes live. Under the lock. */
 static void
 note_deaths(struct uli_survivors_call *call)
 {
@@ -138,13 +137,13 @@ is_my_turn(const struct uli_survivors_call *call, int64_t now)
     for (int32_t p = 0; p < call->comm->rank; p++)
         before += may_propose(call, p);
     return before == 0 ||
-           now >= call->patience + (call->turns - call->patience) /
-                                       call->comm->nranks * before;
+           now >= call->exclude_at + (call->turns - call->exclude_at) /
+                                         call->comm->nranks * before;
 }
 
-/* This rank's vote becomes IDLE by the decision; false: the vote was promised
- * to a higher ballot, or made OUT. No rank reads the decision that is
- * overwritten, of two instances before. */
+/* The decision makes this rank's vote IDLE; false: the vote has promised a
+ * higher ballot, or is OUT. The decision that is overwritten is two instances
+ * old, so no rank reads it. */
 static bool
 vote_accept(struct uli_survivors_call *call,
     const struct uli_decision *decision, uint32_t ballot)
@@ -161,9 +160,9 @@ vote_accept(struct uli_survivors_call *call,
     return true;
 }
 
-/* A decision that a vote of this node shows holds, whatever this rank has
- * promised: the proposer to which it promised queries the showing vote too, as
- * long as this rank lives. */
+/* Takes a decision that a vote of this node shows. The decision is valid,
+ * whatever ballot this rank has promised: while this rank lives, the proposer
+ * of that ballot queries the vote that shows the decision, too. */
 static bool
 learn_from_node(struct uli_survivors_call *call)
 {
@@ -193,6 +192,8 @@ learn_from_message(struct uli_survivors_call *call)
 
 /* ---- proposing ----------------------------------------------------------- */
 
+/* Queries the votes of this node. exclude: a vote that has not come is made
+ * OUT. */
 static void
 call_query_node(struct uli_survivors_call *call, bool exclude)
 {
@@ -229,8 +230,8 @@ begin_ballot(struct uli_survivors_call *call, int64_t now)
     uli_survivors_query_soon(call);
 }
 
-/* Evaluates the answers to the ballot. True: *decision_p is to be decided.
- * Under the lock. */
+/* Evaluates the answers to the ballot. True: they are complete, and *decision_p
+ * is what this rank must decide. Under the lock. */
 static bool
 vote_weigh(struct uli_survivors_call *call, struct uli_decision *decision_p)
 {
@@ -255,7 +256,7 @@ vote_propose(struct uli_survivors_call *call)
     struct uli_proposal *proposal = &call->proposal;
     struct uli_decision decision;
     int64_t now = uli_clock_ns();
-    bool exclude = now >= call->patience, ready = false;
+    bool exclude = now >= call->exclude_at, ready = false;
 
     if (proposal->ballot == 0 && !is_my_turn(call, now))
         return false;
@@ -287,14 +288,14 @@ vote_propose(struct uli_survivors_call *call)
 /* ---- waiting ------------------------------------------------------------- */
 
 static ulyx_status_t
-went_on_without(const ulyx_comm_t *comm)
+error_excluded(const ulyx_comm_t *comm)
 {
     return uli_error(ULYX_ERR_RANK_LOST,
-        "the other ranks went on without rank %d", comm->rank);
+        "the other ranks have excluded rank %d", comm->rank);
 }
 
-/* The sets of members are equal at all ranks; a rank that is not in the set is
- * out. */
+/* All ranks have the same set of members; a rank that is not in this set is
+ * OUT. */
 static ulyx_status_t
 vote_conclude(struct uli_survivors_call *call, struct uli_decision *decision_p)
 {
@@ -303,7 +304,7 @@ vote_conclude(struct uli_survivors_call *call, struct uli_decision *decision_p)
     *decision_p = comm->control->decisions[call->proposal.instance & 1];
     if (!uli_decision_has(decision_p, comm->rank))
         uli_survivors_leave(comm);
-    return uli_survivors_left_out(comm) ? went_on_without(comm) : ULYX_SUCCESS;
+    return uli_survivors_left_out(comm) ? error_excluded(comm) : ULYX_SUCCESS;
 }
 
 ulyx_status_t
@@ -314,7 +315,8 @@ uli_survivors_same(const struct uli_decision *decision)
     if (decision->odd_rank < 0)
         return ULYX_SUCCESS;
     if (first_refused || decision->odd_topic == ULI_TOPIC_REFUSED)
-        return uli_error(ULYX_ERR_PEER_REFUSED, "rank %d refused its arguments",
+        return uli_error(ULYX_ERR_PEER_REFUSED,
+            "rank %d refused the arguments of its own call",
             first_refused ? decision->first_rank : decision->odd_rank);
     return uli_error(ULYX_ERR_MISMATCH,
         "rank %d called %s where rank %d called %s", decision->odd_rank,
@@ -322,16 +324,16 @@ uli_survivors_same(const struct uli_decision *decision)
         uli_topic_name(decision->topic));
 }
 
-/* Before its own first ballot a rank waits for the ranks whose turn is earlier;
- * then for the ranks that do not answer; if all answer, for the rank whose
- * ballot has precedence. */
+/* Before its first ballot a rank waits for the ranks whose turn is earlier;
+ * then for the ranks that have not answered; if all have answered, for the rank
+ * of the highest ballot. */
 static struct uli_late
 survivors_late(const struct uli_survivors_call *call)
 {
     const struct uli_proposal *proposal = &call->proposal;
     int32_t rank = call->comm->rank, nranks = call->comm->nranks;
     struct uli_late late = uli_late_none(ULI_LATE_VOTE);
-    int32_t before = uli_ballot_rank(nranks, proposal->highest);
+    int32_t highest_rank = uli_ballot_rank(nranks, proposal->highest);
 
     for (int32_t p = 0; p < nranks; p++)
         if (p != rank &&
@@ -340,8 +342,8 @@ survivors_late(const struct uli_survivors_call *call)
             uli_late_add(&late, p);
     if (proposal->ballot == 0)
         late.phase = ULI_LATE_DECIDE;
-    if (late.count == 0 && proposal->highest != 0 && before != rank)
-        late = uli_late_one(ULI_LATE_DECIDE, before);
+    if (late.count == 0 && proposal->highest != 0 && highest_rank != rank)
+        late = uli_late_one(ULI_LATE_DECIDE, highest_rank);
     return late;
 }
 
@@ -368,14 +370,14 @@ await_decision(struct uli_survivors_call *call, uint32_t topic,
 
         uli_comm_progress(comm);
         if (uli_survivors_left_out(comm))
-            return went_on_without(comm);
+            return error_excluded(comm);
         if (learn_from_node(call) || learn_from_message(call) ||
             vote_propose(call))
             return vote_conclude(call, decision_p);
         if (uli_deadline_over(call->deadline))
             return give_up(call, topic);
         now = uli_clock_ns();
-        next = now < call->patience ? call->patience : call->deadline;
+        next = now < call->exclude_at ? call->exclude_at : call->deadline;
         if (call->retry > now)
             next = uli_min(next, call->retry);
         uli_doorbell_sleep(comm->control, seen, next - now);
@@ -397,8 +399,10 @@ rank_come(ulyx_comm_t *comm, const struct uli_opinion *mine)
     return true;
 }
 
+/* Announces this rank's coming to the lowest rank that may propose. On this
+ * node the doorbell has done that. */
 static void
-outcome_announce(struct uli_survivors_call *call)
+coming_announce(struct uli_survivors_call *call)
 {
     for (int32_t p = 0; p < call->comm->rank; p++)
         if (may_propose(call, p)) {
@@ -408,7 +412,8 @@ outcome_announce(struct uli_survivors_call *call)
         }
 }
 
-/* Comes to the instance, unless the rank has come before, and waits. */
+/* Opens this rank's vote, unless the rank has come before, and waits for the
+ * decision. */
 static ulyx_status_t
 decide_next(ulyx_comm_t *comm, const struct uli_opinion *mine, bool has_come,
     uli_deadline_t deadline, struct uli_decision *decision_p)
@@ -422,11 +427,11 @@ decide_next(ulyx_comm_t *comm, const struct uli_opinion *mine, bool has_come,
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for an agreement");
     if (has_come || rank_come(comm, mine)) {
         uli_survivors_listen(comm, call);
-        outcome_announce(call);
+        coming_announce(call);
         status = await_decision(call, mine->topic, decision_p);
         uli_survivors_listen(comm, NULL);
     } else {
-        status = went_on_without(comm);
+        status = error_excluded(comm);
     }
     close_call(call);
     return status;
@@ -440,9 +445,10 @@ uli_survivors_decide(ulyx_comm_t *comm, const struct uli_opinion *mine,
 
     if (comm->nranks > ULI_MOST_SURVIVORS)
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "%s: more than %d ranks cannot agree", uli_topic_name(mine->topic),
-            (int)ULI_MOST_SURVIVORS);
-    /* A decision that an earlier call left open comes first. */
+            "%s: at most %d ranks can agree, not %d",
+            uli_topic_name(mine->topic), (int)ULI_MOST_SURVIVORS, comm->nranks);
+    /* A decision that an earlier call left open comes first. If its topic is
+     * this call's, it is this call's result. */
     if (uli_vote_phase(vote) == ULI_VOTE_OPEN) {
         struct uli_opinion *last =
             &comm->control->opinions[uli_vote_instance(vote) & 1];

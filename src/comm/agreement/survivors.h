@@ -8,9 +8,8 @@
  * queries the next one.
  *
  * Cost where all ranks are present and healthy: on one node, P doorbells and P
- * reads per rank. On several nodes, at the lowest rank: a question and an
- * answer per node and per burst of ranks that come, and P messages with the
- * decision.
+ * reads per rank. On several nodes, at the lowest rank: a query and an answer
+ * per node and per burst of ranks that come, and P messages with the decision.
  */
 #ifndef ULI_COMM_AGREEMENT_SURVIVORS_H
 #define ULI_COMM_AGREEMENT_SURVIVORS_H
@@ -31,8 +30,8 @@ ulyx_status_t uli_survivors_decide(ulyx_comm_t *comm,
     const struct uli_opinion *mine, uli_deadline_t deadline,
     struct uli_decision *decision_p);
 
-/* SUCCESS; PEER_REFUSED: a member refused its arguments; MISMATCH: not all
- * members made the same call. */
+/* Whether all members made the same call. SUCCESS; PEER_REFUSED: a member
+ * refused the arguments of its own call; MISMATCH: the calls differ. */
 ulyx_status_t uli_survivors_same(const struct uli_decision *decision);
 
 /* The public agree. outcome: of the check of the arguments, with its text as

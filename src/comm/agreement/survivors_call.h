@@ -25,12 +25,12 @@ struct uli_survivors_call {
     ulyx_comm_t *comm;
     struct uli_proposal proposal;
     struct uli_queried_node *nodes; /* [nnodes] */
-    uli_deadline_t patience; /* then ranks that have not come are left out */
-    uli_deadline_t turns;    /* from patience to here the ranks propose in
-                              * turn */
+    uli_deadline_t exclude_at; /* then ranks that have not come are left out */
+    uli_deadline_t turns;      /* from exclude_at to here the ranks propose in
+                                * turn */
     uli_deadline_t deadline;
     uli_deadline_t retry; /* when a refused proposer tries again */
-    bool excludes;        /* patience is over */
+    bool excludes;        /* exclude_at is over */
     bool has_received;
     struct uli_decision received; /* received decision of the highest ballot */
 };
@@ -59,7 +59,7 @@ void uli_survivors_receive_decision(
 
 /* ---- survivors_message.c ------------------------------------------------- */
 
-/* Hooks of the network find the call from here on; NULL: no longer. */
+/* From here on hooks of the network find this call; NULL: they find none. */
 void uli_survivors_listen(ulyx_comm_t *comm, struct uli_survivors_call *call);
 /* Sends to rank `to` that this rank has come. */
 void uli_survivors_announce(struct uli_survivors_call *call, int32_t to);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Requests to the services of other processes: connect, one message, one
- * answer. One connection per request costs some 50 us and keeps no state that a
- * killed peer could leave behind.
+ * answer. One connection per request costs some 50 us; nothing is left behind
+ * when a peer is killed.
  *
  * "Gone" is certain: the name of a socket is random and used once, so a refused
- * connection means that its process has ended or has let go of its service.
+ * connection means that the peer's process has ended or has closed its service.
  */
 #include <errno.h>
 #include <poll.h>
@@ -31,14 +31,16 @@ make_address(const char name[32], struct sockaddr_un *address_p)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
-/* The name is secret, but a socket of that name alone proves nothing. */
+/* The name of the socket is secret, but does not prove that the socket is the
+ * user's own. */
 static ulyx_status_t
 check_user(int fd, const struct uli_identity *peer)
 {
     struct ucred user;
     socklen_t length = sizeof(user);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &length))
-        return uli_error_errno("rank %d: SO_PEERCRED", peer->rank);
+        return uli_error_errno(
+            "rank %d: the user of its service is not known", peer->rank);
     if (user.uid != geteuid())
         return uli_error(ULYX_ERR_AUTH,
             "rank %d's service belongs to user %u, this process to %u",
@@ -46,8 +48,8 @@ check_user(int fd, const struct uli_identity *peer)
     return ULYX_SUCCESS;
 }
 
-/* Whether a wait goes on. A failure of the communicator ends it before its
- * deadline. */
+/* Notes for which rank the caller waits. SUCCESS: the wait goes on; else the
+ * communicator has failed, or the deadline is over. */
 static ulyx_status_t
 wait_check(struct uli_stand *stand, uli_deadline_t deadline)
 {
@@ -71,7 +73,8 @@ connect_to(int fd, const struct uli_identity *peer, struct uli_stand *stand,
             return ULYX_IN_PROGRESS;
         }
         if (errno != EAGAIN && errno != EINTR)
-            return uli_error_errno("rank %d: connecting to its service %.31s",
+            return uli_error_errno("rank %d: no connection to its service "
+                                   "%.31s",
                 peer->rank, peer->service);
         ULI_TRY(wait_check(stand, deadline));
         uli_clock_sleep_ns(ULI_SERVICE_RETRY_NS);
@@ -86,7 +89,8 @@ uli_service_connect(const struct uli_identity *peer, struct uli_stand *stand,
     *gone_p = false;
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
-        *status_p = uli_error_errno("rank %d: a socket", peer->rank);
+        *status_p =
+            uli_error_errno("no socket for the service of rank %d", peer->rank);
         return -1;
     }
     *status_p = connect_to(fd, peer, stand, deadline, gone_p);
@@ -109,13 +113,13 @@ service_client_await(int socket_fd, short events, struct uli_stand *stand,
         if (ready > 0)
             return ULYX_SUCCESS;
         if (ready < 0 && errno != EINTR)
-            return uli_error_errno("poll");
+            return uli_error_errno("poll of a connection to a service");
         ULI_TRY(wait_check(stand, deadline));
     }
 }
 
-/* Sends one message: the request, then the shares, with the descriptors as
- * ancillary data. */
+/* Sends one message: the request, then the shares (exported device memory),
+ * with the descriptors as ancillary data. */
 static ssize_t
 send_request(int socket_fd, const struct uli_service_request *request,
     const struct uli_service_cargo *cargo)
@@ -159,10 +163,11 @@ uli_service_exchange(int socket_fd, const struct uli_service_request *request,
     while (send_request(socket_fd, request, cargo) < 0) {
         if (is_broken(errno))
             return ULYX_IN_PROGRESS;
-        if (errno == EAGAIN || errno == ETOOMANYREFS) /* too many in flight */
+        /* The queue is full, or too many descriptors are in flight. */
+        if (errno == EAGAIN || errno == ETOOMANYREFS)
             ULI_TRY(service_client_await(socket_fd, POLLOUT, stand, deadline));
         else if (errno != EINTR)
-            return uli_error_errno("sending a descriptor to a peer");
+            return uli_error_errno("sending a request to a peer's service");
         if (uli_deadline_over(deadline))
             return ULYX_ERR_TIMEOUT;
     }
@@ -175,9 +180,9 @@ uli_service_exchange(int socket_fd, const struct uli_service_request *request,
             return ULYX_IN_PROGRESS;
         if (got >= 0)
             return uli_error(ULYX_ERR_VERSION,
-                "a peer's service answers in another protocol");
+                "a peer's service answers in another version of the protocol");
         if (errno != EAGAIN && errno != EINTR)
-            return uli_error_errno("receiving a peer's answer");
+            return uli_error_errno("receiving the answer of a peer's service");
     }
     answer_p->text[sizeof(answer_p->text) - 1] = 0;
     return ULYX_SUCCESS;
@@ -227,14 +232,14 @@ static ulyx_status_t
 service_client_lost(ulyx_comm_t *comm, int32_t rank)
 {
     const struct uli_identity *peer = &comm->peers[rank].identity;
-    ULI_TRY(uli_comm_check(comm)); /* its poison may have the cause */
+    ULI_TRY(uli_comm_check(comm)); /* poison may have the cause */
     return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank,
-        "rank %d (%.63s, pid %d) has ended or given up its communicator",
+        "rank %d (%.63s, pid %d) has ended or left its communicator",
         uli_comm_number(comm, rank), peer->host, peer->pid);
 }
 
-/* Repeats the request until the peer has answered: a peer that is not there yet
- * gets the request again; a peer that has left needs nothing. */
+/* Repeats the request until the peer has answered. A peer that has not made its
+ * communicator yet gets the request again; a peer that has left gets none. */
 static ulyx_status_t
 service_client_require(struct uli_stand *stand,
     const struct uli_service_request *request,
@@ -260,7 +265,7 @@ service_client_require(struct uli_stand *stand,
         if (gone)
             return service_client_lost(comm, rank);
         if (status == ULYX_SUCCESS && request->kind != ULI_SERVICE_DELIVER)
-            return ULYX_SUCCESS; /* no communicator there has the window */
+            return ULYX_SUCCESS; /* no communicator of the peer has it */
         uli_stand_look(stand);
         ULI_TRY(uli_comm_check(comm));
         if (uli_deadline_over(deadline))

@@ -220,7 +220,7 @@ watch_rank(ulyx_comm_t *comm, int32_t rank)
         ULI_TRY(uli_comm_check(comm)); /* its poison may have the cause */
     if (gone)
         return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank,
-            "rank %d has ended or given up its communicator",
+            "rank %d has ended or left its communicator",
             uli_comm_number(comm, rank));
     struct uli_late late = uli_late_one(ULI_LATE_ANSWER, rank);
     if (status == ULYX_ERR_TIMEOUT)
