@@ -4,8 +4,9 @@
  * DONE, wait for the DONE of all peers.
  *
  * Cost at a rank with q peers: 2q doorbells, and 2 more per ring chunk. Rank r
- * visits its peers in the order r + 1, r + 2, ..., so that at any time one rank
- * visits each; the own share is moved when nothing else can move.
+ * serves its peers in the order r + 1, r + 2, ..., so that at any time each
+ * peer is served by one rank. A rank's own share is moved when nothing else can
+ * move.
  */
 #include "collectives/exchange/exchange_schedule.h"
 
@@ -92,9 +93,9 @@ write_record(struct uli_exchange *exchange, int32_t p, ulyx_status_t status)
 
 /* ---- opening ------------------------------------------------------------- */
 
-/* All peers have left call n - 2 and have posted DONE(n - 1), so the eager
- * slots n mod 2 are free. False only after a refusal, which does not wait for
- * its peers. */
+/* True: all peers have posted DONE(n - 1), so they have left call n - 2, and
+ * the eager slots n mod 2 are free. False only after a refused call, which ends
+ * at this rank before the DONE of its peers is here. */
 static bool
 may_post(const struct uli_exchange *exchange)
 {
@@ -175,10 +176,11 @@ pair_check(
     pair->skip = pair->outcome != ULYX_SUCCESS;
 }
 
-/* Checks a peer that has left its communicator or plan without taking part in
- * call n. */
+/* A peer has left its communicator or its plan without taking part in call n.
+ * From a plan: the peer counts as a rank that refuses call n. From a
+ * communicator: the call fails. */
 static bool
-look_gone(struct uli_exchange *exchange, int32_t p)
+pair_take_gone(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     if (uli_exchange_left(exchange, p) ||
@@ -199,7 +201,7 @@ pair_poll(struct uli_exchange *exchange, int32_t p)
     uint64_t n = exchange->call;
     bool gone = uli_exchange_gone(exchange, p);
     if (!uli_flags_ready(pair->mine, n))
-        return gone && look_gone(exchange, p);
+        return gone && pair_take_gone(exchange, p);
     const struct uli_record *record = &uli_eager_in(pair, n)->record;
     pair_check(exchange, p, record);
     pair->seen = true;
@@ -243,6 +245,7 @@ move_pair(struct uli_exchange *exchange, int32_t p)
         advanced |= uli_ring_send(exchange, p);
         advanced |= uli_direct_store(exchange, p);
         advanced |= uli_direct_load(exchange, p);
+        /* The peer may have emptied chunks meanwhile. */
         advanced |= uli_ring_send(exchange, p);
     }
     advanced |= uli_ring_receive(exchange, p);
@@ -255,6 +258,7 @@ is_done(const struct uli_exchange *exchange, int32_t p)
     return uli_flags_done(exchange->pairs[p].mine, exchange->call);
 }
 
+/* The peer took part in call n, and has left before its DONE(n). */
 static bool
 left_early(const struct uli_exchange *exchange, int32_t p)
 {
@@ -271,8 +275,8 @@ progress_pair(struct uli_exchange *exchange, int32_t p)
         return false;
     if (!pair->seen && !(advanced = pair_poll(exchange, p)))
         return false;
-    if (!exchange_is_running(
-            exchange)) /* ended by the record: its addresses are invalid */
+    /* Addresses in the record that are invalid have ended the call. */
+    if (!exchange_is_running(exchange))
         return true;
     if (!pair->skip)
         advanced |= move_pair(exchange, p);
@@ -360,8 +364,7 @@ uli_exchange_take(struct uli_exchange *exchange)
     if (atomic_compare_exchange_strong(&exchange->busy, &expected, true))
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_BUSY,
-        "%s: an operation of this %s is in flight, or another thread executes "
-        "it",
+        "%s: a call of this %s is in flight, perhaps by another thread",
         exchange->what,
         strcmp(exchange->what, "reshuffle") ? "communicator" : "plan");
 }
@@ -391,7 +394,7 @@ exchange_reset(struct uli_exchange *exchange)
     }
 }
 
-/* now_ns: the time, which the call has read already. */
+/* now_ns: the time that the call has read. */
 static void
 exchange_record(struct uli_exchange *exchange, int64_t now_ns)
 {

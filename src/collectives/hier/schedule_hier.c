@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hierarchical schedule as a row of the table: it carries what crosses
- * nodes (hier.h), and pairs carry what stays in a node.
+ * The ops of the hierarchical schedule. The schedule carries what crosses nodes
+ * (hier.h), and pairs carry what stays in a node.
  *
- * The arena block of a rank. Every rank computes its layout from the numbers of
- * ranks alone, so only the place of its beginning is gathered:
- *   mailbox   at the first rank of a node: slots of its ranks, then a message
- *             from each other node
- *   words     of the rails that the rank carries: those out by node and
- *             number, those in by node, and one of its own node
- * The staging of these rails, K chunks each, in the same order, is at the
- * beginning of the memory of a call (exchange_rings.c).
+ * The arena block of a rank:
+ *   mailbox   at the first rank of a node: slots of the node's ranks, then a
+ *             message from each other node
+ *   flags     of the rails whose proxy is the rank: outgoing rails by node and
+ *             number, incoming rails by node, and the rail of the own node
+ * Every rank computes the layout of every block from the numbers of ranks
+ * alone, so only the address of each block is gathered.
+ *
+ * The staging of these rails, ULI_HIER_CHUNKS chunks each, in the same order,
+ * is at the beginning of the memory of a call (exchange_rings.c).
  */
 #include "collectives/exchange/exchange_schedule.h"
 
@@ -36,8 +38,7 @@ message_bytes(const struct uli_hier_nodes *nodes, int32_t from)
 }
 
 /* Byte offset of the message from node `from` in the mailbox of `node`; from =
- * nnodes: the end.
- */
+ * nnodes: the end. */
 static int64_t
 message_at(const struct uli_hier_nodes *nodes, int32_t node, int32_t from)
 {
@@ -57,8 +58,7 @@ flags_bytes(const struct uli_hier_nodes *nodes, int32_t node)
                (int64_t)sizeof(struct uli_hier_flag);
 }
 
-/* Index of a rail among those that the rank carries; kind OWN: the last.
- */
+/* Index of a rail among those whose proxy is the rank; kind OWN: the last. */
 static int32_t
 carried_index(const struct uli_hier_nodes *nodes, int32_t rank,
     enum uli_hier_kind kind, int32_t node, int32_t rail)
@@ -124,7 +124,7 @@ set_rail(struct uli_hier *h, enum uli_hier_kind kind, int32_t node,
 
 /* Rail j from a node to another begins at local rank j mod size. */
 static void
-set_lanes(struct uli_hier *h)
+set_rails(struct uli_hier *h)
 {
     const struct uli_hier_nodes *nodes = &h->nodes;
     for (int32_t n = 0; n < nodes->nnodes; n++) {
@@ -190,7 +190,7 @@ hier_create(struct ulyx_plan *plan)
     ULI_TRY(find_nodes(h));
     if (!hier_allocate(h))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
-    set_lanes(h);
+    set_rails(h);
     h->chunk_bytes = plan->schedule_chunk_bytes;
     h->small_bytes = uli_min(h->chunk_bytes, ULI_SMALL_CHUNK_BYTES);
     plan->exchange.rings.full.schedule_bytes = staging_bytes(h, h->chunk_bytes);
@@ -207,7 +207,8 @@ hier_create(struct ulyx_plan *plan)
 
 /* ---- after the agreement ------------------------------------------------- */
 
-/* Place of bytes in a local rank's block, mapped here; NULL: not mapped. */
+/* The address of bytes in the block of a rank of this node; NULL: the block is
+ * not mapped. */
 static char *
 address_mapped(
     const struct ulyx_plan *plan, int32_t rank, int64_t at, int64_t bytes)
@@ -317,7 +318,8 @@ hier_free(struct uli_hier *h)
 
 /* ---- the life of a plan -------------------------------------------------- */
 
-/* Device memory has movers of its own. */
+/* The schedule is for host memory on several nodes. Device memory has its own
+ * movers. */
 static bool
 hier_applicable(const ulyx_comm_t *comm)
 {
@@ -345,7 +347,7 @@ hier_destroy(ulyx_comm_t *comm, void *state)
     hier_free(hier);
 }
 
-/* ---- what it carries ----------------------------------------------------- */
+/* ---- what the schedule carries ------------------------------------------- */
 
 static bool
 hier_carries(const struct uli_exchange *exchange, const struct uli_move *move)
@@ -395,7 +397,8 @@ hier_ended(const struct uli_exchange *exchange)
     return uli_hier_of(exchange)->ended;
 }
 
-/* The schedule has the records of all ranks, pairs only those of the node. */
+/* The result follows from the schedule's records, which are those of all ranks;
+ * pairs have the records of this node only. */
 static ulyx_status_t
 hier_result(struct uli_exchange *exchange)
 {
@@ -438,8 +441,8 @@ hier_describe(const struct ulyx_plan *plan, char *text_p, size_t text_bytes)
 {
     const struct uli_hier *hier = uli_hier_of(&plan->exchange);
     size_t length = (size_t)snprintf(text_p, text_bytes,
-        "; between %d nodes: gather, wire, spread in chunks of %lld, %d a rail "
-        "(%lld staging bytes)",
+        "; between %d nodes: gather, wire, spread in chunks of %lld bytes, %d "
+        "per rail (%lld staging bytes)",
         hier->nodes.nnodes, (long long)hier->chunk_bytes, ULI_HIER_CHUNKS,
         (long long)plan->exchange.rings.full.schedule_bytes);
     for (int direction = 0; direction < ULYX_DIRECTIONS && length < text_bytes;
@@ -449,7 +452,7 @@ hier_describe(const struct ulyx_plan *plan, char *text_p, size_t text_bytes)
             continue;
         length += (size_t)snprintf(text_p + length, text_bytes - length,
             ", %s %lld bytes leave the node (direct would send %lld more), "
-            "%lld by this rank",
+            "%lld of them by this rank",
             uli_direction_name(direction), (long long)work->node.wire,
             (long long)(work->node.direct - work->node.wire),
             (long long)work->carried_bytes);
