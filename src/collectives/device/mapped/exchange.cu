@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of the exchange on device memory: one for calls whose copies go
- * straight to their place, and one for small calls by slots. Each is built with
- * and without sums, because sums take many registers. exchange_gpu.h has the
- * protocol.
+ * The kernels of the exchange on device memory: one that moves bytes into and
+ * out of the peers' tensors, and one for small calls, which moves bytes through
+ * slots at the peers. Each is built with and without sums, because sums take
+ * many registers. exchange_gpu.h has the protocol.
  *
- * Cost: every byte is read once and written once; shares of sums are read once.
- * Per peer two fences at system scope, one for READY and one for DONE (by slots
- * one for both), and two acquires.
+ * Cost: every byte is read once and written once, through a slot twice; shares
+ * of sums are read once. Per peer two fences at system scope and two acquires,
+ * one each for READY and for DONE; by slots one fence and one acquire for both.
  */
 #include "collectives/device/mapped/exchange_work.h"
 
-/* Stores for the host that the call has begun; one thread of the launch that
- * opens the call. After the posts, because their fence would wait for this store
- * to reach the host. */
+/* One thread of the launch that opens the call reports to the host that the
+ * call has begun. It does so after the posts, because the fence of the posts
+ * would wait until this store has reached the host. */
 static __device__ void
 note_begin(const struct call &c)
 {
@@ -21,7 +21,7 @@ note_begin(const struct call &c)
         ptx_st_relaxed_sys_u64(&c.args->report->begun, c.n);
 }
 
-/* The counts of the table, after the last update. */
+/* The table's counts: those of the last update, else those of creation. */
 static __device__ struct uli_gpu_head
 head_of(const uli_gpu_args &args)
 {
@@ -36,7 +36,7 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
     exchange_kernel(const __grid_constant__ uli_gpu_args args)
 {
     struct call c = begin_call(args);
-    struct uli_gpu_head head = head_of(args); /* while the poison is loaded */
+    struct uli_gpu_head head = head_of(args); /* loads while the poison loads */
     bool ok = true;
     if (block_stopped(c))
         return;
@@ -78,7 +78,7 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
          p += (int32_t)blockDim.x)
         if (p != args.rank && args.peers[p].shares)
             call_check(c, p);
-    head = head_of(args); /* not kept in registers through the waits */
+    head = head_of(args); /* loaded again, so that no wait holds registers */
     warp_works<SUMS>(c, (int32_t)head.nfirst, (int32_t)head.nitems,
         head.nfirst_tiles, head.ntiles);
     __syncthreads(); /* all warps have checked and moved */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One tile of a copy or of zeros, by one warp. A tile is a range of an item's
- * bytes in loop order. It is read as vectors of the widest power of two, 16
- * bytes at most, of which the run, all strides and the distance of source and
- * destination are multiples. Lanes take neighbouring vectors, across the ends
- * of rows, so short rows leave no lane idle. A lane's position is a number of
+ * Moves one tile of a copy or of zeros, by one warp. A tile is a range of an
+ * item's bytes in loop order. The tile is moved in vectors of at most 16 bytes:
+ * the largest power of two that divides the run, all strides, and the distance
+ * of source and destination. Lanes take neighbouring vectors, across the ends
+ * of runs, so short runs leave no lane idle. A lane's position is a number of
  * four digits (i, j, k, vector of the run), to which 32 is added with carries.
  * The lane keeps its two addresses, and each carry adds a constant to them, so
  * strides are read and divisions are made once per tile.
  *
  * Where source and destination both begin `shift` bytes before a multiple of
- * the vector, vector v of a row has bytes [v * width + shift, ...) of the row.
- * The last vector then stands for the two edges of the row, the first `shift`
- * bytes and the bytes left at the end, which are moved by themselves.
+ * the vector, vector v of a run has bytes [v * width + shift, ...) of the run.
+ * The last vector is then replaced by the two edges of the run, the first
+ * `shift` bytes and the bytes left at the end, which move_edges() moves.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_MOVE_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_MOVE_H
@@ -46,7 +46,7 @@ digits_of(int64_t number, const struct digits &size)
     return d;
 }
 
-/* The offset in bytes. bytes: of one vector. */
+/* The offset in bytes. bytes: the size of a vector. */
 PTX_FN int64_t
 digits_offset(const struct digits &at, const int64_t *stride, int64_t bytes)
 {
@@ -86,9 +86,9 @@ struct walk_side {
     int64_t step, carry[3];
 };
 
-/* For v, k and j: how many are left up to the next carry, how many there are,
- * and how many WARP vectors add. Numbers beyond 31 bits are cut off, because a
- * tile ends before their carry. */
+/* For v, k and j: `left` until the next carry, the `size` of the digit, and the
+ * `step` that an advance by WARP vectors adds. Numbers are limited to WALK_MOST:
+ * a tile ends before the carry of a larger one. */
 struct walk {
     int32_t left[3], size[3], step[3];
     struct walk_side dst, src;
@@ -116,7 +116,7 @@ walk_side_from(unsigned char *base, const int64_t (&stride)[3],
     return side;
 }
 
-/* first: the lane's vector in loop order; bytes: of one vector. */
+/* first: the lane's first vector in loop order; bytes: the size of a vector. */
 PTX_FN struct walk
 walk_from(const uli_gpu_item &item, unsigned char *dst,
     const unsigned char *src, int64_t first, int64_t bytes)
@@ -133,7 +133,7 @@ walk_from(const uli_gpu_item &item, unsigned char *dst,
     return w;
 }
 
-/* Goes on by WARP vectors. A digit carries once at most. */
+/* Advances by WARP vectors. A digit carries once at most. */
 PTX_FN void
 walk_on(struct walk &w)
 {
@@ -152,7 +152,7 @@ walk_on(struct walk &w)
     }
 }
 
-/* Moves the edges of the rows whose last vectors are in [first, end), in units
+/* Moves the edges of the runs whose last vectors are in [first, end), in units
  * of U. */
 template <typename U>
 static __device__ __noinline__ void
@@ -180,7 +180,7 @@ move_edges(const uli_gpu_item &item, unsigned char *dst,
     }
 }
 
-/* Bytes [begin, end) of the item, in vectors of type T. */
+/* Moves or zeros bytes [begin, end) of the item, in vectors of type T. */
 template <typename T>
 static __device__ void
 move_vectors(const uli_gpu_item &item, unsigned char *dst,
