@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Life of a distributed attention.
+ * Creates and destroys a distributed attention.
  *
  * One agreement round comes first. It exchanges the outcomes of all ranks,
  * compares the fields that plans do not compare, and finds the smallest ceiling
  * and the most threads. From these every rank chooses the same head groups. A
- * later failure of one rank is its outcome in the creation of the next plan, so
- * all ranks get it. All ranks make the plans in the same order.
+ * rank that fails later gives the failure as its outcome in the creation of the
+ * next plan, so that all ranks get the failure. All ranks make the plans in the
+ * same order.
  */
 #include "attention/dist_attention/memory.h"
 
@@ -51,10 +52,10 @@ free_dist(struct ulyx_dist_attention *dist)
     uli_handle_free(dist);
 }
 
-/* ---- settling ------------------------------------------------------------ */
+/* ---- defaults and checks ------------------------------------------------- */
 
 static ulyx_status_t
-settle_heads(struct uli_dist_params *params)
+complete_heads(struct uli_dist_params *params)
 {
     ulyx_dist_attention_params_t *p = &params->p;
     if (!p->kv_heads)
@@ -73,7 +74,7 @@ settle_heads(struct uli_dist_params *params)
 }
 
 static ulyx_status_t
-settle_parts(struct ulyx_dist_attention *dist)
+complete_parts(struct ulyx_dist_attention *dist)
 {
     const struct uli_shape *shape = &dist->params->shape;
     for (int32_t i = 0; i < shape->nparts; i++) {
@@ -93,7 +94,7 @@ settle_parts(struct ulyx_dist_attention *dist)
         dist->part_of[axis][dist->nparts[axis]++] = i;
     }
     if (!dist->nparts[0])
-        return INVALID("no part has axis 0, the queries'");
+        return INVALID("no part has axis 0, that of the queries");
     if (!dist->nparts[1]) {
         memcpy(dist->part_of[1], dist->part_of[0], sizeof(dist->part_of[0]));
         dist->nparts[1] = dist->nparts[0];
@@ -104,15 +105,15 @@ settle_parts(struct ulyx_dist_attention *dist)
 }
 
 static ulyx_status_t
-dist_settle(struct ulyx_dist_attention *dist)
+dist_complete(struct ulyx_dist_attention *dist)
 {
     ulyx_dist_attention_params_t *p = &dist->params->p;
     if (p->dtype < ULYX_DTYPE_F64 || p->dtype > ULYX_DTYPE_F16)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "dtype is %d: distributed attention has F64, F32, BF16 and F16",
             p->dtype);
-    ULI_TRY(settle_heads(dist->params));
-    ULI_TRY(settle_parts(dist));
+    ULI_TRY(complete_heads(dist->params));
+    ULI_TRY(complete_parts(dist));
     dist->elem_bytes = uli_dtype_size(p->dtype);
     dist->stat_dtype =
         p->dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
@@ -124,9 +125,9 @@ dist_settle(struct ulyx_dist_attention *dist)
     return uli_dist_take_docs(dist);
 }
 
-/* After the ceiling is known. */
+/* Chooses what forward saves; needs the ceiling. */
 static void
-settle_save(struct ulyx_dist_attention *dist)
+complete_save(struct ulyx_dist_attention *dist)
 {
     ulyx_save_mode_t save = dist->params->p.save;
     if (save == ULYX_SAVE_DEFAULT)
@@ -136,8 +137,8 @@ settle_save(struct ulyx_dist_attention *dist)
 
 /* ---- agreement ----------------------------------------------------------- */
 
-/* What a rank contributes: the fields that are compared; the ceiling, of which
- * the smallest counts; the threads, of which the most count. */
+/* What a rank contributes: the fields that are compared; the ceiling (the
+ * smallest of all is taken); the threads (the most of all are taken). */
 enum { MAX_AGREED = 32 };
 struct agreed {
     int64_t count, values[MAX_AGREED];
@@ -199,7 +200,8 @@ take_limits(struct ulyx_dist_attention *dist, const struct agreed *all,
     }
 }
 
-/* dist = NULL: this rank refuses with the outcome, whose text is set. */
+/* With an outcome other than SUCCESS this rank refuses; the outcome's text is
+ * set, and dist may be NULL. */
 static ulyx_status_t
 dist_create_agree(ulyx_comm_t *comm, struct ulyx_dist_attention *dist,
     ulyx_status_t outcome, uli_deadline_t deadline, int32_t *threads_p)
@@ -219,8 +221,8 @@ dist_create_agree(ulyx_comm_t *comm, struct ulyx_dist_attention *dist,
         .deadline = deadline};
     ulyx_status_t status;
     if (outcome == ULYX_SUCCESS && (!all || !bytes || !statuses))
-        outcome = uli_error(
-            ULYX_ERR_NO_MEMORY, "dist attention create: no memory to agree");
+        outcome =
+            uli_error(ULYX_ERR_NO_MEMORY, "dist attention create: no memory");
     if (outcome != ULYX_SUCCESS) {
         status =
             uli_agree_refuse(comm, ULI_CALL_DIST_ATTENTION, outcome, deadline);
@@ -232,7 +234,7 @@ dist_create_agree(ulyx_comm_t *comm, struct ulyx_dist_attention *dist,
         status = check_peers(dist, all, bytes, statuses);
     if (status == ULYX_SUCCESS) {
         take_limits(dist, all, threads_p);
-        settle_save(dist);
+        complete_save(dist);
     }
     free(all);
     free(bytes);
@@ -242,15 +244,15 @@ dist_create_agree(ulyx_comm_t *comm, struct ulyx_dist_attention *dist,
 
 /* ---- plans --------------------------------------------------------------- */
 
-/* Alike on all ranks. Peers that have other documents would be silently wrong.
- */
+/* All ranks have the same mover. A mover that takes no hash would not detect
+ * that a rank has other documents, and results would be wrong. */
 static ulyx_status_t
 check_mover(const ulyx_plan_t *plan)
 {
     if (plan->mover->takes_hash)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_UNSUPPORTED,
-        "dist attention by %s: it does not compare the documents of ranks",
+        "dist attention: the mover %s does not compare the documents of ranks",
         plan->mover->name);
 }
 
@@ -276,7 +278,7 @@ make_group(struct ulyx_dist_attention *dist, struct uli_head_group *group,
 static ulyx_status_t
 make_plans(struct ulyx_dist_attention *dist, ulyx_status_t outcome)
 {
-    if (outcome != ULYX_SUCCESS) /* found by the first plan */
+    if (outcome != ULYX_SUCCESS) /* sent in creating the first plan */
         return uli_plan_create(
             dist->comm, NULL, outcome, dist->timeout_s, &(ulyx_plan_t *){NULL});
     for (int32_t g = 0; g < dist->ngroups; g++)
@@ -285,9 +287,9 @@ make_plans(struct ulyx_dist_attention *dist, ulyx_status_t outcome)
     return ULYX_SUCCESS;
 }
 
-/* ---- life ---------------------------------------------------------------- */
+/* ---- create and destroy -------------------------------------------------- */
 
-/* Stops at the first plan that is in flight: BUSY. That plan and all later ones
+/* BUSY: a plan is in flight. This plan and the plans that were not reached
  * stay. */
 static ulyx_status_t
 destroy_plans(struct ulyx_dist_attention *dist)
@@ -308,7 +310,9 @@ destroy_plans(struct ulyx_dist_attention *dist)
     return status;
 }
 
-/* Allocates and settles. An error becomes the rank's outcome. */
+/* Makes the object and completes its parameters. params belongs to the object,
+ * or is freed where there is no memory. An error becomes the rank's outcome;
+ * *dist_p is set wherever the object was made. */
 static ulyx_status_t
 dist_create_prepare(struct uli_dist_params *params, int32_t nranks,
     int32_t rank, ulyx_memory_kind_t kind, struct ulyx_dist_attention **dist_p)
@@ -329,7 +333,7 @@ dist_create_prepare(struct uli_dist_params *params, int32_t nranks,
     if (!memory)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "memory is CUDA: ulyx was built without CUDA");
-    ULI_TRY(dist_settle(dist));
+    ULI_TRY(dist_complete(dist));
     return memory->check_params(&params->p);
 }
 
@@ -420,7 +424,7 @@ uli_dist_measure_params(struct uli_dist_params *params, int32_t nranks,
     if (status == ULYX_SUCCESS) {
         dist->ceiling = params->p.max_workspace_bytes;
         dist->threads = (int32_t)uli_max(dist->threads, 1);
-        settle_save(dist);
+        complete_save(dist);
         status = uli_dist_chunk(dist, dist->threads);
     }
     if (status == ULYX_SUCCESS)

@@ -6,9 +6,9 @@
  *
  * Sizes. A key tile has ULI_TILE_KEYS rows and starts at a multiple of
  * ULI_TILE_KEYS from its document's first key. A query tile of backward has
- * ULI_TILE_QUERIES rows and starts likewise from the document's first query.
- * Rows of tiles are rows of "units" of 32 bits: one float, or in a paired
- * kernel two bf16 that one dot-product instruction takes.
+ * ULI_TILE_QUERIES rows and starts at a multiple of ULI_TILE_QUERIES from the
+ * document's first query. A row of a tile has elements of 32 bits: floats, or
+ * in a paired kernel pairs of bf16, each for one dot-product instruction.
  */
 #ifndef ULI_ATTENTION_TILE_H
 #define ULI_ATTENTION_TILE_H
@@ -18,9 +18,9 @@
 #define ULI_TILE_KEYS    128
 #define ULI_TILE_QUERIES 64 /* of backward */
 
-/* Some query rows of one run and document: [i, i + rows) of the document. */
+/* Query rows [i, i + rows) of one run (problem.h) and one document. */
 struct uli_tile_item {
-    int64_t run, doc; /* doc -1: rows of a gap, i counts in the batch item */
+    int64_t run, doc; /* doc -1: rows between documents, i in the batch item */
     int64_t i, rows;
     double cost;
 };
@@ -28,7 +28,7 @@ struct uli_tile_item {
 /* One key tile of a document and kv head, for backward. */
 struct uli_tile_unit {
     int64_t kv, doc, tile;
-    double cost; /* of this tile and the later ones; the highest goes first */
+    double cost; /* with the document's later tiles; the highest goes first */
 };
 
 /* What the threads of one backward call share. The rows of all runs are
@@ -39,19 +39,21 @@ struct uli_tile_shared {
     float *lse2;            /* lse * log2(e); +inf for rows that see no key */
     float *delta;           /* delta - dlse; 0 for rows that see no key */
     float *dq;              /* [row][dim padded]: sums so far */
-    _Atomic int32_t *turns; /* [row], used at first rows of query tiles:
-                             * key tiles done */
+    _Atomic int32_t *turns; /* [row]: key tiles done; only the entries of the
+                             * first rows of query tiles are used */
 };
 
 struct uli_attn_tile_ops {
-    /* Most query rows of a forward item, a power of two times 64. More rows
-     * share one load of the keys, and take more of the second cache. */
+    /* The maximum of query rows of a forward item, a power of two times 64.
+     * With more rows the keys are loaded less often, but an item takes more of
+     * the L2 cache. */
     int64_t item_rows;
     /* Bytes of scratch that one thread needs for a pass. */
     int64_t (*scratch_bytes)(
         const struct uli_attn_problem *problem, ulyx_attention_pass_t pass);
     /* Columns of a row of uli_tile_shared.dq. */
     int64_t (*dq_columns)(const struct uli_attn_problem *problem);
+    /* head_max[head]: the largest score of a head so far. */
     void (*forward_item)(struct uli_attn_call *call,
         const struct uli_tile_item *item, double *head_max, void *scratch);
     void (*backward_unit)(struct uli_attn_call *call,
@@ -61,11 +63,12 @@ struct uli_attn_tile_ops {
 
 /* ---- helpers of the tile code, compiled once ----------------------------- */
 
-/* The scores' parameters of one query head, in the forms that tiles use. */
+/* Parameters of the scores of one query head, as tiles use them. */
 struct uli_tile_head {
-    float factor; /* stored score -> base 2: scale * log2(e), or log2(e) */
+    float factor; /* stored score to base 2: scale * log2(e), or log2(e) where
+                   * stored scores are transformed */
     double exact; /* factor before it was rounded */
-    float scale;  /* dot -> scaled, where stored scores are transformed */
+    float scale;  /* of the dot product, where stored scores are transformed */
     float cap, cap_inverse; /* 0: none */
     float slope;            /* 0: none */
     double sink;            /* -inf: none */
@@ -74,8 +77,9 @@ struct uli_tile_head {
 struct uli_tile_head uli_tile_head_of(
     const struct uli_attn_problem *problem, int64_t head);
 
-/* ALiBi of row i against key j0 + n, less ALiBi at the row's nearest visible
- * key: slope * (fabs(at - n) + plus), exact past 2^24. */
+/* ALiBi of row i and key j0 + n, less ALiBi of the row's nearest visible key,
+ * is -slope * (fabs(at - n) + plus): exact for keys close to the nearest key,
+ * also at distances beyond 2^24. */
 struct uli_tile_alibi {
     float at, plus;
 };
@@ -85,9 +89,10 @@ struct uli_tile_alibi uli_tile_alibi_of(const struct uli_attn_problem *problem,
 int64_t uli_tile_nearest(const struct uli_attn_problem *problem,
     const struct uli_attn_doc *doc, int64_t i);
 
-/* What out is multiplied by, and lse, from the row's largest stored score and
- * sum. Both are without the sink, and under ALiBi relative to the row's nearest
- * key. */
+/* The end of a row, from its largest stored score and its sum, both without the
+ * sink and without the ALiBi of the row's nearest key, which is -shift: the
+ * factor by which out is multiplied, lse, and the largest score, scaled and
+ * with ALiBi. */
 struct uli_tile_final {
     float factor;
     double lse, max;
@@ -95,7 +100,7 @@ struct uli_tile_final {
 struct uli_tile_final uli_tile_finish(
     const struct uli_tile_head *head, double max, double sum, double shift);
 
-/* Rows that see no key: stores 0 in out, and lse. */
+/* For rows that see no key: stores 0 in out, and `lse` as their lse. */
 void uli_tile_store_empty(struct uli_attn_call *call,
     const struct uli_attn_run *run, int64_t row, int64_t rows, double lse);
 void uli_tile_store_lse(struct uli_attn_call *call,
@@ -110,8 +115,9 @@ void uli_tile_store_rows(struct uli_attn_call *call,
     enum uli_attn_tensor tensor, const struct uli_attn_run *run, int64_t row,
     int64_t rows, const float *values, int64_t ld);
 
-/* The query runs that read a kv head and have rows in a document's batch item,
- * one after another, heads ascending; -1 after the last. */
+/* Iterates over the query runs that read a kv head and have rows in a
+ * document's batch item, heads ascending. uli_tile_next_reader returns -1 after
+ * the last. */
 struct uli_tile_readers {
     int64_t kv, batch, next, end;
 };
@@ -145,7 +151,7 @@ void uli_tile_await(
 int64_t uli_attn_tiled_workspace(const struct uli_attn_tile_ops *ops,
     const struct uli_attn_problem *problem, ulyx_attention_pass_t pass,
     int threads);
-/* Bytes of all but the threads' scratch; -1 where they do not fit 64 bits. */
+/* Bytes of all but the threads' scratch; -1 where they do not fit 63 bits. */
 int64_t uli_attn_tiled_forward_bytes(const struct uli_attn_problem *problem);
 void uli_attn_tiled_forward(struct uli_attn_call *call);
 void uli_attn_tiled_backward(struct uli_attn_call *call);
