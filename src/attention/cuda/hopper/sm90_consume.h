@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A consumer warpgroup: 64 query rows against their key tiles, ascending.
+ * A consumer warpgroup multiplies 64 query rows by their key tiles, in
+ * ascending order.
  *
- *   S(j) = Q K(j)^T is issued, then O += P(j-1) V(j-1); while the second is in
- *   flight S(j) becomes P(j), and O is rescaled when it is back.
+ *   S(j) = Q K(j)^T is issued, then O += P(j-1) V(j-1). While the product for O
+ *   runs, S(j) becomes P(j). When the product has ended, O is rescaled.
  *
- * With turns (sm90_family) a warpgroup issues its pair of products only when it
- * is handed the turn, so that the others exponentiate meanwhile. All consumers
- * walk the same tiles, hence turns are taken and handed on equally often: one
- * round for each tile but the first of an item, and one for its last product.
+ * With turns (sm90_family.h) a warpgroup issues its two products only in its
+ * turn, and the other warpgroups compute exponentials meanwhile. All consumers
+ * have the same tiles, so all take and give turns equally often: once for each
+ * tile but the first of an item, and once for the item's last product.
  */
 #ifndef ULI_ATTENTION_CUDA_HOPPER_SM90_CONSUME_H
 #define ULI_ATTENTION_CUDA_HOPPER_SM90_CONSUME_H
@@ -24,7 +25,7 @@ template <class F> struct sm90_consumer {
     uint32_t base;
     struct sm90_bars<F> bars;
     int group;   /* 0 .. WGS - 1 */
-    uint32_t kv; /* key tiles begun so far */
+    uint32_t kv; /* key tiles begun, over all items */
 };
 
 /* Named barriers: 1 + group for turns, 8 + group within a warpgroup; the
@@ -53,7 +54,7 @@ sm90_issue_qk(float (&s)[F::N / 2], uint32_t q, uint32_t k)
     uint64_t b = ptx_wgmma_descriptor(k, 16, 1024, 128);
 #pragma unroll
     for (int n = 0; n < F::D / 16; n++) {
-        /* 16 columns are 32 bytes of a row of the panel, 64 the next panel */
+        /* 16 columns are 32 bytes of a panel's row; 64 columns are a panel */
         uint64_t da = a + (n / 4 * F::M * 128 + n % 4 * 32) / 16;
         uint64_t db = b + (n / 4 * F::N * 128 + n % 4 * 32) / 16;
         if constexpr (F::BF16)
@@ -69,7 +70,7 @@ static __device__ __forceinline__ void
 sm90_issue_pv(
     float (&o)[F::DV / 2], const uint32_t (&p)[F::N / 16][4], uint32_t v)
 {
-    /* v is MN-major: panels of 64 columns, 16 rows are 2048 bytes */
+    /* v is MN-major, in panels of 64 columns; 16 rows are 2048 bytes */
     uint64_t b = ptx_wgmma_descriptor(v, F::N * 128, 1024, 128);
 #pragma unroll
     for (int n = 0; n < F::N / 16; n++) {
@@ -81,7 +82,8 @@ sm90_issue_pv(
     ptx_wgmma_commit();
 }
 
-/* One thread acts for the warpgroup: wgmma's wait covers all four warps. */
+/* One thread of the warpgroup arrives, because wgmma's wait covers all four
+ * warps. */
 static __device__ __forceinline__ void
 sm90_release(uint32_t bar)
 {
@@ -89,8 +91,8 @@ sm90_release(uint32_t bar)
         ptx_mbarrier_arrive(bar + 8);
 }
 
-/* Bodies of a tile: all rows see it whole; some see a part; scores are capped
- * or have ALiBi as well. */
+/* The code for a tile: all rows see all its keys; some rows see a part of the
+ * keys; some rows may, and scores are capped or have ALiBi. */
 enum sm90_body { SM90_WHOLE, SM90_MASKED, SM90_TRANSFORMED };
 
 /* The first of the warp's 16 rows. */
@@ -101,7 +103,7 @@ sm90_warp_row(const struct sm90_consumer<F> &c)
     return 64 * c.group + (int)ptx_thread() % 128 / 32 * 16;
 }
 
-/* Scores of tile j to p. */
+/* The scores s of tile j become p. */
 template <class F>
 static __device__ __forceinline__ void
 sm90_probabilities(const struct sm90_consumer<F> &c,
@@ -127,10 +129,11 @@ sm90_body_of(const struct sm90_item *item, int32_t j, bool transformed)
     return transformed ? SM90_TRANSFORMED : whole ? SM90_WHOLE : SM90_MASKED;
 }
 
-/* Left alone, ptxas lifts the wait for the product of before over most of the
- * exponentials that are to run under it. It cannot lift it over a trap that
- * depends on their sums, which are never negative. SM90_WAITS_FIRST leaves the
- * order to ptxas: a card has to say which is better. */
+/* Keeps ptxas from moving the wait for the previous tile's product in front of
+ * most exponentials, which are to be computed while the product runs. The wait
+ * cannot pass a trap that depends on the sums of the exponentials, which are
+ * never negative. SM90_WAITS_FIRST leaves the order to ptxas; which order is
+ * better is to be measured on a card. */
 template <class F>
 static __device__ __forceinline__ void
 sm90_before_wait(const struct sm90_rows_state &rows)
@@ -139,7 +142,7 @@ sm90_before_wait(const struct sm90_rows_state &rows)
         __trap();
 }
 
-/* Tile j while the product of the one before runs. */
+/* Computes tile j while the product of tile j - 1 runs. */
 template <class F, enum sm90_body BODY>
 static __device__ __forceinline__ void
 sm90_step(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
@@ -166,7 +169,7 @@ sm90_step(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
     sm90_fragments<F::BF16>(p, s);
 }
 
-/* The first tile, before which there is no product. */
+/* Computes the first tile; no product runs meanwhile. */
 template <class F>
 static __device__ __forceinline__ void
 sm90_first(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
@@ -204,7 +207,8 @@ sm90_last(struct sm90_consumer<F> &c, const struct sm90_item *item,
     sm90_release(c.bars.v(last));
 }
 
-/* All key tiles of an item: o without its last scaling, by factor. */
+/* Sums all key tiles of an item to o, which must still be multiplied by
+ * factor. */
 template <class F>
 static __device__ __forceinline__ void
 sm90_tiles(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
@@ -215,7 +219,7 @@ sm90_tiles(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
     uint32_t p[F::N / 16][4];
     int32_t j = item->first, full = item->full, masked = item->masked,
             end = item->end;
-    /* A head of slope 0 is scaled by the transform as well. */
+    /* Where slopes are given, heads of slope 0 are transformed too. */
     bool transformed = c.args.cap > 0 || c.args.slopes;
     sm90_first(c, item, q, sm90_body_of(item, j, transformed), s, p, rows);
     j++;
@@ -230,7 +234,7 @@ sm90_tiles(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
     sm90_last(c, item, o, p, rows, factor);
 }
 
-/* An item of rows that see no key at all. */
+/* Stores the statistics of an item whose rows see no key. */
 template <class F>
 static __device__ __forceinline__ void
 sm90_no_tiles(const struct sm90_consumer<F> &c, const struct sm90_item *item,
@@ -242,7 +246,7 @@ sm90_no_tiles(const struct sm90_consumer<F> &c, const struct sm90_item *item,
         sm90_warp_row(c) + (int)ptx_thread() % 32 / 4, rows, factor);
 }
 
-/* Distances that ALiBi needs, of the warp's 16 rows. */
+/* Stores the distances that ALiBi needs, for the warp's 16 rows. */
 template <class F>
 static __device__ __forceinline__ void
 sm90_alibi_rows(const struct sm90_consumer<F> &c, const struct sm90_item *item)
@@ -268,8 +272,8 @@ static __device__ __forceinline__ void
 sm90_consume(const struct uli_sm90_params &params, unsigned char *shared)
 {
     uint32_t base = ptx_smem_addr(shared);
-    /* By a shuffle, so that ptxas takes it, and descriptors made of it, for
-     * alike in all lanes, and keeps them in uniform registers. */
+    /* The shuffle shows ptxas that group is equal in all lanes, so that group
+     * and the descriptors made of it stay in uniform registers. */
     int group = __shfl_sync(0xffffffffu, (int)ptx_thread() / 128 - 1, 0);
     struct sm90_consumer<F> c = {
         params.args, shared, base, {base + F::BARS_AT}, group, 0

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Backward by the warps' matrix products (mma.sync m16n8k16), compute
- * capability 8.0 and later, 16-bit elements. Included by one .cu file a head
- * dimension.
+ * capability 8.0 and later, 16-bit elements. One .cu file per head dimension
+ * includes this file.
  *
- * A block has 64 stationary rows, a warp 16 of them. The rows of the other side
- * stream through one or two slots, 32 rows at a time. Both passes are one loop
- * over pairs of tiles:
- *   queries stationary: [q, dout] over [k, v]    dq += ds k
- *   keys stationary:    [k, v] over [q, dout]    dk += ds q, dv += p dout
- *   s = first tiles' product, dp = second tiles'
- * The registers of a lane's p and ds are the operands of the sums.
+ * A block has 64 stationary rows (`still` in names), a warp 16 of them. Rows of
+ * the other side stream (`flow` in names) through one or two slots, 32 rows at
+ * a time. Both passes are one loop over streaming pairs of tiles:
+ *   stationary   streaming    sums
+ *   [q, dout]    [k, v]       dq += ds k
+ *   [k, v]       [q, dout]    dk += ds q, dv += p dout
+ * s is the product of the first tiles (q and k), dp that of the second tiles
+ * (dout and v). The registers of a lane's p and ds are the operands of the
+ * sums.
  *
  * Where dk and dv of 16 rows exceed a warp's registers, the block has two
  * groups of 4 warps along y, and both groups have the same 64 rows:
@@ -19,8 +21,8 @@
  *   keys stationary:    the first group sums dk, the second dv
  *
  * Bits: streaming tiles begin at multiples of 32 rows of the document, and a
- * sum adds them one by one in their order. So bits depend neither on the
- * number of blocks nor on the tile of a row.
+ * sum adds them one by one in their order. So a row's bits depend neither on
+ * the number of blocks nor on the tile that has the row.
  *
  * Shared memory: the stationary tiles, the slots, the work.
  */
@@ -39,12 +41,13 @@ template <int DIM_, int VDIM_, int GROUPS_> struct backward_shape {
     static const int FLOW_2 = STREAM * tile_rows<DIM>::PITCH;
     static const int FLOW_AT = STILL_2 + ROWS * tile_rows<VDIM>::PITCH;
     static const int SLOT = FLOW_2 + STREAM * tile_rows<VDIM>::PITCH;
-    static const int BLOCKS = GROUPS == 1 ? 2 : 1; /* by registers */
+    static const int BLOCKS = GROUPS == 1 ? 2 : 1; /* per SM, by registers */
     static const bool HELD = DIM <= 64; /* stationary tiles in registers */
     static_assert(
-        VDIM <= DIM && (GROUPS == 1 || VDIM == DIM), "dk and dv are alike");
+        VDIM <= DIM && (GROUPS == 1 || VDIM == DIM),
+        "with two groups dk and dv have one width");
     static_assert(ROWS <= BACKWARD_QUERIES && 2 * STREAM <= BACKWARD_QUERIES,
-        "statistics of a tile, or of two slots");
+        "the statistics of a tile fit, and those of two slots");
 
     static __host__ __device__ constexpr int
     work_at(int slots)
@@ -60,17 +63,17 @@ template <int DIM_, int VDIM_, int GROUPS_> struct backward_shape {
 
     static_assert(FLOW_AT + SLOT + (int)sizeof(struct backward_work) <=
                       99 * 1024,
-        "one slot fits a block of 8.6 and 8.9");
+        "one slot fits a block of compute capability 8.6 and 8.9");
     static_assert(FLOW_AT + 2 * SLOT + (int)sizeof(struct backward_work) <=
                       163 * 1024,
-        "two slots fit a block of 8.0");
+        "two slots fit a block of compute capability 8.0");
 };
 
 /* What a warp sums. */
 enum backward_sum { SUM_DQ, SUM_DK, SUM_DV, SUM_DK_DV };
 
-/* A warp's product of COLUMNS columns with KEYS streaming rows, in the words of
- * mma_products.h. */
+/* The shape S of mma_products.h for a warp's product over COLUMNS columns with
+ * KEYS_ streaming rows. */
 template <int COLUMNS, int KEYS_, bool HELD> struct backward_product {
     static const int DIM = COLUMNS, VDIM = COLUMNS, MT = 1, KEYS = KEYS_;
     static const int PITCH = tile_rows<COLUMNS>::PITCH;
@@ -78,7 +81,7 @@ template <int COLUMNS, int KEYS_, bool HELD> struct backward_product {
     static const int SCORE_STEPS = COLUMNS / 16;
 };
 
-/* The products of a pass: over the columns of q and k, and of v and dout. */
+/* The products of a pass: `first` of q and k, `second` of dout and v. */
 template <typename S, bool KEYS> struct backward_pass {
     static const int COLUMNS = KEYS ? S::STREAM : S::STREAM / S::GROUPS;
     typedef backward_product<S::DIM, COLUMNS, S::HELD> first;
@@ -90,7 +93,7 @@ template <typename S, bool KEYS> struct backward_held {
     mma_queries<typename backward_pass<S, KEYS>::second> second;
 };
 
-/* What a warp works with. */
+/* What all functions of a warp take. */
 struct backward_warp {
     const backward_args &args;
     unsigned char *shared;
@@ -99,8 +102,8 @@ struct backward_warp {
 
 /* ---- loads --------------------------------------------------------------- */
 
-/* The threads of a group: rows of a tile, which lie at span_of(n, end); zeros
- * for absent rows and past `rows`. */
+/* The threads of a group load the rows of a tile from span_of(n, end). Absent
+ * rows and those from `rows` on become zeros. */
 template <int COLUMNS, int ROWS, int THREADS, typename Span>
 static __device__ __forceinline__ void
 tile_load(unsigned char *tile, int rows, int columns, int align,
@@ -121,8 +124,8 @@ tile_load(unsigned char *tile, int rows, int columns, int align,
     }
 }
 
-/* The two tiles of one side, one behind the other from `tile` on. Of two groups
- * each loads one tile. */
+/* Loads the two tiles of one side, one behind the other, to `tile`. With two
+ * groups each group loads one tile. */
 template <typename S, int ROWS, typename Span>
 static __device__ __forceinline__ void
 pair_load(const struct uli_gpu_attn_args &a, unsigned char *tile, int rows,
@@ -138,6 +141,7 @@ pair_load(const struct uli_gpu_attn_args &a, unsigned char *tile, int rows,
             [&](int64_t n, int64_t end) { return span_of(second, n, end); });
 }
 
+/* Loads the stationary tiles, and the statistics of stationary queries. */
 template <typename S, bool KEYS>
 static __device__ __noinline__ void
 still_load(const backward_args &args, unsigned char *shared,
@@ -154,7 +158,8 @@ still_load(const backward_args &args, unsigned char *shared,
         still_statistics(args, work, (int)threadIdx.x);
 }
 
-/* Rows [j, j + STREAM) of the other side's document, of a head of it. */
+/* Loads streaming rows [j, j + STREAM) of the document and a head, and the
+ * statistics of streaming queries. */
 template <typename S, bool KEYS>
 static __device__ __noinline__ void
 flow_load(const backward_args &args, unsigned char *shared,
@@ -177,12 +182,13 @@ flow_load(const backward_args &args, unsigned char *shared,
 
 /* ---- the stream ---------------------------------------------------------- */
 
-/* Streaming tile t of a head of the other side; head -1: there is none. */
+/* Streaming tile t of a head; head -1: no tile. */
 struct flow_step {
     int64_t head, t;
 };
 
-/* The first tile of the first head from `head` on that the work reads. */
+/* The work's first tile of the first head from `head` on that the work
+ * reads. */
 template <bool KEYS>
 static __device__ __forceinline__ struct flow_step
 flow_of_head(
@@ -217,21 +223,22 @@ flow_after(const backward_args &args, const struct backward_work *work,
 
 /* ---- p and ds ------------------------------------------------------------ */
 
-/* s becomes score - lse, and dp becomes ds / p. slot: the first entry of the
- * statistics of these queries. */
+/* s becomes score - lse, and dp becomes ds / p. entry: the first one of these
+ * queries in the statistics; rise: the derivative of the transform. */
 template <typename P, enum backward_sum SUM, bool TRANSFORMED>
 static __device__ __forceinline__ void
-pairs_transform(const backward_warp &w, int slot, float slope, int64_t j,
+pairs_transform(const backward_warp &w, int entry, float slope, int64_t j,
     mma_scores<P> &s, mma_scores<P> &dp)
 {
     const struct backward_work *work = w.work;
-    int own = mma_lane() % 4 * 2;
-    const float *lse = work->lse + slot, *delta = work->delta + slot;
+    int lane_column = mma_lane() % 4 * 2;
+    const float *lse = work->lse + entry, *delta = work->delta + entry;
 #pragma unroll
     for (int n = 0; n < P::KEYS / 8; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            int row = mma_row<P>(0, e / 2), column = 8 * n + own + e % 2;
+            int row = mma_row<P>(0, e / 2);
+            int column = 8 * n + lane_column + e % 2;
             int query = SUM == SUM_DQ ? row : column;
             float rise = 1, power;
             if (TRANSFORMED) {
@@ -253,11 +260,11 @@ static __device__ __forceinline__ void
 pairs_hide(
     const struct forward_sight &sight, mma_scores<P> &s, mma_scores<P> &dp)
 {
-    int own = mma_lane() % 4 * 2;
+    int lane_column = mma_lane() % 4 * 2;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        int row = mma_row<P>(0, h), from = sight.begin + row - own;
-        int to = min(sight.end + row, sight.keys) - own;
+        int row = mma_row<P>(0, h), from = sight.begin + row - lane_column;
+        int to = min(sight.end + row, sight.keys) - lane_column;
 #pragma unroll
         for (int n = 0; n < P::KEYS / 8; n++)
 #pragma unroll
@@ -269,7 +276,7 @@ pairs_hide(
     }
 }
 
-/* s becomes p, and dp ds. */
+/* s becomes p, and dp becomes ds. */
 template <typename P>
 static __device__ __forceinline__ void
 pairs_weigh(mma_scores<P> &s, mma_scores<P> &dp)
@@ -284,8 +291,8 @@ pairs_weigh(mma_scores<P> &s, mma_scores<P> &dp)
         }
 }
 
-/* p or ds as A operand, whose registers are rows g and g + 8 of columns 2 u,
- * then of the columns 8 on. */
+/* Packs p or ds as an A operand. A lane's registers are rows g and g + 8 of
+ * columns 2 u, then of columns 2 u + 8, with g = lane / 4 and u = lane % 4. */
 template <typename P, bool BF16>
 static __device__ __forceinline__ void
 weights_pack(const mma_scores<P> &from, mma_weights<P> &weights)
@@ -315,7 +322,7 @@ row_sums_clear(row_sums<COLUMNS> &sums)
             sums[0][n][e] = 0;
 }
 
-/* Columns c and c + 1 of a row of a gradient. */
+/* Stores columns c and c + 1 of a gradient's row. */
 static __device__ __forceinline__ void
 gradient_store(const struct uli_gpu_attn_tensor &tensor, int32_t dtype,
     bool accumulate, unsigned char *row, int c, float a, float b)
@@ -334,7 +341,7 @@ gradient_store(const struct uli_gpu_attn_tensor &tensor, int32_t dtype,
     element_store(dtype, row, c + 1, b);
 }
 
-/* A warp's sums of its rows to a gradient. */
+/* Stores a warp's sums in the rows of a gradient. */
 template <typename P>
 static __device__ __forceinline__ void
 row_sums_store(const struct uli_gpu_attn_args &side,
@@ -382,7 +389,7 @@ groups_add(unsigned char *shared, row_sums<S::DIM> &sums)
 
 /* ---- a streaming tile ---------------------------------------------------- */
 
-/* What the warp's rows see of its columns from j on. */
+/* What the warp's rows see of the warp's columns. */
 template <typename P>
 static __device__ __forceinline__ enum forward_part
 flow_part(
@@ -395,7 +402,8 @@ flow_part(
     return forward_part_of<P::KEYS>(sight, first, last);
 }
 
-/* Adds the products of the streaming tile in a slot. one: dq or dk; two: dv. */
+/* Adds the products of the streaming tile in a slot. one: dq or dk, else not
+ * used; two: dv, else not used. */
 template <typename S, bool BF16, bool TRANSFORMED, enum backward_sum SUM>
 static __device__ __forceinline__ void
 flow_add(const backward_warp &w,
@@ -458,7 +466,7 @@ flow_run(const backward_warp &w, const Body &body)
         ptx_cp_async_commit();
         next = flow_after<KEYS>(w.args, w.work, loaded);
         slot ^= two;
-        if (ahead) { /* of two slots both are filled first */
+        if (ahead) { /* first fill both slots */
             ahead = false;
             continue;
         }
@@ -473,7 +481,8 @@ flow_run(const backward_warp &w, const Body &body)
     }
 }
 
-/* At the first streaming tile: the warp's stationary rows to registers. */
+/* At the first streaming tile: loads the warp's stationary rows to registers,
+ * where they fit. */
 template <typename S, bool KEYS>
 static __device__ __forceinline__ void
 still_hold(const backward_warp &w, bool *fresh, backward_held<S, KEYS> &held)
@@ -620,7 +629,7 @@ mma_launch(const backward_args *args, bool keys,
     return uli_kernel_launch(launch, mma_kernel<S>(args, keys), with);
 }
 
-/* A family's table: the .cu file names its shape. */
+/* The ops of a family, whose shape the .cu file gives. */
 #define BACKWARD_MMA_FAMILY(id, shape)                                         \
     extern "C" const struct uli_gpu_attn_backward uli_gpu_attn_backward_##id = \
         {"backward " #id, shape::DIM, shape::VDIM, shape::ROWS, shape::STREAM, \

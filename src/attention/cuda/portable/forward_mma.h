@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Forward by the warps' matrix products (mma.sync m16n8k16), compute capability
- * 8.0 and later, 16-bit elements. Included by one .cu file a head dimension.
+ * 8.0 and later, 16-bit elements. One .cu file per head dimension includes this
+ * file.
  *
- * A block takes (tile, head) pairs until there are no more. Each warp owns
- * 16 MT rows of the tile; its scores, p and sums never leave registers:
- *   s[row][key]  = sum_c q[row][c] * k[key][c]     q from shared memory, or
- *                                                  registers where c < 65
- *   o[row][c]   += sum_key p[row][key] * v[key][c] p packed from s as it lies
- * Keys come in tiles of KEYS from the document's first key on, in ascending
- * order, k and v in turn through a ring of three slots: while one is worked on
- * the next has come or comes, and the one after it is on its way (cp.async).
+ * A block takes (tile, head) pairs until there are no more. Each warp has
+ * 16 MT rows of the tile; their scores, p and sums stay in registers:
+ *   s[row][key]  = sum_c q[row][c] * k[key][c]     q in registers if DIM <= 64,
+ *                                                  else in shared memory
+ *   o[row][c]   += sum_key p[row][key] * v[key][c] p packed from the registers
+ *                                                  of s
+ * Keys are loaded in tiles of KEYS from the document's first key on, in
+ * ascending order, k and v in turn to a ring of three slots (cp.async): while
+ * one slot is read, the next slot is full or being filled, and so is the slot
+ * after it.
  *
  * Bits: a hidden key has p = 0 exactly and changes no maximum, so a row's sums
  * do not depend on which rows share its tile, warp or block.
@@ -25,7 +28,7 @@
 #include "attention/cuda/portable/mma_softmax.h"
 #include "attention/cuda/portable/mma_store.h"
 
-/* Tile `tile` of the work's keys or values to a slot of the ring. */
+/* Loads tile `tile` of the work's keys or values to a slot of the ring. */
 template <typename S>
 static __device__ __forceinline__ void
 load_step(const mma_warp<S> &w, bool values, int tile, uint32_t slot)
@@ -67,7 +70,7 @@ mma_part(const mma_warp<S> &w, int tile)
     return forward_part_of<S::KEYS>(sight, first, last);
 }
 
-/* p of a tile of keys, which lies in a slot. */
+/* Computes p of a tile of keys; slot: where the keys are. */
 template <typename S, bool BF16, bool TRANSFORMED>
 static __device__ __forceinline__ void
 mma_weigh(const mma_warp<S> &w, const mma_queries<S> &held, int tile, bool all,
@@ -103,7 +106,7 @@ mma_work(const mma_warp<S> &w)
         uint32_t third = second == 2 ? 0 : second + 1;
         enum forward_part part = mma_part(w, tile);
         ptx_cp_async_wait<1>();
-        __syncthreads(); /* keys are there; the third slot is free */
+        __syncthreads(); /* keys are loaded; the slot `third` is free */
         load_step<S>(w, false, tile + 1, third);
         if (S::Q_HELD && tile == 0)
             mma_hold_queries<S>(ptx_smem_addr(w.shared), held);
@@ -111,7 +114,7 @@ mma_work(const mma_warp<S> &w)
             mma_weigh<S, BF16, TRANSFORMED>(w, held, tile, part == SEES_ALL,
                 ring + slot * S::SLOT, rows, p, o);
         ptx_cp_async_wait<1>();
-        __syncthreads(); /* values are there; the first slot is free */
+        __syncthreads(); /* values are loaded; the slot `slot` is free */
         load_step<S>(w, true, tile + 1, slot);
         if (part != SEES_NONE)
             mma_add_values<S, BF16>(ring + second * S::SLOT, p, o);
@@ -177,7 +180,7 @@ mma_launch(const struct uli_gpu_attn_args *args, int32_t blocks, void *stream)
         launch, mma_kernel<S>(bf16, with_transform), *args);
 }
 
-/* A family's table: the .cu file names its shape. */
+/* The ops of a family, whose shape the .cu file gives. */
 #define MMA_FAMILY(id, label, shape)                                           \
     static int id##_prepare(int32_t *blocks_per_sm_p)                          \
     {                                                                          \
