@@ -14,7 +14,7 @@ from ._interrupt import interruptible, waiting
 from ._library import check, lib
 
 ID_BYTES = _abi.UNIQUE_ID_BYTES
-LEAVE_S = 5.0  # for a call of another thread to end, once it is aborted
+LEAVE_S = 5.0  # for another thread's call to end after an abort
 AllGather = Callable[[bytes], Sequence[bytes]]
 
 
@@ -53,7 +53,7 @@ def unique_id() -> UniqueId:
 
 
 class Launch(NamedTuple):
-    """How a launcher has started this process; nranks is 0 where none has."""
+    """How a launcher has started this process; nranks 0: no launcher has."""
 
     rank: int
     nranks: int
@@ -72,24 +72,24 @@ def launch() -> Launch:
 
 
 class _Handle:
-    """A communicator of the library, and what must go before it does.
+    """A ulyx_comm_t, and the objects that must be destroyed before it.
 
-    It outlives the Communicator by its finalizer, which runs when that is
-    collected or, at the latest, when the interpreter ends: an orderly end."""
+    The Communicator's finalizer closes the handle when the Communicator is
+    collected, at the latest when the interpreter ends."""
 
     def __init__(self, value: int) -> None:
         self.value = value
         self.lock = threading.Lock()
-        self.pool: Any = None  # memory.Pool, or of a device that of ulyx.torch
+        self.pool: Any = None  # memory.Pool; on a device ulyx.torch's pool
         self.late: List[int] = []  # children that were busy when dropped
         self.children: Dict[int, Callable[[int], int]] = {}
         self.pid = os.getpid()
-        self.inside = 0  # calls that a thread is in
+        self.inside = 0  # calls in which a thread is now
         self.alone = False  # the only rank
 
     def abort(self) -> None:
-        # From the thread that watches for Ctrl-C too: never a handle that is
-        # being destroyed.
+        # The thread that watches for Ctrl-C calls this too. The lock keeps it
+        # off a handle that is being destroyed.
         with self.lock:
             if self.value:
                 lib.ulyx_comm_abort(self.value)
@@ -104,7 +104,8 @@ class _Handle:
         self.children[child] = destroy
 
     def drop(self, child: int) -> None:
-        """Destroys a plan or the like, once; what is busy stays."""
+        """Destroys a child (a plan or the like). After an error, which is
+        raised, the child stays."""
         destroy = self.children.pop(child, None)
         if destroy is not None and self.pid == os.getpid():
             status = destroy(child)
@@ -113,14 +114,14 @@ class _Handle:
             check(status)
 
     def drop_soon(self, child: int) -> None:
-        """The same, of what nobody refers to any more: what a thread or a stream
-        is still in a call of goes with a later adopt(), or at the end."""
+        """drop() of a child without references. A child in a call of a thread
+        or a stream is destroyed by a later adopt(), or by close()."""
         try:
             self.drop(child)
         except errors.BusyError:
             self.late.append(child)
         except errors.UlyxError:
-            pass  # it goes with the communicator
+            pass  # close() destroys the child
 
     def close(self) -> None:
         if not self.value or self.pid != os.getpid():
@@ -140,8 +141,8 @@ class _Handle:
 
 
 def _close_quietly(handle: _Handle) -> None:
-    # At the interpreter's end a daemon thread may still be in a call: abort ends
-    # that, and if it should not, the handle is left as it is.
+    # At the interpreter's end a daemon thread may still be in a call. An abort
+    # ends the call; if the call does not end, the handle is left open.
     if handle.inside and handle.pid == os.getpid():
         handle.abort()
         end = time.monotonic() + LEAVE_S
@@ -150,10 +151,10 @@ def _close_quietly(handle: _Handle) -> None:
     try:
         handle.close()
     except errors.UlyxError:
-        pass  # no peer is left to be notified
+        pass  # the handle is left; no caller could receive the error
 
 
-# Compiled code names a communicator by a number of this process.
+# Compiled code names a communicator by its number in this process.
 _numbered: "weakref.WeakValueDictionary[int, Communicator]" = \
     weakref.WeakValueDictionary()
 _numbers = itertools.count(1)
@@ -161,18 +162,18 @@ _numbers = itertools.count(1)
 
 def by_number(number: int) -> "Communicator":
     """The communicator whose `number` this is."""
-    comm = _numbered.get(int(number))  # traced code has it as a symbol
+    comm = _numbered.get(int(number))  # traced code gives a symbol
     if comm is None:
         raise errors.InvalidArgumentError(
-            f"the communicator of number {number} is gone")
+            f"communicator {number} does not exist any more")
     return comm
 
 
 class Communicator:
     """One rank's handle on a group of ranks.
 
-    Collective calls come in the same order on all ranks, and those on one
-    communicator one at a time; abort() and queries may come from any thread.
+    Make collective calls in the same order on all ranks, and one at a time on
+    one communicator. Any thread may call abort() and queries.
     """
 
     def __init__(self, handle: int, device: Optional[int] = None) -> None:
@@ -206,7 +207,7 @@ class Communicator:
     @classmethod
     def _create(cls, device: Optional[int], function: Any,
                 *arguments: Any) -> "Communicator":
-        """function(*arguments, &comm), which Ctrl-C ends at once."""
+        """Calls function(*arguments, &comm). Ctrl-C ends the call at once."""
         def call() -> int:
             handle = ctypes.c_void_p()
             check(function(*arguments, ctypes.byref(handle)))
@@ -221,12 +222,12 @@ class Communicator:
         """Rank, size and meeting point from the launcher: torchrun, mpirun,
         srun, ...
 
-        timeout: seconds, of the creation and of all later calls (default
-        ULYX_TIMEOUT, 600). device: ordinal of a CUDA device, where tensors lie
-        on one; None: tensors lie on the host. name: shown in logs and errors.
-        concurrent: a second thread will make calls, too; declared before its
-        first call (ULYX_COMM_CONCURRENT), so that ranks that wait for that
-        thread are not taken for ranks in different calls.
+        timeout: seconds, for the creation and all later calls (None:
+        ULYX_TIMEOUT, or 600). device: ordinal of the CUDA device that has the
+        tensors; None: tensors are on the host. name: shown in logs and errors.
+        concurrent: a second thread will make calls too (ULYX_COMM_CONCURRENT).
+        Without concurrent, ranks that wait for that thread can be taken for
+        ranks in different calls.
         """
         params = cls._params(timeout, name, device, concurrent)
         return cls._create(device, lib.ulyx_comm_create_from_env,
@@ -238,7 +239,7 @@ class Communicator:
                        name: Optional[str] = None,
                        device: Optional[int] = None,
                        concurrent: bool = False) -> "Communicator":
-        """nranks ranks that hold the same unique_id() meet."""
+        """All nranks ranks make this call with the same unique_id()."""
         if len(identifier) != ID_BYTES:
             raise errors.InvalidArgumentError(
                 f"a unique id has {ID_BYTES} bytes, not {len(identifier)}")
@@ -250,7 +251,7 @@ class Communicator:
     @classmethod
     def from_group(cls, group: Any = None, **options: Any) -> "Communicator":
         """The ranks of a torch.distributed process group (None: the default
-        one), in its order. The group is used for this call only."""
+        group), in the group's order. The group is used for this call only."""
         from torch import distributed as dist
         rank, nranks = dist.get_rank(group), dist.get_world_size(group)
         if rank < 0:
@@ -276,8 +277,9 @@ class Communicator:
                        name: Optional[str] = None,
                        device: Optional[int] = None,
                        concurrent: bool = False) -> "Communicator":
-        """Meets through the caller's allgather(bytes) -> one bytes a rank. What
-        it raises ends the creation and is raised here."""
+        """Meets through the caller's allgather(bytes), which returns a bytes
+        object per rank. An exception of allgather ends the creation and is
+        raised here."""
         failure: List[BaseException] = []
 
         def gather(_: Any, mine: Any, everyones: Any, size: int) -> int:
@@ -333,8 +335,9 @@ class Communicator:
         return not self._handle.value
 
     def close(self) -> None:
-        """Destroys the handle with its plans and windows; local. Peers may not
-        be in a call with this rank any more: barrier() makes sure."""
+        """Destroys the handle with its plans and windows; local. No peer may
+        still be in a call with this rank: barrier() before close() ensures
+        this."""
         self._handle.close()
         self._finalizer.detach()
 
@@ -370,8 +373,8 @@ class Communicator:
 
     def dump(self, path: Optional[str] = None) -> None:
         """Writes the flight recorders of this process as JSON, for `ulyx_info
-        report`: to path, in which %h, %p and %r become host, process and rank,
-        or to ULYX_DUMP_FILE."""
+        report`. path: the file; %h, %p and %r in it become host, process and
+        rank. None: ULYX_DUMP_FILE."""
         name = os.fsencode(path) if path is not None else None
         check(lib.ulyx_comm_dump(self.handle, name))
 
@@ -391,15 +394,15 @@ class Communicator:
         """Memory that all ranks reach directly (see ulyx.memory)."""
         if self.cuda:
             raise errors.UnsupportedError(
-                "the communicator's pool is of device memory, which ulyx.torch "
-                "takes by itself")
+                "the communicator is for device memory; ulyx.torch has a pool "
+                "of its own")
         if self._handle.pool is None:
             self._handle.pool = memory.Pool(self.handle)
         return self._handle.pool  # type: ignore[no-any-return]
 
     def empty(self, shape: Any, dtype: arrays.DType = "float32") -> Any:
-        """A numpy array in memory that all ranks reach: it moves with one copy
-        less. Local; contents are undefined."""
+        """A numpy array in memory that all ranks reach, which saves a copy when
+        the array is moved. Local; contents are undefined."""
         return self.pool.empty(shape, dtype)
 
     # ---- groups --------------------------------------------------------------
@@ -416,8 +419,8 @@ class Communicator:
 
     def shrink(self, *, timeout: Optional[float] = None,
                name: Optional[str] = None) -> "Communicator":
-        """Collective over the ranks that live: a new communicator of them. This
-        one remains to be closed."""
+        """Collective over the living ranks: their new communicator. The caller
+        still closes this one."""
         params = self._params(timeout, name, self.device)
         handle = ctypes.c_void_p()
         self._call(lib.ulyx_comm_shrink, ctypes.byref(params)
@@ -426,8 +429,8 @@ class Communicator:
         return Communicator(handle.value, self.device)
 
     def agree(self, value: int, how: str = "and") -> int:
-        """Collective, also on a failed communicator: one value of all ranks'
-        ("and", "min" or "max"), the same on each that lives."""
+        """Collective, also on a failed communicator: "and", "min" or "max" of
+        all ranks' values, equal on all living ranks."""
         ways = {"and": _abi.AGREE_AND, "min": _abi.AGREE_MIN,
                 "max": _abi.AGREE_MAX}
         if how not in ways:
@@ -448,7 +451,7 @@ class Communicator:
 
     def alltoall(self, src: Any, out: Any = None, *, stream: Any = None) -> Any:
         """out[p] <- rank p's src[this rank]; src has nranks equal pieces one
-        after another. Returns out, made where it is not given."""
+        after another. Returns out (None: a new array)."""
         source = arrays.dense(src, "src", cuda=self.cuda)
         piece, rest = divmod(source.bytes, self.nranks)
         if rest:
@@ -472,8 +475,9 @@ class Communicator:
             arrays.int64s(out_counts, "out_counts", self.nranks) * size
         if given.sum() != source.bytes or given.min() < 0 or taken.min() < 0:
             raise errors.InvalidArgumentError(
-                f"src_counts {list(src_counts)} do not add up to src's "
-                f"{source.bytes // size} elements, or a count is negative")
+                f"src_counts {list(src_counts)} must add up to src's "
+                f"{source.bytes // size} elements; no count may be negative, "
+                "nor one of out_counts")
         result = out if out is not None else arrays.like(
             source, shape=(int(taken.sum()) // size,))
         target = self._target(result, int(taken.sum()))
@@ -526,7 +530,8 @@ def _starts(sizes: Any) -> Any:
 
 
 def _offered_id(rank: int) -> Any:
-    """Rank 0's unique id, or the error: all ranks must receive it."""
+    """Rank 0's unique id, or why rank 0 has none: all ranks receive either,
+    because they would wait otherwise."""
     if rank:
         return None
     try:
