@@ -21,7 +21,7 @@ describe_columns(FILE *out, const struct perf_options *o)
     fprintf(out,
         "# time: one operation, the median of blocks; the tensors rotate "
         "through sets larger than the caches\n"
-        "# busbw: what the rank that gets most must receive from others, over "
+        "# busbw: most bytes that one rank must receive from other ranks / "
         "time\n");
     if (o->nccl_format)
         fprintf(out,
@@ -38,35 +38,35 @@ describe_columns(FILE *out, const struct perf_options *o)
     if (o->vs[PERF_VS_MEMCPY])
         fprintf(out,
             "# vs_memcpy: time of a plain copy of the same bytes by the same "
-            "ranks / our time; 1 is the limit of memory\n");
+            "ranks / time of ulyx; 1 is the limit of memory\n");
     if (o->vs[PERF_VS_BEST])
         fprintf(out,
-            "# vs_best: the same by the best of our copies, several pages side "
-            "by side among them\n"
-            "# of_bw: bytes read and written over time, of what the same ranks "
-            "move at once, each in arrays of its own of 32 MiB\n");
+            "# vs_best: likewise for the fastest of plain copies and of ulyx's "
+            "copies, which may copy several pages side by side\n"
+            "# of_bw: bytes read and written per time / those of copies that "
+            "all ranks make at once, each between its own arrays of 32 MiB\n");
     if (o->vs[PERF_VS_FLAG])
         fprintf(out,
-            "# vs_flag: time of the same copies, each closed by one flag from "
-            "every rank to every other, / our time; the limit of small "
+            "# vs_flag: time of plain copies, each followed by one flag from "
+            "every rank to every other, / time of ulyx; the limit of small "
             "calls\n");
     if (o->vs[PERF_VS_MPI])
         fprintf(out,
             "# vs_mpi, vs_mpiw: time of pack + MPI_Alltoall(v) + unpack, and "
-            "of MPI_Alltoallw, / our time\n");
+            "of MPI_Alltoallw, / time of ulyx\n");
     if (o->vs[PERF_VS_COPY])
         fprintf(out,
             "# vs_copy: time of one device copy of the same bytes by the same "
-            "ranks / our time; 1 is the limit of memory\n");
+            "ranks / time of ulyx; 1 is the limit of memory\n");
     if (o->vs[PERF_VS_PERMUTE])
         fprintf(out,
-            "# vs_permute: time of pack + device copy + unpack, a tensor at a "
-            "time, nobody waited for, / our time\n");
+            "# vs_permute: time of pack, device copy and unpack of one tensor "
+            "after another, without waits, / time of ulyx\n");
     if (o->vs[PERF_VS_NCCL])
         fprintf(out,
-            "# vs_nccl, vs_nccl_each: time of our schedule by NCCL, and of "
-            "permute + all-to-all + permute by NCCL for each tensor, / our "
-            "time\n");
+            "# vs_nccl, vs_nccl_each: time of ulyx's schedule over NCCL, and "
+            "of permute + all-to-all of NCCL + permute for each tensor, / time "
+            "of ulyx\n");
     fprintf(out, "#\n");
 }
 
