@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fields of parameter structs, as tables: a field is one row with its place,
- * its range and whether all ranks must give the same value. Reading, checking
- * and comparing go by the rows. Checks that relate several fields are
- * functions of the table's owner.
+ * its range and whether all ranks must give the same value. Rows drive reading,
+ * checking and comparing. Checks that relate several fields are functions of
+ * the table's owner.
  *
  * A table maps a public struct (`given`) to one of the library's (`own`), which
  * may be the same. A field's kind follows from its C type, so a row cannot
@@ -24,7 +24,7 @@ enum uli_field_kind {
     ULI_FIELD_DOUBLE,
     ULI_FIELD_FLAGS, /* uint64_t: bits */
     ULI_FIELD_NAME,  /* const char *, or NULL */
-    ULI_FIELD_RANKS, /* const int64_t *: an entry a rank, or NULL */
+    ULI_FIELD_RANKS, /* const int64_t *: an entry per rank, or NULL */
     ULI_FIELD_DOCS,  /* const ulyx_docs_t *, or NULL */
     ULI_FIELD_ARRAY, /* public structs: as in the row */
 };
@@ -45,7 +45,7 @@ struct uli_field {
     enum uli_field_kind kind;
     int64_t least, most; /* numbers; elements of an ARRAY, bits of FLAGS */
     const char *rule;    /* instead of the range: "a ULYX_POINTER code" */
-    bool agreed;         /* the same on all ranks */
+    bool agreed;         /* all ranks must give one value */
     const struct uli_field_array *array;
 };
 
@@ -90,16 +90,18 @@ struct uli_fields {
 ulyx_status_t uli_fields_read(
     const struct uli_fields *fields, const void *given, void *own_p);
 
-/* Numbers within their ranges, flags known, those of arrays' elements too: the
- * first field that is not is refused by name, value and bound.
+/* Checks that numbers are within their ranges and that all flags are known,
+ * also in the elements of arrays. The first field that fails is refused by
+ * name, value and bound.
  * returns SUCCESS; ERR_INVALID_ARGUMENT; ERR_UNSUPPORTED (unknown flags). */
 ulyx_status_t uli_fields_check(
     const struct uli_fields *fields, const void *own);
 
 /* ---- what ranks agree on ------------------------------------------------- */
 
-/* A list of values in a fixed order, counts before what they count: where two
- * ranks' lists differ first, both still mean the same field there. */
+/* A list of values in a fixed order, each count before the values that it
+ * counts. So at the first difference of two ranks' lists both ranks have the
+ * same field. */
 struct uli_agreed {
     int64_t *values; /* NULL: only count, or find a name */
     int64_t count;
@@ -108,23 +110,23 @@ struct uli_agreed {
     size_t name_bytes;
     enum uli_field_kind kind; /* of the requested number */
 };
-enum { ULI_NAME_WORDS = 5 }; /* of a name: its hash, and how it begins */
+enum { ULI_NAME_WORDS = 5 }; /* of a name: its hash, and its first characters */
 
 /* Adds a value; the rest is its name. */
 __attribute__((format(printf, 3, 4))) void uli_agreed_put(
     struct uli_agreed *list, int64_t value, const char *format, ...);
 
-/* Adds every field that must agree: numbers and flags as they are, doubles by
- * their bits, of a name its hash and how it begins, of an array that ranks have
- * entries in whether it is there and then its values. */
+/* Adds every field that must agree: numbers and flags, doubles by their bits, a
+ * name by its hash and its first characters, and of an array with an entry per
+ * rank whether it is given, then its values. */
 void uli_agreed_fields(struct uli_agreed *list, const struct uli_fields *fields,
     const void *own, int32_t nranks);
 
 /* The most values that the fields can add. */
 int64_t uli_agreed_most(const struct uli_fields *fields, int32_t nranks);
 
-/* "<call>: <name> is <zero> on rank 0 and <other> on rank <rank>" of a value
- * whose name has been found; zero and other are where it is in both lists.
+/* Reports "<call>: <name> is <zero> on rank 0 and <other> on rank <rank>" for a
+ * value whose name has been found. zero, other: the value in the two lists.
  * returns ERR_MISMATCH. */
 ulyx_status_t uli_agreed_differ(const struct uli_agreed *found,
     const char *call, const int64_t *zero, const int64_t *other, int32_t rank);

@@ -16,23 +16,26 @@ struct uli_held {
     int32_t count;
 };
 
-/* Count, size of an index and pointers of a document table; name is the
- * table's. returns SUCCESS; ERR_INVALID_ARGUMENT. */
+/* Checks count, size of an index and pointers of a document table. name: of the
+ * table.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT. */
 ulyx_status_t uli_docs_check(const ulyx_docs_t *docs, const char *name);
 
-/* Document n of a table that passes the above: row and rows, as they stand. */
+/* First row and rows of document n, not checked, of a table that has passed the
+ * check above. */
 void uli_docs_entry(
     const ulyx_docs_t *docs, int64_t n, int64_t *begin_p, int64_t *length_p);
 
-/* Replaces a caller's document table, of any version, by one of ours; NULL
- * stays. own_p lives as long as *docs_p is used. Errors: as uli_struct_take. */
+/* Replaces a caller's document table, of any version, by a table of this
+ * version; NULL stays. own_p lives as long as *docs_p is used. Errors: as
+ * uli_struct_take. */
 ulyx_status_t uli_docs_take(
     const ulyx_docs_t **docs_p, ulyx_docs_t *own_p, const char *name);
 
 /* Turns every pointer of the fields in `own` into one to a copy: document
  * tables always, since a caller's may be of another version; names, entries of
  * ranks and the tables' arrays where deep is true.
- * ownership: the copies go with uli_held_free, also after an error.
+ * ownership: uli_held_free frees the copies, also after an error.
  * returns SUCCESS; ERR_INVALID_ARGUMENT, ERR_UNSUPPORTED (a document table);
  * ERR_NO_MEMORY. */
 ulyx_status_t uli_fields_hold(const struct uli_fields *fields, void *own,

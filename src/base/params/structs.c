@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/status.h"
 
-/* No struct of ours will ever be longer: a size beyond it is garbage. */
+/* No public struct will ever be longer: a larger size is garbage. */
 enum { ABSURD_BYTES = 1 << 16, ELEMENT_UNIT = 8 };
 
 #define INVALID(...) uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)

@@ -2,18 +2,18 @@
  *
  * Public structs of other versions of the library: one table, one rule.
  *
- * A struct begins with its own size, or stands in an array beside which the
- * caller gives the size of an element. The least size is that of the first
- * release and never changes. A caller's struct that is shorter than ours is
- * older: the fields that it lacks have the values of the INIT macro. A longer
- * struct is newer, and is accepted if all bytes beyond ours are zero. Structs
+ * A struct begins with its own size, or is in an array for which the caller
+ * gives the size of an element. The least size is that of the first release and
+ * never changes. A caller's struct that is shorter than this version's is
+ * older: missing fields have the values of the INIT macro. A longer struct is
+ * newer, and is accepted if all bytes beyond this version's are zero. Structs
  * that the library fills in are cut, or padded with zeros, by the same rule.
  *
- * A field added to a public struct changes one word here: the name of its last
- * field. The field comes last, and its value in the INIT macro means "as
- * before". Structs end without padding (fields come in whole words of 8 bytes):
- * older programs leave padding undefined, and a later version would read a new
- * field from it.
+ * A field added to a public struct changes one word here: the name of the
+ * struct's last field. The field comes last, and its value in the INIT macro
+ * means "as before". Structs end without padding (fields come in whole words of
+ * 8 bytes): older programs leave padding undefined, and a later version would
+ * read a new field from it.
  */
 #ifndef ULI_BASE_PARAMS_STRUCTS_H
 #define ULI_BASE_PARAMS_STRUCTS_H
@@ -79,11 +79,11 @@ struct uli_struct {
 };
 extern const struct uli_struct uli_structs[ULI_STRUCTS];
 
-/* The biggest of the structs that stand in arrays: room for any of them. */
+/* The size of the largest struct that is used in arrays. */
 enum { ULI_ELEMENT_BYTES = 160 };
 
-/* Fills *own_p, which is one of ours and has our size afterwards, from the
- * caller's struct. name: what it is called in messages; NULL = its type.
+/* Fills *own_p, a struct of this version's size, from the caller's struct.
+ * name: for messages; NULL: the name of the type.
  * returns SUCCESS; ERR_INVALID_ARGUMENT (a size below the least, or absurd);
  * ERR_UNSUPPORTED (non-zero bytes beyond this version's size). */
 ulyx_status_t uli_struct_take(const struct uli_struct *kind, const void *given,
@@ -92,9 +92,10 @@ ulyx_status_t uli_struct_take(const struct uli_struct *kind, const void *given,
 ulyx_status_t uli_struct_take_or_default(
     const struct uli_struct *kind, const void *given, void *own_p);
 
-/* Checks a caller's array, all of its elements' unknown bytes included; name is
- * the array's. returns SUCCESS; ERR_INVALID_ARGUMENT (NULL with elements, a
- * size of an element that is below the least, no multiple of 8, or absurd);
+/* Checks a caller's array, with the unknown bytes of all elements. name: of the
+ * array.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT (NULL with elements, a size of an
+ * element that is below the least, no multiple of 8, or absurd);
  * ERR_UNSUPPORTED (non-zero bytes beyond this version's size). */
 ulyx_status_t uli_struct_array(const struct uli_struct *kind, const void *array,
     size_t element_bytes, int64_t count, const char *name);
@@ -102,7 +103,7 @@ ulyx_status_t uli_struct_array(const struct uli_struct *kind, const void *array,
 void uli_struct_element(const struct uli_struct *kind, const void *array,
     size_t element_bytes, int64_t index, void *own_p);
 
-/* Fills a caller's struct that has its size set, which stays.
+/* Fills a caller's struct whose size is set; the size stays.
  * returns SUCCESS; ERR_INVALID_ARGUMENT (as above; *given_p is untouched). */
 ulyx_status_t uli_struct_give(
     const struct uli_struct *kind, const void *own, void *given_p);

@@ -170,9 +170,9 @@ copy_own(void *context, const void *mine, void *all, size_t bytes)
     return 0;
 }
 
-/* A PMIx that cannot be used is as none: on every rank, as all have the same
- * library and server. Nothing is opened that is not needed: the id or the lone
- * rank meets without. */
+/* A PMIx that cannot be used counts as absent, on every rank, because all ranks
+ * have the same library and server. PMIx is opened only where it is needed: not
+ * with an id, and not for a single rank. */
 static ulyx_status_t
 env_open_pmix(struct uli_env_meeting *env)
 {

@@ -11,8 +11,9 @@
 
 struct uli_pmix;
 
-/* One creation by environment. `meeting` counts them within the process: the
- * n-th of one rank meets the n-th of the others, also after one that failed. */
+/* One creation by environment. `meeting` counts creations within the process:
+ * the n-th creation of a rank meets the n-th of the others, also after a
+ * creation that failed. */
 struct uli_env_meeting {
     const struct uli_settings *settings;
     struct uli_launch launch;
@@ -32,8 +33,8 @@ ulyx_status_t uli_bootstrap_open_file(
 ulyx_status_t uli_bootstrap_open_master(
     const struct uli_env_meeting *env, struct uli_bootstrap **bootstrap_p);
 
-/* As above with a given environment: for tests, and the body of open_env.
- * `meeting` as above. */
+/* Like open_env, with a given environment and meeting: for tests, and the body
+ * of open_env. */
 ulyx_status_t uli_bootstrap_open_from(const struct uli_settings *settings,
     const struct uli_env *env, uint32_t meeting, uli_deadline_t deadline,
     struct uli_bootstrap **bootstrap_p);

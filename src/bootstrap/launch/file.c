@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A meeting through a directory that all ranks share: rank 0 writes its id to a
- * 0600 file that has no name until it is whole, so that no one reads half of it
- * and a rank 0 that is killed leaves nothing; file systems without such files
- * get one under another name, renamed. The root removes it once all have
- * joined; what killed jobs have left is swept by later ones. A file that is
- * left of a dead job leads nowhere, or to a root with another secret: who
- * cannot connect reads it again until the deadline, while rank 0 puts the right
- * one there.
+ * A meeting through a directory that all ranks share. Rank 0 writes its id to a
+ * file of mode 0600 that gets its name when it is complete, so no rank reads
+ * half an id, and a rank 0 that is killed leaves no file. On file systems
+ * without unnamed files the file is written under another name and renamed. The
+ * root removes the file once all ranks have joined; files that killed jobs have
+ * left are removed by later jobs. A file of a dead job leads to no root, or to
+ * a root with another secret. So a rank that cannot connect reads the file
+ * again until the deadline; meanwhile rank 0 replaces the file.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -32,7 +32,8 @@ enum {
     MEETING_OLDEST_S = 86400 + 3600
 };
 
-/* dir/ulyx-<job>-<meeting>: what a file name should not have becomes '_'. */
+/* dir/ulyx-<job>-<meeting>; characters that a file name should not have become
+ * '_'. */
 static ulyx_status_t
 file_path(const struct uli_env_meeting *env, char *path_p)
 {
@@ -108,8 +109,8 @@ publish_renamed(const char *path, const char *text)
     return status;
 }
 
-/* How old a file of this name may be: a draft lives for moments, a meeting for
- * its deadline, a day at most; 0: none of ours. */
+/* The largest age of a file with this name: of a draft some moments, of a
+ * meeting its deadline, at most a day; 0: the name is not ulyx's. */
 static int64_t
 oldest_s(const char *name)
 {
@@ -125,8 +126,9 @@ oldest_s(const char *name)
     return draft ? DRAFT_OLDEST_S : 0;
 }
 
-/* Removes what killed jobs of this user have left. Ages are taken by the clock
- * of the file system, which dated the file that was just written. */
+/* Removes files that killed jobs of this user have left. Ages are relative to
+ * the file that was just written, because the clock of the file system
+ * counts. */
 static void
 file_sweep(const char *folder, const char *path)
 {
@@ -161,8 +163,8 @@ file_publish(const char *folder, const char *path, const ulyx_unique_id_t *id)
 
 /* ---- all ranks ----------------------------------------------------------- */
 
-/* Why there is no id in the file (yet), or NULL and the place. A file that
- * others could have written is not read. */
+/* Reads the id from the file. Returns NULL and the place, or why the file has
+ * no id (yet). A file that other users could have written is not read. */
 static const char *
 read_place(const char *path, struct uli_endpoint *place_p)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who started this process: rank, size and what names the job, out of the
- * variables that launchers set. One table, in order of trust: where two have
- * set theirs (torchrun within srun, mpirun within a Slurm job) the first is
- * taken, because the inner launcher counts the processes, and the outer one
- * only the processes that it started itself.
+ * Who started this process: rank, size and job name, from the variables that
+ * launchers set. One table, in order of trust: if two launchers have set their
+ * variables (torchrun within srun, mpirun within a Slurm job), the first row is
+ * taken, because the inner launcher counts all processes, and the outer
+ * launcher only those that it started itself.
  */
 #ifndef ULI_BOOTSTRAP_LAUNCH_LAUNCHER_H
 #define ULI_BOOTSTRAP_LAUNCH_LAUNCHER_H
@@ -28,10 +28,11 @@ struct uli_launch {
     int32_t rank, nranks; /* nranks 0: the launcher's library has it */
     int32_t local_rank;   /* on this node; -1: not given */
     int32_t local_nranks; /* 0: not given */
-    bool one_node;        /* by the launcher all ranks are here */
+    bool one_node;        /* the launcher says that all ranks are on this
+                           * node */
     char job[256];        /* job, step and restart; "" when not known */
     char master[256];     /* MASTER_ADDR, or "" */
-    char master_port[16]; /* MASTER_PORT, or "": not ours to listen on */
+    char master_port[16]; /* MASTER_PORT, or ""; ulyx does not listen on it */
     bool pmix;            /* a PMIx server is there */
     int pmi_fd;           /* of PMI-1, or -1 */
     bool pmi_chosen;      /* the first message on it chooses PMI-1 or PMI-2 */
@@ -39,10 +40,10 @@ struct uli_launch {
 };
 
 /* Reads the variables by the table; launcher is NULL where no row applies.
- * returns SUCCESS; ERR_INVALID_ARGUMENT when a launcher's values are no rank
- * and size, when they have a rank of 1 or more without a size, and when by
- * them this rank is alone while the launcher around it counts several: each of
- * those would then run the whole job. The text names what to set. */
+ * returns SUCCESS; ERR_INVALID_ARGUMENT if a launcher's values are no rank and
+ * size, if they have a rank of 1 or more without a size, and if they have one
+ * rank while an outer launcher has several: each of these would then run the
+ * whole job. The text names the variables to set. */
 ulyx_status_t uli_launcher_query(const struct uli_settings *settings,
     const struct uli_env *env, struct uli_launch *launch_p);
 

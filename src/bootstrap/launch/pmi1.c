@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The PMI-1 wire protocol of MPICH's Hydra and of what follows it: lines
+ * The PMI-1 wire protocol of MPICH's Hydra and of compatible launchers: lines
  * "cmd=name key=value ...\n" over the descriptor in PMI_FD, one answer to each
- * request. A value longer than the server's limit is put in parts: '+' begins
- * a part that another follows, '.' the last. An MPI library of the same process
- * may use the descriptor too: between its requests.
+ * request. A value longer than the server's limit is put in parts: the last
+ * part begins with '.', all others with '+'. An MPI library of the same process
+ * may use the descriptor too, between requests of this module.
  */
 #include "bootstrap/launch/pmi1.h"
 
@@ -55,7 +55,7 @@ wait_ready(const struct pmi *pmi, short events, const char *what)
     }
 }
 
-/* A launcher that has gone must not end this process by SIGPIPE. */
+/* The end of a launcher must not end this process by SIGPIPE. */
 static ssize_t
 pmi1_send(int fd, const char *text, size_t bytes)
 {
@@ -80,7 +80,8 @@ write_line(const struct pmi *pmi, const char *line, const char *what)
     return ULYX_SUCCESS;
 }
 
-/* Byte by byte: what follows the line may be another library's. */
+/* Reads byte by byte, because bytes after the line may be for another
+ * library. */
 static ulyx_status_t
 read_line(struct pmi *pmi, const char *what)
 {
@@ -103,7 +104,7 @@ read_line(struct pmi *pmi, const char *what)
         "PMI-1: the launcher's answer to %s has no end of line", what);
 }
 
-/* The value of key in the last answer, up to the next space. */
+/* The value of the key in the last answer, up to the next space. */
 static bool
 answer_value(
     const struct pmi *pmi, const char *key, char *value_p, size_t bytes)
@@ -148,9 +149,10 @@ pmi_query(struct pmi *pmi, const char *line, const char *answer)
 
 /* ---- connection to the launcher ------------------------------------------ */
 
-/* A launcher takes a process that has sent init and ends without finalize for
- * dead, and kills the job. An MPI library of this process sends both; without
- * one, this module sends them, finalize once, when the process ends. */
+/* If a process has sent init and ends without finalize, a launcher takes the
+ * process for dead and kills the job. An MPI library of this process sends
+ * both. In a process without MPI this module sends them: finalize once, at the
+ * end of the process. */
 static atomic_int finalize_fd = -1;
 static atomic_int finalize_pid;
 

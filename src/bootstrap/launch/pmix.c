@@ -2,8 +2,8 @@
  *
  * PMIx through dlopen of libpmix.so.2, so that one binary runs with and without
  * it. Waiting is done here, on a condition variable with a deadline: servers
- * differ in whether they honour PMIX_TIMEOUT. An answer that comes after its
- * deadline finds its request alive, by reference count.
+ * differ in whether they honour PMIX_TIMEOUT. A request is kept by reference
+ * count, because an answer may come after the deadline.
  */
 #include "bootstrap/launch/pmix.h"
 
@@ -86,10 +86,11 @@ pmix_load(struct uli_pmix *pmix)
 
 /* ---- the process's client ------------------------------------------------ */
 
-/* Opened once and kept: a server does not take back a process that has left, so
- * MPI_Init after a meeting would fail. PMIx counts who has it open; the last to
- * leave, this at the process's end or MPI_Finalize after it, sends finalize,
- * which launchers expect of every process that sent init. */
+/* PMIx is opened once and kept, because a server does not accept a process
+ * again after it has left, so that MPI_Init after a meeting would fail. PMIx
+ * counts its users; the last one that leaves (this module at the end of the
+ * process, or MPI_Finalize after that) sends finalize, which launchers expect
+ * from every process that has sent init. */
 static struct {
     pthread_mutex_t lock;
     struct uli_pmix *open;
@@ -160,7 +161,7 @@ uli_pmix_size(struct uli_pmix *pmix, int32_t *rank_p, int32_t *nranks_p)
         return pmix_failed(pmix, "the size of the job", result);
     *rank_p = (int32_t)pmix->self.rank;
     *nranks_p = (int32_t)value->data.uint32;
-    free(value); /* a number: nothing hangs from it */
+    free(value); /* a number has no memory of its own */
     return ULYX_SUCCESS;
 }
 
@@ -169,7 +170,7 @@ uli_pmix_size(struct uli_pmix *pmix, int32_t *rank_p, int32_t *nranks_p)
 struct request {
     pthread_mutex_t lock;
     pthread_cond_t answered;
-    int refs; /* the waiter's and the answer's */
+    int refs; /* one each of the waiter and of the answer */
     /* The request, which PMIx may read until it answers. */
     pmix_proc_t root;
     char key[64];
@@ -259,8 +260,8 @@ pmix_publish(struct uli_pmix *pmix, const char *key, char *text)
     return ULYX_SUCCESS;
 }
 
-/* Waits for the answer to a request that was made with *result_p, which becomes
- * the answer's; only a missing one is an error here. */
+/* Waits for the answer to a request, which was made with *result_p, and stores
+ * the answer's status there. Only a missing answer is an error here. */
 static ulyx_status_t
 pmix_await(struct request *request, const char *what, uli_deadline_t deadline,
     pmix_status_t *result_p)
@@ -294,10 +295,11 @@ pmix_fence_once(
     return status;
 }
 
-/* All ranks: what was committed before it can be read after it. Where a rank's
- * connection ends, PMIx's server counts it out of the fences that others are
- * in, even if MPI_Finalize ended it and the rank is back soon. Such a fence
- * ends in PARTIAL_SUCCESS for all who are in it, and they go into the next. */
+/* A fence of all ranks: values that were committed before the fence can be read
+ * after it. If a rank's connection ends, even by MPI_Finalize of a rank that
+ * connects again soon, PMIx's server excludes the rank from the fences that
+ * other ranks are in. Such a fence ends in PARTIAL_SUCCESS for all its ranks,
+ * which then enter the next fence. */
 static ulyx_status_t
 pmix_fence(struct uli_pmix *pmix, uli_deadline_t deadline)
 {

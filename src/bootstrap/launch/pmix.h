@@ -15,7 +15,8 @@
 struct uli_pmix;
 
 /* Opens the library and connects to the server, once a process, until it exits;
- * any thread. Logs nothing above INFO: who has no PMIx goes on without.
+ * any thread. Logs nothing above INFO, because processes without PMIx continue
+ * without PMIx.
  * returns SUCCESS, or ERR_UNSUPPORTED with the reason as the last error. */
 ulyx_status_t uli_pmix_open(struct uli_pmix **pmix_p);
 

@@ -48,9 +48,9 @@ uli_hello_decode(
     return ULI_HELLO_OK;
 }
 
-/* The base point that the secret makes of this connection. Labels and version
- * are part of what is hashed, so that a secret shared with another protocol
- * gives nothing here. */
+/* The base point of this connection, made from the secret. Labels and version
+ * are hashed too, so that a secret that is also used by another protocol gives
+ * another point here. */
 static void
 base_point(const struct uli_auth *auth, unsigned char *point_p)
 {
@@ -64,8 +64,8 @@ base_point(const struct uli_auth *auth, unsigned char *point_p)
     crypto_core_ristretto255_from_hash(point_p, hash);
 }
 
-/* 64 random bytes reduced are a uniform scalar; zero, at odds of 2^-252, is
- * refused by the multiplication. */
+/* 64 random bytes, reduced, are a uniform scalar. The multiplication refuses
+ * zero, whose probability is 2^-252. */
 ulyx_status_t
 uli_auth_share(
     struct uli_auth *auth, enum uli_auth_end me, unsigned char *share_p)

@@ -31,9 +31,9 @@
  * allow (ULI_SECRET_LEAST).
  *
  * Magic and version are the first bytes each way, and hello and the first 32
- * bytes of the challenge have been alike in all versions: another version is
- * distinguished from a stray connection. What follows is neither encrypted nor
- * signed: the network is trusted not to alter a stream; the secret keeps
+ * bytes of the challenge are the same in all versions, so that another version
+ * is distinguished from a stray connection. What follows is neither encrypted
+ * nor signed: the network is trusted not to alter a stream; the secret keeps
  * strangers out.
  */
 #ifndef ULI_BOOTSTRAP_MEET_AUTH_H
@@ -77,18 +77,19 @@ enum uli_hello_result {
  * returns SUCCESS or ERR_SYSTEM. */
 ulyx_status_t uli_auth_init(void);
 
-/* A hello with my nonce; and the other end's taken apart. */
+/* Makes a hello with this end's nonce, and reads the other end's hello. */
 void uli_hello_encode(const unsigned char *nonce, unsigned char *hello_p);
 enum uli_hello_result uli_hello_decode(
     const unsigned char *hello, unsigned char *nonce_p, unsigned *version_p);
 
-/* My share, once secret and both nonces are there: a new one at every call.
+/* Makes this end's share from the secret and both nonces: a new share at every
+ * call.
  * returns SUCCESS or ERR_SYSTEM (no random bytes). */
 ulyx_status_t uli_auth_share(
     struct uli_auth *auth, enum uli_auth_end me, unsigned char *share_p);
-/* Takes the other's share, after which proofs can be made and checked. False
- * where it is no element of the group, or the neutral one, whose key is
- * public: no end that keeps to the protocol sends these. */
+/* Takes the other end's share; then proofs can be made and checked. False: the
+ * share is no element of the group, or is the neutral element, whose key is
+ * public. An end that follows the protocol sends neither. */
 bool uli_auth_agree(
     struct uli_auth *auth, enum uli_auth_end me, const unsigned char *share);
 

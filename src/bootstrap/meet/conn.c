@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A connection's states. Nothing here blocks: what cannot be sent waits for
- * EPOLLOUT, what has not come for EPOLLIN.
+ * A connection's states. Nothing here blocks: bytes that cannot be sent wait
+ * for EPOLLOUT, bytes that have not arrived for EPOLLIN.
  */
 #include "bootstrap/meet/conn.h"
 
@@ -107,7 +107,8 @@ conn_watch(struct uli_conn *conn)
     epoll_ctl(conn->root->epoll_fd, EPOLL_CTL_MOD, conn->fd, &event);
 }
 
-/* All is sent. After the failure's text: the peer may read it, then ends. */
+/* All bytes are sent. After the failure's text the peer reads the text and
+ * closes the connection. */
 static void
 all_sent(struct uli_conn *conn)
 {
@@ -183,7 +184,8 @@ post_bytes(struct uli_conn *conn, const void *bytes, size_t count)
     conn_post(conn, blob);
 }
 
-/* Without memory for the text the end of the stream has to do. */
+/* Without memory for the text only the end of the stream reports the
+ * failure. */
 static void
 conn_send_last(struct uli_conn *conn, struct uli_blob *text)
 {
@@ -204,7 +206,7 @@ uli_conn_send_failure(struct uli_conn *conn)
 
 /* ---- handshake ----------------------------------------------------------- */
 
-/* To another version only what all versions read the same. */
+/* Another version gets only bytes that all versions read in the same way. */
 static void
 take_hello(struct uli_conn *conn)
 {
@@ -251,7 +253,7 @@ take_answer(struct uli_conn *conn)
         uli_conn_drop(conn, "wrong secret");
 }
 
-/* Gathers a fixed message; returns how many of the bytes it took. */
+/* Gathers a message of fixed length; returns how many bytes it took. */
 static size_t
 take_message(struct uli_conn *conn, const unsigned char *data, size_t bytes)
 {
@@ -272,7 +274,8 @@ take_message(struct uli_conn *conn, const unsigned char *data, size_t bytes)
 
 /* ---- frames -------------------------------------------------------------- */
 
-/* A rank's patience, sent as milliseconds, as a point in time here. */
+/* The deadline here of a rank that has sent how long it will wait, in
+ * milliseconds. */
 static uli_deadline_t
 frame_patience(const struct uli_frame *frame)
 {
@@ -312,8 +315,8 @@ take_join(struct uli_conn *conn)
     uli_listener_close(root);
 }
 
-/* All ranks get the same blob. `unsent` stays above zero until the last has it
- * queued: the owner may leave when it is zero. */
+/* All ranks get the same blob. `unsent` stays above zero until the blob is
+ * queued for the last rank: the owner may leave when `unsent` is zero. */
 static void
 root_spread(struct uli_root *root, struct uli_blob *table)
 {

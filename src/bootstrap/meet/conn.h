@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One connection at the root: hello, proof, then frames. Private to the root's
- * thread. A connection that misbehaves before it has joined is a stray: it is
- * dropped and counted, and the meeting continues.
+ * thread. A connection that breaks the protocol before it has joined is a
+ * stray: it is dropped and counted, and the meeting continues.
  */
 #ifndef ULI_BOOTSTRAP_MEET_CONN_H
 #define ULI_BOOTSTRAP_MEET_CONN_H
@@ -51,8 +51,7 @@ struct uli_root {
     int stranger_count;
     int epoll_fd, event_fd;
     uli_deadline_t linger; /* end of a failed meeting */
-    uli_deadline_t
-        reopen;   /* when the listener, which pauses, looks out again */
+    uli_deadline_t reopen; /* when the pausing listener accepts again */
     int pause_ms; /* of its last pause; 0: a connection was accepted since */
     atomic_int refs;
     atomic_int unsent; /* connections with bytes on their way */
@@ -61,19 +60,19 @@ struct uli_root {
     atomic_int wakers;        /* who may be writing to it */
     atomic_int state;         /* uli_root_state */
     atomic_bool all_notified; /* the meeting has failed, its members left */
-    bool cancelled;           /* the thread has acted on `cancel` */
+    bool cancelled;           /* the thread has carried out `cancel` */
 };
 
-/* Takes the descriptor, also when it fails. NULL without memory. */
+/* Owns the descriptor, also after a failure. NULL without memory. */
 struct uli_conn *uli_conn_open(
     struct uli_root *root, int fd, const char *address);
-/* Acts on epoll's events. */
+/* Handles the events that epoll has reported. */
 void uli_conn_event(struct uli_conn *conn, uint32_t events);
 /* Queues the meeting's failure, the last frame of the connection. */
 void uli_conn_send_failure(struct uli_conn *conn);
 /* Drops a connection that has not joined, and counts it. */
 void uli_conn_drop(struct uli_conn *conn, const char *why);
-/* Closes; memory goes with uli_conn_free_dead. */
+/* Closes the connection; uli_conn_free_dead frees its memory. */
 void uli_conn_close(struct uli_conn *conn);
 void uli_conn_free_dead(struct uli_root *root);
 
@@ -81,7 +80,7 @@ void uli_conn_free_dead(struct uli_root *root);
 
 /* Accepts waiting connections, a few at a time. */
 void uli_listener_accept(struct uli_root *root, int listener);
-/* The end of a pause without descriptors. */
+/* Ends a pause of the listener, which had no descriptors. */
 void uli_listener_reopen(struct uli_root *root);
 /* Closes the listeners and removes the rendezvous file. */
 void uli_listener_shut(struct uli_root *root);

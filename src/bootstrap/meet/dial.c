@@ -19,7 +19,7 @@
 enum { PAUSE_FIRST_MS = 2, PAUSE_LONGEST_MS = 500 };
 #define CONNECT_S   3.0
 #define HANDSHAKE_S 10.0
-#define NOTICE_S    5.0 /* then the log has what is awaited */
+#define NOTICE_S    5.0 /* then the log says which root is awaited */
 
 static void
 dial_report(struct uli_dial_report *report_p, ulyx_status_t status,
@@ -46,8 +46,8 @@ dial_reason(int number)
     return text ? text : "unknown error";
 }
 
-/* Hello, and the root's challenge. 0 with both nonces and the root's share, or
- * -1 with the report. */
+/* Sends hello and receives the root's challenge. 0 with both nonces and the
+ * root's share, or -1 with the report. */
 static int
 dial_greet(int fd, const struct uli_socket_address *address,
     uli_deadline_t deadline, struct uli_auth *auth, unsigned char *share_p,
@@ -89,7 +89,7 @@ err_report:
     return -1;
 }
 
-/* The handshake's rank side. 0 and authenticated, or -1 with the report. */
+/* The rank's side of the handshake. 0: authenticated; -1 with the report. */
 static int
 dial_prove(int fd, const struct uli_endpoint *place,
     const struct uli_socket_address *address, uli_deadline_t deadline,
@@ -126,7 +126,8 @@ dial_prove(int fd, const struct uli_endpoint *place,
     return -1;
 }
 
-/* Any user can take an abstract name, and hold up the job that needs it. */
+/* Any user can take an abstract name, and so delay the job that needs the
+ * name. */
 static bool
 check_user(int fd, const struct uli_socket_address *address,
     struct uli_dial_report *report_p)

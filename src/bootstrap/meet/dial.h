@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank's way to the root: where to knock, the handshake, and the star
- * bootstrap over the connection that results.
+ * How a rank reaches the root: addresses, the handshake, and the star bootstrap
+ * over the resulting connection.
  */
 #ifndef ULI_BOOTSTRAP_MEET_DIAL_H
 #define ULI_BOOTSTRAP_MEET_DIAL_H
@@ -20,10 +20,12 @@ struct uli_endpoint {
     int count;
     struct uli_socket_address addresses[ULI_ADDRESS_MAX];
     bool same_user; /* Unix socket: the root must run as this user */
-    char who[320];  /* serves it, for texts: "rank 0 at node7"; "" = its root */
+    char who[320];  /* which process serves the meeting, for texts: "rank 0 at
+                     * node7"; "": its root */
 };
 
-/* Why an attempt failed: AUTH, VERSION, or SYSTEM for all that may pass. */
+/* Why an attempt failed: AUTH, VERSION, or SYSTEM for causes that may go
+ * away. */
 struct uli_dial_report {
     ulyx_status_t status;
     char text[384]; /* "10.0.0.1:2000: connection refused" */
@@ -45,10 +47,10 @@ ulyx_status_t uli_dial(const struct uli_endpoint *place, double settle_s,
 /* Sleeps for *pause_ms (at most until the deadline), then lengthens it. */
 void uli_dial_pause(int *pause_ms, uli_deadline_t deadline);
 
-/* Joins over an authenticated descriptor, which is the bootstrap's from the
- * call on, also on error. root (NULL: it is served elsewhere) becomes the
- * bootstrap's on success and stays the caller's on error. ports: where a tree's
- * ranks listen.
+/* Joins over an authenticated descriptor, which the bootstrap owns from the
+ * call on, also on error. root (NULL: another process serves the meeting)
+ * belongs to the bootstrap on success and to the caller on error. ports: where
+ * a tree's ranks listen.
  * returns SUCCESS, NO_MEMORY, RANK_LOST (the root broke the connection). */
 ulyx_status_t uli_bootstrap_open_star(int fd, struct uli_root *root,
     int32_t nranks, int32_t rank, struct uli_port_range ports,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two meeting points that every rank can work out by itself: an abstract socket
+ * Two meeting points that every rank can compute by itself: an abstract socket
  * of this node, and MASTER_ADDR:ULYX_PORT. Rank 0 listens and then joins like
  * the others; they dial until it does.
  */
@@ -17,8 +17,8 @@
 #include "bootstrap/meet/netif.h"
 
 enum { PAUSE_FIRST_MS = 5, HEX_BYTES = 2 * ULI_SECRET_BYTES + 1 };
-/* A root of an earlier meeting at the same port has another secret, and is gone
- * before these have passed. */
+/* A root of an earlier meeting at the same port has another secret, and ends
+ * within these seconds. */
 #define LINGER_S 3.0
 #define SETTLE_S 6.0
 
@@ -38,8 +38,8 @@ join_place(const struct uli_env_meeting *env, const struct uli_endpoint *place,
 
 /* ---- one node ------------------------------------------------------------ */
 
-/* An occupied name is another rank 0's: it is dialled like any root, and all
- * ranks then get the error that there are two. */
+/* An occupied name belongs to another rank 0. Its root is dialled like any
+ * root, and all ranks then get the error that there are two ranks 0. */
 static ulyx_status_t
 serve_abstract(struct uli_endpoint *place, uli_deadline_t deadline,
     struct uli_root **root_p)
@@ -148,8 +148,8 @@ meeting_resolve(const struct uli_env_meeting *env, struct uli_endpoint *place,
     return ULYX_SUCCESS;
 }
 
-/* Whether one can listen there: an address may be of a host in front of this
- * one, which passes connections on. */
+/* Whether this process can listen there: the address may belong to a host in
+ * front of this host, which forwards connections. */
 static bool
 is_here(const struct uli_socket_address *address)
 {
@@ -162,9 +162,9 @@ is_here(const struct uli_socket_address *address)
     return true;
 }
 
-/* Rank 0 listens at MASTER_ADDR alone where that is an address of this host. A
- * name may lead to a loopback address on its own host only, so it listens where
- * the name leads and on the chosen interfaces. */
+/* If MASTER_ADDR is an address of this host, rank 0 listens there alone. A name
+ * may resolve to a loopback address on its own host, so rank 0 listens at the
+ * name's addresses and on the chosen interfaces. */
 static void
 add_interfaces(const struct uli_env_meeting *env, struct uli_endpoint *place)
 {
@@ -180,7 +180,8 @@ add_interfaces(const struct uli_env_meeting *env, struct uli_endpoint *place)
     }
 }
 
-/* Every address that can be had; none because the port is taken: again. */
+/* Listens at every address that is free; tries again if there is none because
+ * the port is taken. */
 static ulyx_status_t
 listen_all(const struct uli_endpoint *place, uli_deadline_t deadline,
     struct uli_root_params *params)
@@ -206,7 +207,8 @@ listen_all(const struct uli_endpoint *place, uli_deadline_t deadline,
     }
 }
 
-/* A secret that is too short is as none: each connection may try a guess. */
+/* A secret that is too short counts as no secret, because each connection may
+ * try a guess. */
 static ulyx_status_t
 check_secret(const struct uli_env_meeting *env)
 {

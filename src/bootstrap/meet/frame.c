@@ -74,7 +74,7 @@ reader_bad(struct uli_frame_reader *reader, const char *why)
     return ULI_FRAME_BAD;
 }
 
-/* The header is whole: room for its payload. */
+/* The header is complete: allocates room for its payload. */
 static enum uli_frame_result
 begin_payload(struct uli_frame_reader *reader)
 {
@@ -93,7 +93,7 @@ begin_payload(struct uli_frame_reader *reader)
     return ULI_FRAME_MORE;
 }
 
-/* Copies what is there of [have, end) and returns how much it was. */
+/* Copies the available bytes of [have, end) and returns their number. */
 static size_t
 reader_take(struct uli_frame_reader *reader, unsigned char *to, uint64_t end,
     const unsigned char *data, size_t bytes)
@@ -156,7 +156,7 @@ uli_join_encode(const struct uli_join *join, unsigned char *payload_p)
     return JOIN_FIXED_BYTES + length;
 }
 
-/* The name goes into logs and errors: nothing but printable ASCII. */
+/* Logs and errors have the name, so it may have printable ASCII only. */
 bool
 uli_join_decode(
     const unsigned char *payload, uint64_t bytes, struct uli_join *join_p)

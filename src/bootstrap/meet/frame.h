@@ -24,9 +24,11 @@ enum {
 };
 
 enum uli_frame_type {
-    ULI_FRAME_JOIN = 1, /* rank to root: who I am; argument = patience, ms */
-    ULI_FRAME_RECORD,   /* rank to root: my bytes; argument = patience, ms */
-    ULI_FRAME_BYE,      /* rank to root: I leave in order */
+    ULI_FRAME_JOIN = 1, /* rank to root: the rank's join; argument: how long it
+                         * will wait, ms */
+    ULI_FRAME_RECORD,   /* rank to root: its record; argument: how long it will
+                         * wait, ms */
+    ULI_FRAME_BYE,      /* rank to root: the rank leaves in order */
     ULI_FRAME_TABLE,    /* root to rank: all ranks' bytes */
     ULI_FRAME_ERROR,    /* both ways: argument = status, payload = text */
     ULI_FRAME_TYPE_END
@@ -40,12 +42,12 @@ struct uli_frame {
 };
 
 void uli_frame_encode(const struct uli_frame *frame, unsigned char *header_p);
-/* False where the header is none of ours. */
+/* False: the header is not one of ulyx. */
 bool uli_frame_decode(const unsigned char *header, struct uli_frame *frame_p);
 
 enum uli_frame_result {
-    ULI_FRAME_MORE,  /* all given bytes taken, the frame is not whole */
-    ULI_FRAME_READY, /* frame and payload are whole */
+    ULI_FRAME_MORE,  /* all given bytes are taken, the frame is not complete */
+    ULI_FRAME_READY, /* frame and payload are complete */
     ULI_FRAME_BAD,   /* `why` has the reason; the stream is lost */
 };
 
@@ -53,7 +55,7 @@ enum uli_frame_result {
 struct uli_frame_reader {
     uint64_t payload_max; /* a longer payload is BAD */
     struct uli_frame frame;
-    unsigned char *payload; /* frame.bytes of it, owned by the reader */
+    unsigned char *payload; /* frame.bytes bytes, owned by the reader */
     const char *why;        /* static */
     unsigned char header[ULI_FRAME_HEADER_BYTES];
     size_t capacity;

@@ -3,8 +3,8 @@
  * One poll over the listener, the stop, and the connections that have sent
  * nothing yet, in order of arrival. A connection that has sent something is
  * served before more are accepted, and the awaited rank sends as it connects;
- * so a crowd of silent connections cannot displace it before its message has
- * come.
+ * so many silent connections cannot displace the awaited rank before its
+ * message has arrived.
  */
 #include "bootstrap/meet/knock.h"
 
@@ -50,7 +50,7 @@ drop_oldest(struct receiver *receiver)
     remove_at(receiver, 0);
 }
 
-/* Reads on. False where this one is done with: taken, or closed. */
+/* Reads more bytes. False: the connection has been taken or closed. */
 static bool
 knocker_receive(struct receiver *receiver, struct knocker *one)
 {

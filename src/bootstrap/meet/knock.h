@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Receives one message of a known length from each connection to a listener,
- * for ends that have no root's loop. All connections are polled together, so a
- * silent one delays none.
+ * for ends that do not run the root's loop. All connections are polled
+ * together, so a silent connection delays no other.
  */
 #ifndef ULI_BOOTSTRAP_MEET_KNOCK_H
 #define ULI_BOOTSTRAP_MEET_KNOCK_H

@@ -2,9 +2,9 @@
  *
  * The root's listener: which connections are accepted to prove the secret, and
  * which are dropped when there is no room. Ranks that have joined are never
- * dropped for lack of room, and lack of room never ends a meeting: the
- * listener pauses, longer each time, and the cause is named if the deadline
- * comes first.
+ * dropped for lack of room, and lack of room never ends a meeting: the listener
+ * pauses, longer each time, and if the deadline is over first, the error names
+ * the cause.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,11 +23,11 @@
 #include "bootstrap/meet/conn.h"
 
 enum {
-    ACCEPT_BATCH = 64,   /* then the ranks that are in get their turn */
+    ACCEPT_BATCH = 64,   /* then the ranks that have joined are served */
     STRANGER_MAX = 4096, /* the oldest goes first */
-    LATE_MAX = 8,        /* when all ranks are in */
-    STRANGER_SHARE = 4,  /* of the descriptors they have a quarter at most: the
-                          * rest is the ranks' and the process's */
+    LATE_MAX = 8,        /* when all ranks have joined */
+    STRANGER_SHARE = 4,  /* strangers have at most a quarter of the descriptors;
+                          * the rest is for ranks and the process */
     PAUSE_FIRST_MS = 1,
     PAUSE_LONGEST_MS = 250
 };
@@ -67,8 +67,9 @@ peer_text(int fd, const struct sockaddr_storage *peer, char *text_p, size_t n)
     }
 }
 
-/* One that may be dropped for want of room: it has not proved the secret. Its
- * rank, if it is one, dials again; behind the proof it would not. */
+/* A connection that may be dropped for lack of room: it has not proved the
+ * secret. If it is a rank's, the rank dials again, which it would not do after
+ * the proof. */
 static struct uli_conn *
 oldest_unproven(const struct uli_root *root)
 {
@@ -107,8 +108,8 @@ watch_listeners(struct uli_root *root, uint32_t events)
     }
 }
 
-/* Looks away from the listeners for a while: they stay readable, and an epoll
- * that watched them would not sleep. */
+/* Removes the listeners from the epoll set for a while: they stay readable, and
+ * an epoll with them would not sleep. */
 static void
 pause_door(struct uli_root *root)
 {
@@ -156,8 +157,8 @@ note_hindrance(struct uli_root *root, int number)
             uli_errno_text(number));
 }
 
-/* Somebody knocks and cannot be let in: more descriptors, or those of a
- * stranger who had time to prove himself, or later. */
+/* A connection waits, and there is no descriptor for it: raises the limit, or
+ * closes a stranger that had time for its proof, or pauses. */
 static void
 make_room(struct uli_root *root, int number)
 {
@@ -190,7 +191,7 @@ root_admit(struct uli_root *root, int fd, const struct sockaddr_storage *peer)
     if (oldest_unproven(root) && root_crowded(root))
         uli_conn_drop(oldest_unproven(root), "too many unproven connections");
     if (!uli_conn_open(root, fd, address)) {
-        make_room(root, ENOMEM); /* its rank, if it is one, dials again */
+        make_room(root, ENOMEM); /* if it is a rank's, the rank dials again */
         return;
     }
     root->pause_ms = 0;
@@ -205,7 +206,7 @@ somebody_knocks(int listener)
     return poll(&waited, 1, 0) > 0;
 }
 
-/* An error of the one connection, which is gone with it. */
+/* An error of this connection, which has ended. */
 static bool
 door_passes(int number)
 {

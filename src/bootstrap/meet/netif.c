@@ -17,8 +17,8 @@
 
 enum { NETIF_MAX = 256 };
 
-/* A tier is a reach (base/system/interface.h); of interfaces that the list
- * names the first, unless it is link-local. */
+/* A tier is a reach (base/system/interface.h); interfaces that the list names
+ * are of the first tier, unless they are link-local. */
 enum { TIER_NEVER = ULI_REACH_NONE };
 
 /* ---- the list ------------------------------------------------------------ */
@@ -41,7 +41,8 @@ find_entry(const char *list, const char *name, bool exact)
     return -1;
 }
 
-/* As find_entry, with the marks; 0 for names that an exclusion leaves. */
+/* Like find_entry, with the marks; 0 for names that a list of exclusions does
+ * not exclude. */
 static int
 netif_preference(const char *list, const char *name)
 {

@@ -5,8 +5,8 @@
  * first makes the names exact ("=eth0"), "^" first excludes ("^docker,lo"),
  * "^=" excludes exact names. Without it: InfiniBand's interfaces first, then
  * all others; addresses of less reach (base/system/interface.h: bridges of
- * containers, link-local ones, which mean another host on each host, loopback)
- * only where there is nothing better.
+ * containers; link-local addresses, which mean another host on each host;
+ * loopback) only if there are no better ones.
  */
 #ifndef ULI_BOOTSTRAP_MEET_NETIF_H
 #define ULI_BOOTSTRAP_MEET_NETIF_H
@@ -26,8 +26,8 @@ bool uli_netif_matches(const char *list, const char *name);
 
 /* Picks and orders up to ULI_ADDRESS_MAX addresses out of count interfaces.
  * family: "", "AF_INET" or "AF_INET6".
- * returns SUCCESS (at least one); ERR_INVALID_ARGUMENT (family);
- * ERR_SYSTEM (none fits: the text lists what there is). */
+ * returns SUCCESS (at least one); ERR_INVALID_ARGUMENT (family); ERR_SYSTEM (no
+ * interface fits; the text lists the interfaces). */
 ulyx_status_t uli_netif_choose(const struct uli_netif *netifs, int count,
     const char *list, const char *family,
     struct uli_socket_address *addresses_p, int *count_p);
@@ -36,8 +36,8 @@ ulyx_status_t uli_netif_choose(const struct uli_netif *netifs, int count,
 ulyx_status_t uli_netif_choose_here(const char *list, const char *family,
     struct uli_socket_address *addresses_p, int *count_p);
 
-/* A listener at a port of the range, which *address has afterwards. returns 0
- * or errno; EADDRINUSE: all are taken. */
+/* Opens a listener at a port of the range; *address gets the port.
+ * returns 0 or errno; EADDRINUSE: all are taken. */
 int uli_netif_listen(
     struct uli_socket_address *address, struct uli_port_range ports, int *fd_p);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The root's thread: one epoll loop over listeners and connections, and four
- * timers (a stranger's handshake, a rank's patience, the meeting's deadline,
- * the end of a failed meeting). The loop's state is the thread's alone; `refs`,
+ * timers (a stranger's handshake, a rank's deadline, the meeting's deadline,
+ * the end of a failed meeting). Only the thread uses the loop's state; `refs`,
  * `unsent`, `stop`, `cancel`, `wakers`, `deaf`, `all_notified`, `state` and
  * `finished` are shared with the handle's owner.
  */
@@ -28,7 +28,7 @@
 enum { EVENT_BATCH = 64, POLL_SLICE_MS = 60000 };
 #define HANDSHAKE_S 10.0
 #define LINGER_S    30.0
-#define CANCEL_S    0.5 /* for the last word of a meeting that is cancelled */
+#define CANCEL_S    0.5 /* for the last messages of a cancelled meeting */
 
 static atomic_int alive;
 
@@ -127,7 +127,7 @@ run_timers(struct uli_root *root)
 
 /* ---- the loop ------------------------------------------------------------ */
 
-/* A failure that is new goes to all who have joined. */
+/* A new failure is sent to all ranks that have joined. */
 static void
 spread_failure(struct uli_root *root)
 {
@@ -135,8 +135,8 @@ spread_failure(struct uli_root *root)
         return;
     root->linger = uli_deadline_in(
         fmin(root->params.linger_s, atomic_load(&linger_limit_s)));
-    uli_listener_remove_file(
-        root); /* the process may end before the linger does */
+    /* The process may end before the linger time is over. */
+    uli_listener_remove_file(root);
     atomic_fetch_add(&root->unsent, 1);
     struct uli_list *node = root->members.next;
     while (node != &root->members) {
@@ -234,8 +234,8 @@ root_unref(struct uli_root *root)
         free(root);
 }
 
-/* The descriptors end with the thread, however long its handle is kept. Waits
- * for an owner that is in root_wake. No lock: a forked child could inherit it
+/* The descriptors end with the thread, however long the handle is kept. Waits
+ * for an owner in root_wake. Without a lock, which a forked child could inherit
  * locked. */
 static void
 close_loop(struct uli_root *root)
@@ -324,7 +324,7 @@ root_fill(struct uli_root *root, const struct uli_root_params *params)
     uli_list_init(&root->strangers);
     uli_list_init(&root->members);
     uli_list_init(&root->dead);
-    atomic_init(&root->refs, 2); /* the owner's and the thread's */
+    atomic_init(&root->refs, 2); /* one each of the owner and of the thread */
 }
 
 ulyx_status_t

@@ -18,33 +18,34 @@ struct uli_root;
 
 struct uli_root_params {
     unsigned char secret[ULI_SECRET_BYTES];
-    uli_deadline_t deadline; /* when a meeting that is not whole fails */
-    double handshake_s;      /* for a connection to prove itself; 0 = 10 */
+    uli_deadline_t deadline; /* when a meeting without all its ranks fails */
+    double handshake_s;      /* for the proof of a connection; 0: 10 */
     double linger_s; /* how long a failed meeting sends late ranks its cause; 0
                       * = 30 */
     int listeners[ULI_ADDRESS_MAX];
     int listener_count;
     bool same_user;          /* Unix sockets: other users are refused */
-    bool stays;              /* the listeners are this meeting's alone: once
+    bool stays;              /* the listeners are for this meeting only: after
                               * all ranks have joined, later connections get an
                               * answer, until the deadline */
     const char *unlink_path; /* removed when all have joined or the meeting
                               * has failed; copied; NULL = none */
 };
 
-/* The listeners are the root's from the call on, also on error.
+/* The root owns the listeners from the call on, also on error.
  * returns SUCCESS, ERR_NO_MEMORY or ERR_SYSTEM. */
 ulyx_status_t uli_root_start(
     const struct uli_root_params *params, struct uli_root **root_p);
-/* Gives the handle back; the thread goes on until the meeting is over. Waits
- * at most wait_s for answers that are on their way. NULL is fine. */
+/* Gives the handle back; the thread runs until the meeting is over. Waits at
+ * most wait_s for answers that are being sent. NULL: does nothing. */
 void uli_root_release(struct uli_root *root, double wait_s);
-/* Ends the meeting now, then as release. */
+/* Ends the meeting now and releases the handle, like uli_root_release. */
 void uli_root_stop(struct uli_root *root, double wait_s);
-/* As above, after sending ERR_ABORTED to the ranks that have joined. */
+/* Like uli_root_stop, after sending ERR_ABORTED to the ranks that have
+ * joined. */
 void uli_root_cancel(struct uli_root *root, double wait_s);
 
-/* How far the meeting is; each state may follow the ones before it. Any
+/* The state of the meeting; each state may follow any earlier one. Any
  * thread. */
 enum uli_root_state {
     ULI_ROOT_OPEN,  /* waits for ranks, or has failed and sends the cause */
@@ -52,10 +53,10 @@ enum uli_root_state {
     ULI_ROOT_OVER,  /* and have left in good order */
 };
 enum uli_root_state uli_root_state(const struct uli_root *root);
-/* Whether it stays only to answer late ranks, of a meeting that is over or has
+/* Whether the root only answers late ranks: its meeting is over or has
  * failed. */
 bool uli_root_awaits_late(const struct uli_root *root);
-/* Whether its thread serves no more; then all its descriptors are closed. */
+/* Whether the root's thread has ended; then all its descriptors are closed. */
 bool uli_root_ended(const struct uli_root *root);
 /* Root threads alive in this process, and an upper limit of linger_s for those
  * that fail from now on: for tests. */

@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 enum {
-    BACKLOG = 4096, /* 4096 ranks knock at once: a shorter queue costs
-                     * them a second of SYN retries */
+    BACKLOG = 4096, /* 4096 ranks connect at once: a shorter queue costs a
+                     * second of SYN retries */
     POLL_SLICE_MS = 1000,
     KEEPALIVE_IDLE_S = 15,
     KEEPALIVE_EVERY_S = 5,
@@ -254,7 +254,8 @@ wait_ready(int fd, short events, uli_deadline_t deadline)
     }
 }
 
-/* A connect that was interrupted goes on by itself, as one in progress. */
+/* A connect that was interrupted continues by itself, like a connect in
+ * progress. */
 static int
 finish_connect(int fd, uli_deadline_t deadline)
 {

@@ -28,8 +28,8 @@ struct uli_socket_address {
 /* "10.0.0.1:2000", "[fd00::2]:2000", or "@name" of an abstract socket. */
 void uli_address_text(
     const struct uli_socket_address *address, char *text_p, size_t bytes);
-/* The reverse, for numeric IPv4 and IPv6; a scope is a number or the name of an
- * interface. False if it is neither. */
+/* Reads such a text with a numeric IPv4 or IPv6 address; a scope is a number or
+ * the name of an interface. False: it is no such text. */
 bool uli_address_parse(const char *text, struct uli_socket_address *address_p);
 /* False for a name longer than a socket address takes. */
 bool uli_address_abstract(
@@ -39,8 +39,9 @@ bool uli_address_lacks_scope(const struct uli_socket_address *address);
 int uli_address_port(const struct uli_socket_address *address);
 void uli_address_set_port(struct uli_socket_address *address, int port);
 
-/* A listener with SO_REUSEADDR; IPv6 ones take no IPv4. Port 0 is replaced in
- * *address by the one that was given. returns 0 or errno. */
+/* A listener with SO_REUSEADDR; IPv6 ones take no IPv4. Port 0 in *address is
+ * replaced by the port that the system has chosen.
+ * returns 0 or errno. */
 int uli_socket_listen(struct uli_socket_address *address, int *fd_p);
 int uli_socket_connect(const struct uli_socket_address *address,
     uli_deadline_t deadline, int *fd_p);
@@ -50,12 +51,13 @@ int uli_socket_send(
     int fd, const void *data, size_t bytes, uli_deadline_t deadline);
 int uli_socket_receive(
     int fd, void *data_p, size_t bytes, uli_deadline_t deadline);
-/* No delay, keepalive: for both ends of a TCP connection. */
+/* Sets no delay and keepalive, for both ends of a TCP connection. */
 void uli_socket_tune(int fd, int family);
-/* Raises the limit of open files to the hard one. False if it was there. */
+/* Raises the limit of open files to the hard limit. False: it was the hard
+ * limit. */
 bool uli_socket_raise_limit(void);
-/* The user id of a Unix connection's other end, -1 where it is not known; and
- * whether it is this user's. */
+/* The user id of a Unix connection's other end (-1: not known), and whether it
+ * is this process's user id. */
 long uli_socket_peer_user(int fd);
 bool uli_socket_same_user(int fd);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The star: each rank has one stream to the root. A gather is one record up
- * and one table down: 2 messages per rank, latency of one round trip, and
- * nranks * bytes down every stream. The rank sends the root how long it will
- * wait, so that the root, which has the missing ranks, times out first. Many
- * ranks gather by a tree over it (bootstrap/meet/tree.h).
+ * The star: each rank has one stream to the root. In a gather each rank sends
+ * one record and receives one table: 2 messages per rank, latency of one round
+ * trip, and nranks * bytes down every stream. The rank sends the root how long
+ * it will wait, so that the root, which has the missing ranks, times out first.
+ * Many ranks gather by a tree over it (bootstrap/meet/tree.h).
  */
 #include <errno.h>
 #include <poll.h>
@@ -20,7 +20,7 @@
 #include "bootstrap/meet/tree.h"
 #include "bootstrap/meet/frame.h"
 
-/* The root's word on a timeout may come this much after the deadline. */
+/* The root's report of a timeout may arrive this long after the deadline. */
 #define GRACE_S   1.0
 #define BYE_S     0.1
 #define RELEASE_S 0.8
@@ -114,7 +114,7 @@ star_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     int number = uli_socket_send(star->fd, header, sizeof(header), end);
     if (!number)
         number = uli_socket_send(star->fd, mine, bytes, end);
-    /* A send may fail on a stream that still holds the root's last word. */
+    /* A send may fail on a stream that still has the root's last message. */
     if (number == ETIMEDOUT)
         return star_lost(star, number);
     return read_table(star, bytes, all_p, end);
@@ -145,7 +145,8 @@ star_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
     return read_failure(star, &frame, end);
 }
 
-/* The root sends without a request only to report a failure; its end is one. */
+/* The root sends without a request only to report a failure; the end of the
+ * stream is a failure too. */
 static bool
 star_broken(struct uli_bootstrap *bootstrap)
 {
@@ -197,7 +198,7 @@ send_join(const struct star *star, uli_deadline_t deadline)
         star->fd, message, ULI_FRAME_HEADER_BYTES + bytes, deadline);
 }
 
-/* There is memory only to notify the others. */
+/* Without memory to join: notifies the other ranks. */
 static ulyx_status_t
 join_to_give_up(int fd, struct uli_root *root, int32_t nranks, int32_t rank,
     uli_deadline_t deadline)

@@ -2,12 +2,13 @@
  *
  * The tree; see tree.h. The first gather builds the tree: a gather of addresses
  * over the star, a connection to each parent that shows the parent's token, and
- * a gather of outcomes. If one rank cannot connect, all stay with the star.
+ * a gather of outcomes. If one rank cannot connect, all ranks use the star.
  *
  * Trouble in a gather (a stream that breaks, a deadline, the star's root
  * speaking) ends in a gather of the same records over the star: the root
  * answers with the failure that it has recorded, the same on all ranks. If all
- * ranks come to that gather, it counts, and the star serves from then on.
+ * ranks come to that gather, its table is the result, and later gathers use the
+ * star too.
  */
 #include "bootstrap/meet/netif.h"
 #include "bootstrap/meet/tree.h"
@@ -35,7 +36,7 @@
 static _Atomic int32_t least_ranks = 384;
 
 #define BUILD_S   20.0 /* for the connections */
-#define OUTCOME_S 1.0  /* for the others to come to the star after a timeout */
+#define OUTCOME_S 1.0  /* for ranks to come to the star after a timeout */
 
 struct card {
     uint32_t port; /* 0: no children, or no listener */
@@ -103,7 +104,8 @@ uli_tree_place(int32_t nranks, int32_t rank, struct uli_tree_place *place_p)
 
 /* ---- building ------------------------------------------------------------ */
 
-/* On the address by which this rank reaches the root: others reach it there. */
+/* At the address by which this rank reaches the root: other ranks can reach
+ * this address. */
 static int
 open_listener(const struct tree *tree, struct card *card)
 {
@@ -159,7 +161,8 @@ connect_parent(
     return uli_socket_send(tree->parent, &knock, sizeof(knock), deadline);
 }
 
-/* Which child a connection is; -1: a stranger, or one of them twice. */
+/* The child of a connection; -1: a stranger, or a child that has connected
+ * already. */
 static int32_t
 child_of(const struct tree *tree, const struct knock *knock,
     const unsigned char token[16])

@@ -19,7 +19,7 @@ void uli_unique_id_encode(
 ulyx_status_t uli_unique_id_decode(
     const ulyx_unique_id_t *id, struct uli_endpoint *place_p);
 
-/* Listens at the address of the settings, starts a root and describes it.
+/* Listens at the address of the settings, starts a root and makes its id.
  * unlink_path as in uli_root_params. ownership: *root_p is the caller's to
  * release. */
 ulyx_status_t uli_unique_id_serve(const struct uli_settings *settings,

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ids that are served from here. A root's thread needs no owner. Of an id that
- * the caller made, the root's handle is kept, so that the process that made the
- * id can end it, and refuses at once an id that was used. The handle is kept
- * until the id is destroyed, or until REMEMBERED_MAX other ids have ended
- * after it.
+ * The ids that this process serves. A root's thread needs no owner. The handle
+ * of the root of an id that the caller made is kept, so that the process can
+ * end the id, and can refuse at once an id that was used. The handle is kept
+ * until the id is destroyed, or until REMEMBERED_MAX other ids have ended after
+ * it.
  *
  * The root of such an id stays at its port after its ranks have met, to answer
  * those that use the id for another communicator, or after their meeting has
- * failed, to send late ranks the cause. Each costs a thread and a few
- * descriptors, so only the last STAYING_MAX roots stay, and none at a port
- * that ULYX_PORT gives, where the root of the next id will listen.
+ * failed, to send late ranks the cause. Each root costs a thread and a few
+ * descriptors, so only the last STAYING_MAX roots stay, and none at a port that
+ * ULYX_PORT gives, where the root of the next id will listen.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -30,9 +30,9 @@
 #include "bootstrap/meet/unique_id.h"
 
 enum { STAYING_MAX = 8, REMEMBERED_MAX = 1024 };
-#define DESTROY_S     1.0 /* for the word to those who are inside */
+#define DESTROY_S     1.0 /* for the message to the ranks that have joined */
 #define PORT_LINGER_S 1.0 /* of a failed meeting at a port that is given */
-#define PORT_WAIT_S   2.0 /* for one before it to end */
+#define PORT_WAIT_S   2.0 /* for an earlier root to end */
 
 /* ---- serving ------------------------------------------------------------- */
 
@@ -53,7 +53,7 @@ listen_at(struct uli_socket_address *address, int port,
     return number;
 }
 
-/* Listens on the chosen addresses; those that cannot be had are left out. */
+/* Listens on the chosen addresses; addresses that are not free are left out. */
 static ulyx_status_t
 listen_on(struct uli_endpoint *place, const struct uli_settings *settings,
     struct uli_root_params *params)
@@ -133,7 +133,7 @@ uli_unique_id_serve(const struct uli_settings *settings,
 
 struct made {
     struct uli_list node;
-    pid_t process; /* a child's copies are not its own */
+    pid_t process; /* the copies in a forked child are not the child's to end */
     unsigned char secret[ULI_SECRET_BYTES];
     struct uli_root *root; /* NULL: it has ended */
     enum uli_root_state state;
@@ -159,7 +159,8 @@ served_refresh(struct made *made)
     made->root = NULL;
 }
 
-/* The newest are kept. A root is ended only when none of its ranks is left. */
+/* The newest roots are kept. A root is ended only when all its ranks have
+ * left. */
 static void
 forget_old(void)
 {

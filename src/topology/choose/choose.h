@@ -54,8 +54,8 @@ struct uli_choice {
     char reason[ULI_REASON_BYTES];
 };
 
-/* Can the exchange go by it at all? Where not, why_p (which may be NULL) gets
- * the limit: "at most 64 ranks per node, not 65". */
+/* Can the schedule be chosen for the exchange? If not, why_p (which may be
+ * NULL) gets the limit: "at most 64 ranks per node, not 65". */
 bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo,
     char *why_p, size_t bytes);
 
@@ -67,8 +67,8 @@ bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo,
  * model's fastest is taken. Where they are assumed it is pairwise, which loads
  * an unknown network least (the model has no incast), or hier where that is
  * faster than pairwise both by the assumed links and by slow ones (10 Gb/s,
- * TCP): such a gain does not depend on the assumption. Assumed links between
- * nodes that share a machine mean nothing at all: pairwise.
+ * TCP): such a gain does not depend on the assumption. For nodes that share a
+ * machine, assumed links say nothing: pairwise.
  *
  * A mean stream of hier is cut into the best number of parts from 1 to 16,
  * into a rule's number, or into ULI_CHOOSE_CHUNKS where the links mean

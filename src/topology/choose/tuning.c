@@ -21,7 +21,7 @@ struct reader {
     int32_t line;
     struct uli_model model;
     struct uli_tuning tuning;
-    uint32_t named; /* bits: classes that a line was about */
+    uint32_t named; /* a bit per class for which there was a line */
     uli_tuning_report report;
     void *context;
     ulyx_status_t status;

@@ -11,12 +11,13 @@
  *     fabric taper=1 efficiency=0.7 unit_nodes=32 nics=8
  *     rule nodes=2-32 ranks_per_node=8 bytes=0-16K -> hier chunks=1
  *
- * Links are those of model.h; what a line leaves out keeps its value, but that
- * a spine which no line names is as the nic: what passes it passes a NIC. nics
- * are a node's, shared by its ranks; without it each rank has its own. Times
- * are in s, ms, us or ns, rates in ps/B or ns/B, numbers take K, M, G
- * (binary). A rule's bytes are those of one message between two ranks; the
- * first rule that fits holds; before it goes ULYX_ALGO, after it the model.
+ * Links are those of model.h; a line keeps the values that it leaves out. A
+ * spine without a line is like the nic, because all traffic of the spine passes
+ * a NIC. `nics` is the number of NICs of a node, which its ranks share; without
+ * `nics` each rank has a NIC. Times are in s, ms, us or ns, rates in ps/B or
+ * ns/B, numbers take K, M, G (binary). A rule's bytes are those of one message
+ * between two ranks. The first rule that fits decides, unless ULYX_ALGO is set;
+ * without such a rule the model decides.
  */
 #ifndef ULI_TOPOLOGY_CHOOSE_TUNING_H
 #define ULI_TOPOLOGY_CHOOSE_TUNING_H
