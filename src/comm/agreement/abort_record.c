@@ -17,8 +17,8 @@ rank_awaits(void *context, int32_t rank)
 }
 
 /* The rank at the end of the chain of waits: from this rank's flight recorder,
- * on through the recorders of its node. In a circle, the first awaited rank.
- * None where the recorder's entry is only a guess. */
+ * on through the recorders of its node. In a circle, the first awaited rank. No
+ * rank if the recorder's entry is only a guess. */
 static struct uli_late
 live_wait(ulyx_comm_t *comm)
 {
@@ -34,8 +34,8 @@ live_wait(ulyx_comm_t *comm)
     return uli_late_one(ULI_LATE_MOVE, last >= 0 ? last : first);
 }
 
-/* The record that a deadline has left, because the abort may follow a timeout;
- * else the present wait. */
+/* The record of a deadline that is over, because the abort may follow a
+ * timeout; else the present wait. */
 static struct uli_late
 own_wait(ulyx_comm_t *comm)
 {

@@ -7,7 +7,7 @@
  * The record is a struct uli_late whose origin is the rank that has aborted. It
  * lies in the control block of each rank that receives the abort, written
  * before the poison of the abort; other nodes get it in the message with the
- * poison. The first record stays: of several aborts, any is a cause.
+ * poison. The first record stays: each of several aborts is a cause.
  */
 #ifndef ULI_COMM_AGREEMENT_ABORT_RECORD_H
 #define ULI_COMM_AGREEMENT_ABORT_RECORD_H

@@ -16,7 +16,7 @@ uli_board_open(ulyx_comm_t *comm)
     struct uli_board *board = &comm->control->board;
 
     atomic_store(&board->awaited, -1);
-    /* The host does not see which calls a device's stream has reached. */
+    /* The host does not know which calls a device's stream has reached. */
     atomic_store(
         &board->concurrent, (comm->flags & ULYX_COMM_CONCURRENT) != 0 ||
                                 comm->memory_kind != ULYX_MEMORY_HOST);

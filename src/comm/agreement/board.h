@@ -5,11 +5,11 @@
  * more than one thread calls the communicator. Boards serve to find ranks in
  * different calls (differ.h).
  *
- * A rank whose board names a rank is in the wait of the published call, and
- * begins no other call of the communicator before its epoch has changed: the
- * wait itself fills in the board, and clears it before it returns. The epoch
- * changes with every change of the board, so where two reads find the same
- * epoch, the rank stood still all the time between them.
+ * A rank whose board has an awaited rank is in the wait of the published call,
+ * and begins no other call of the communicator before its epoch has changed:
+ * the wait itself fills in the board, and clears it before it returns. The
+ * epoch changes with every change of the board, so where two reads find the
+ * same epoch, the rank stood still all the time between them.
  *
  * One call at a time holds the board. Of several operations for which a group
  * waits, the first holds it: the group ends when all have ended, so one is
@@ -68,7 +68,7 @@ void uli_board_publish(struct ulyx_comm *comm, const void *holder,
  * the board. */
 void uli_board_withdraw(struct ulyx_comm *comm, const void *holder);
 
-/* A call is queued in a group; it has run. */
+/* A call is queued in a group; a queued call has run. */
 void uli_board_queue(struct ulyx_comm *comm);
 void uli_board_unqueue(struct ulyx_comm *comm);
 /* The calling thread runs queued calls from now on, one after another. */

@@ -6,7 +6,8 @@
  */
 #include "comm/agreement/circle.h"
 
-/* The rank for which a rank waits in vain, or -1. */
+/* The rank for which a rank waits and which stands still in another call, or
+ * -1. */
 static int32_t
 row_next(const struct uli_circle_row *rows, int32_t nranks, int32_t rank)
 {

@@ -18,11 +18,10 @@ struct uli_circle_row {
 };
 
 /* The length of the circle that `rank` is part of; 0: none. On a circle each
- * rank waits for the next, and the last for the first; and each stands still in
- * another call than the rank that waits for it, a call of which the waiting
- * rank knows that it has not begun. So none can continue before another does,
- * and none ever will. Rows out of range count as ranks that do not stand
- * still. */
+ * rank waits for the next, and the last for the first. Each stands still in
+ * another call than the rank before it, and has not begun that rank's call, as
+ * that rank knows. So none can continue before another does, and none ever
+ * will. Rows out of range count as ranks that do not stand still. */
 int32_t uli_circle_length(
     const struct uli_circle_row *rows, int32_t nranks, int32_t rank);
 

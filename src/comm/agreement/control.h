@@ -55,7 +55,7 @@ struct uli_control {
     _Atomic uint32_t late_noted;
     /* The owner's communicator has failed, for whatever reason: its caller may
      * have its tensors back. Set when the peers have `poison` and `late` is
-     * whole, before the owner's calls can return the failure. */
+     * complete, before the owner's calls can return the failure. */
     _Atomic uint32_t failed;
     /* The rank for which an aborted rank waited (abort_record.h), written once,
      * before the poison of the abort. */
@@ -106,7 +106,7 @@ void uli_doorbell_sleep(
     struct uli_control *mine, uint32_t seen, int64_t max_ns);
 
 /* Writes a record of the block that is written once, by the first rank that
- * does so. state: 0: no record, 1: a write is under way, 2: whole. A later
+ * does so. state: 0: no record, 1: a write is under way, 2: complete. A later
  * write changes nothing. Async-signal-safe. */
 void uli_control_write_once(
     _Atomic uint32_t *state, void *record_p, const void *record, size_t bytes);

@@ -7,7 +7,7 @@
  * things at once of the rank for which the path's last rank waits: its board,
  * and whether it has begun the last rank's call. Answers of other nodes arrive
  * while the wait continues, so a search takes several calls of uli_differ_look.
- * A search that leads nowhere is given up, and a new one begins a little later.
+ * A search without result is ended, and a new search begins a little later.
  */
 #include "comm/agreement/differ.h"
 

@@ -6,11 +6,11 @@
  *
  * A rank that stands still follows the chain of waits that begins at itself: on
  * its own node in the control blocks, on other nodes by messages. If the chain
- * leads back to itself, it has a circle, and half a second later it reads the
- * whole circle again. If each epoch is unchanged, all ranks of the circle stood
- * still at the same time; the first to continue would have needed another one
- * to continue before it, so none ever will. Then the communicator fails by
- * MISMATCH, at all ranks, with two of the calls in the text.
+ * leads back to this rank, the rank has found a circle, and half a second later
+ * it reads the whole circle again. If each epoch is unchanged, all ranks of the
+ * circle stood still at the same time; the first to continue would have needed
+ * another one to continue before it, so none ever will. Then the communicator
+ * fails by MISMATCH, at all ranks, with two of the calls in the text.
  *
  * There is no proof, and so no alarm: for a rank outside the library, which may
  * only be slow, or is stopped and on another node; where more than one thread
@@ -45,15 +45,15 @@ struct uli_suspicion;
 ulyx_status_t uli_differ_open(struct ulyx_comm *comm);
 void uli_differ_close(struct ulyx_comm *comm);
 
-/* Chooses the rank for which a call is said to wait among the candidates: first
- * a rank of this node that stands still in another call, else any. candidate:
- * whether a rank, as far as this rank knows, has not begun the call. Returns
- * -1: none. */
+/* Chooses, among the candidates, the rank for which a call is published to
+ * wait: first a rank of this node that stands still in another call, else any.
+ * candidate: whether a rank, as far as this rank knows, has not begun the call.
+ * Returns -1: none. */
 int32_t uli_differ_choose(struct ulyx_comm *comm,
     const struct uli_call_key *key,
     bool (*candidate)(void *context, int32_t rank), void *context);
 
-/* Searches for a circle through this rank. Called now and then from the wait of
+/* Searches for a circle through this rank. Called repeatedly from the wait of
  * the call that holds the board. May fail the communicator. */
 void uli_differ_look(struct ulyx_comm *comm);
 
@@ -64,9 +64,8 @@ bool uli_differ_read(struct ulyx_comm *comm, struct uli_differ *differ_p);
  * thread. Returns as uli_comm_fail. */
 ulyx_status_t uli_differ_fail(struct ulyx_comm *comm, int32_t rank);
 
-/* Hooks for messages of a rank of another node: a question (answer), an answer
- * to this rank's question (receive_answer), a circle that was found
- * (receive). */
+/* Hooks for messages of a rank of another node: a query (answer), an answer to
+ * this rank's query (receive_answer), a circle that was found (receive). */
 void uli_differ_answer(
     struct ulyx_comm *comm, int32_t from, const struct uli_message *message);
 void uli_differ_receive_answer(

@@ -6,10 +6,11 @@
  * get as its abort. A timeout stays local: only this rank's deadline is over.
  *
  * An abort may come from a signal handler, in the middle of any code of this
- * rank. So it takes no lock and formats nothing. Whoever claims the failure, by
- * an atomic exchange, writes its cause; the text of an abort was written when
- * the communicator was made; and peers get the poison by atomics, futexes and
- * an eventfd. The log line is left to this rank's next check or destroy.
+ * rank. So it takes no lock and formats nothing. The caller that claims the
+ * failure, by an atomic exchange, writes the cause; the text of an abort was
+ * written when the communicator was made; and peers get the poison by atomics,
+ * futexes and an eventfd. This rank's next check or destroy writes the log
+ * line.
  *
  * Peers get the poison before the failure can be read here: a rank that reads
  * the failure may leave, and a peer that finds a rank gone must find the cause
@@ -140,7 +141,8 @@ uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
     else if (status != ULYX_ERR_TIMEOUT)
         poison_peers(comm, ULYX_ERR_ABORTED,
             status == ULYX_ERR_ABORTED ? rank : comm->rank);
-    /* A record that late_note has begun is whole before peers may read it. */
+    /* A record that late_note has begun is complete before peers may read
+     * it. */
     pthread_mutex_lock(&comm->failure_lock);
     settle_failure(comm, status, rank);
     pthread_mutex_unlock(&comm->failure_lock);
@@ -362,7 +364,7 @@ meeting_notify(ulyx_comm_t *comm)
     comm->meeting->ops->await(comm->meeting, rank);
 }
 
-/* The gather that follows carries the cause. */
+/* The following gather sends the cause. */
 static ulyx_status_t
 check_meeting(ulyx_comm_t *comm)
 {

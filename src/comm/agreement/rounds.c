@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounds of posts; rounds.h has the argument.
+ * Rounds of posts; rounds.h says why they work.
  */
 #include "comm/agreement/rounds.h"
 

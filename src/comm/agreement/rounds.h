@@ -39,10 +39,10 @@ void uli_rounds_publish(ulyx_comm_t *comm, enum uli_rounds rounds,
 bool uli_rounds_has(
     ulyx_comm_t *comm, enum uli_rounds rounds, int32_t rank, uint64_t round);
 
-/* The ranks for which an agreement round waits: ranks that have not come to it,
- * or the ranks for which these wait in turn; where all have come, the first
- * ranks of nodes that do not pass posts on. Names a rank unless all posts are
- * here. For the thread that agrees. */
+/* The ranks for which an agreement round waits: ranks that have not come to the
+ * round, or the ranks for which these wait; if all have come, the leaders of
+ * nodes whose posts have not arrived. Names a rank unless all posts are here.
+ * For the thread that agrees. */
 struct uli_late uli_rounds_late(ulyx_comm_t *comm, uint64_t round);
 
 #endif

@@ -31,11 +31,12 @@ struct members {
     ulyx_comm_t *comm;
     struct uli_decision decision; /* the members */
     uint64_t round;               /* last one posted */
-    bool gave_up;                 /* this rank, and it has posted its error */
+    bool gave_up;                 /* this rank has failed and has posted its
+                                   * error */
     int32_t ranks[];              /* the members' ranks in comm, ascending */
 };
 
-/* A member's value in the decision at the end: the largest counts. */
+/* A member's value in the decision at the end: the largest is taken. */
 enum { END_WELL, END_LOST, END_FAILED /* plus a status */ };
 
 /* ---- the meeting of the members ------------------------------------------ */

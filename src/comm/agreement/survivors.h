@@ -23,9 +23,9 @@
  * SUCCESS: *decision_p is the same on all members, of which this rank is one;
  * ERR_RANK_LOST: this rank has been left out; ERR_TIMEOUT: the decision cannot
  * be known yet, because a whole node neither answers nor is known to be dead:
- * the next call of the same topic continues with it, by the opinion first
- * given; ERR_NO_MEMORY, ERR_UNSUPPORTED (more than ULI_MOST_SURVIVORS ranks):
- * the rank has not come. Never fails the communicator. */
+ * the next call of the same topic continues with this decision and the opinion
+ * first given; ERR_NO_MEMORY, ERR_UNSUPPORTED (more than ULI_MOST_SURVIVORS
+ * ranks): the rank has not come. Never fails the communicator. */
 ulyx_status_t uli_survivors_decide(ulyx_comm_t *comm,
     const struct uli_opinion *mine, uli_deadline_t deadline,
     struct uli_decision *decision_p);
@@ -34,8 +34,8 @@ ulyx_status_t uli_survivors_decide(ulyx_comm_t *comm,
  * refused the arguments of its own call; MISMATCH: the calls differ. */
 ulyx_status_t uli_survivors_same(const struct uli_decision *decision);
 
-/* The public agree. outcome: of the check of the arguments, with its text as
- * last error; peers receive it. */
+/* The public agree. outcome: the outcome of the check of the arguments, with
+ * its text as last error; peers receive both. */
 ulyx_status_t uli_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
     ulyx_status_t outcome, uint64_t *value_p, int32_t *nranks_p);
 
@@ -53,8 +53,8 @@ ulyx_status_t uli_shrink_settle(ulyx_comm_t *comm, uli_deadline_t deadline);
  * decision is open. */
 bool uli_survivors_left_out(const ulyx_comm_t *comm);
 
-/* This rank takes part in no decision any more; also not in the one to which it
- * has come, unless that is decided already. */
+/* This rank takes part in no further decision, nor in a decision to which it
+ * has come, unless that decision is taken already. */
 void uli_survivors_leave(ulyx_comm_t *comm);
 
 /* Before a rank announces its leaving: sends its last decision to remote

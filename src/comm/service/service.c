@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The life of the service, and the registry of this process's communicators.
+ * Start and stop of the service, and the registry of this process's
+ * communicators.
  *
  * The thread exists from the first hold to the last release. A fork copies the
  * descriptors but not the thread: the child closes its copies (a socket that

@@ -45,9 +45,9 @@ struct uli_stand;
 
 /* deliver: gives a window to the peer stand->rank, in another process, and
  * waits until it is mapped there. withdraw: has the window withdrawn there. A
- * peer that has left counts as done; a peer that is not there yet gets the
- * request again. Errors: TIMEOUT without a text (the caller fails the
- * communicator); those of the peer, naming it; the communicator's failure;
+ * peer that has left counts as done; a peer that has not made its communicator
+ * yet gets the request again. Errors: TIMEOUT without a text (the caller fails
+ * the communicator); those of the peer, naming it; the communicator's failure;
  * AUTH, SYSTEM. */
 ulyx_status_t uli_service_deliver(struct uli_stand *stand, uint32_t window,
     const struct uli_tr_handle *handle, uli_deadline_t deadline);

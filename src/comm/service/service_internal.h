@@ -50,7 +50,7 @@ struct uli_service_cargo {
 
 enum uli_service_outcome {
     ULI_SERVICE_DONE,
-    ULI_SERVICE_NOBODY, /* no such endpoint: not yet, or no longer */
+    ULI_SERVICE_NOBODY, /* no such endpoint yet, or no longer */
     ULI_SERVICE_FAILED, /* with status and text */
 };
 
@@ -99,7 +99,8 @@ struct uli_service {
     struct uli_binding binding; /* under lock: of all communicators that it
                                  * serves */
     pthread_t thread;
-    /* spare: closed to accept one more when descriptors have run out */
+    /* spare: closed to accept one more connection when descriptors have run
+     * out */
     int epoll, stop, listener, spare;
     int poke; /* an eventfd: read the registry again */
     struct uli_service_connection connections[ULI_SERVICE_CONNECTIONS];

@@ -5,8 +5,8 @@
  *
  * A window is published before the answer is sent, since the peer may use the
  * window as soon as it has the answer. If the answer cannot be sent, the peer
- * has given up and would not withdraw the window: it is withdrawn here, unless
- * it is the peer's control segment.
+ * no longer waits and would not withdraw the window: the window is withdrawn
+ * here, unless it is the peer's control segment.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -28,7 +28,7 @@ struct parcel {
     struct uli_share shares[ULI_SHARE_RUN];
     int fds[ULI_SHARE_RUN];
     int nfds;
-    bool cut; /* descriptors were sent that could not be received */
+    bool cut; /* some descriptors of the message could not be received */
 };
 
 static void
@@ -62,7 +62,7 @@ is_whole(const struct parcel *parcel, size_t got)
                               sizeof(parcel->shares[0]);
 }
 
-/* False: no request to be answered. */
+/* False: the message is no request that needs an answer. */
 static bool
 service_request_receive(int socket_fd, struct parcel *parcel)
 {
@@ -249,8 +249,8 @@ service_request_answer(
 }
 
 /* Whether this rank is ready for the request. A window may arrive before this
- * rank has chosen its transports, or has its table of device memory: the peer
- * is ahead in creation, and tries again. */
+ * rank has chosen its transports or has its table of device memory, because the
+ * peer is ahead in creation; the peer tries again. */
 static bool
 is_awaited(const ulyx_comm_t *comm, const struct uli_service_request *request)
 {

@@ -2,13 +2,14 @@
  *
  * The service thread: waits on its socket, its connections and the pidfds of
  * peers' processes. All signals are blocked in the thread, and its stack has a
- * size of its own, so that neither handlers nor limits of the application
- * affect it.
+ * fixed size, so that neither handlers nor limits of the application affect the
+ * thread.
  *
  * A connection lives for one request. A connection that sends nothing is closed
- * after IDLE_NS, or when its place is needed; its client tries again. When
- * descriptors have run out, a spare one is closed to accept the next peer and
- * answer it with an error: else the peer would wait until its deadline.
+ * after IDLE_NS, or when its place is needed; the client tries again. When
+ * descriptors have run out, a spare descriptor is closed to accept the next
+ * peer and to answer with an error: without an answer the peer would wait until
+ * its deadline.
  *
  * Where communicators of device memory are registered, the thread also checks,
  * every POISON_MS, the calls of their batches (batch.h), and for poison that
@@ -116,8 +117,8 @@ connection_drop(struct uli_service_connection *connection)
         uli_service.spare = fcntl(uli_service.stop, F_DUPFD_CLOEXEC, 0);
 }
 
-/* A free place, or the place of the oldest connection: that is served if its
- * request is here, and closed. */
+/* A free place, or the place of the oldest connection, which is served if its
+ * request has arrived, and closed. */
 static struct uli_service_connection *
 find_place(void)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Death of peers. A pidfd becomes readable when its process has ended, however
- * it ended, also while it is a zombie that was not reaped; the communicators
- * detect the death within milliseconds.
+ * Death of peers. A pidfd becomes readable when its process has ended, in
+ * whatever way, also while the process is a zombie; the communicators detect
+ * the death within milliseconds.
  *
  * The watched process is the one at the other end of a connection to the peer's
  * service (SO_PEERPIDFD where the kernel has it). Else the pidfd is opened from
@@ -55,7 +55,7 @@ service_watch_notify(const unsigned char process[16])
     }
 }
 
-/* The number may belong to another descriptor by now, so check before
+/* The number may belong to another descriptor by now: checks before
  * reporting. */
 static bool
 has_ended(int pidfd)
@@ -187,8 +187,9 @@ is_watched(ulyx_comm_t *comm, int32_t rank)
     return watch;
 }
 
-/* As open_watch, again as long as the service closes connections before it has
- * answered: it makes room for others. TIMEOUT when it still does at the end. */
+/* Like open_watch, repeated while the service closes connections before its
+ * answer, to make room for others. TIMEOUT: it still does so at the
+ * deadline. */
 static ulyx_status_t
 open_watch_at_last(ulyx_comm_t *comm, int32_t rank, uli_deadline_t deadline,
     int *fd_p, bool *gone_p)
@@ -217,7 +218,7 @@ watch_rank(ulyx_comm_t *comm, int32_t rank)
     if (gone && atomic_load(&comm->control->left[rank]))
         return ULYX_SUCCESS;
     if (gone)
-        ULI_TRY(uli_comm_check(comm)); /* its poison may have the cause */
+        ULI_TRY(uli_comm_check(comm)); /* poison may have the cause */
     if (gone)
         return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank,
             "rank %d has ended or left its communicator",
