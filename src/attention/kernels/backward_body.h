@@ -21,7 +21,7 @@
 #include "attention/kernels/rows.h"
 
 #define SCORE_LD (ULI_TILE_KEYS + LANES)
-/* Queries of a tile as units. */
+/* Number of units that hold the queries of a tile. */
 #define QUERY_UNITS (PAIRED ? ULI_TILE_QUERIES / 2 : ULI_TILE_QUERIES)
 
 struct backward {
@@ -76,7 +76,8 @@ backward_layout(struct backward *b, float *base)
     return c.floats;
 }
 
-/* Keys and values of the tile in all layouts; zeros past the tile's end. */
+/* Packs keys and values of the tile in all layouts; zeros past the tile's
+ * end. */
 static void
 backward_load_keys(struct backward *b)
 {
@@ -92,8 +93,8 @@ backward_load_keys(struct backward *b)
         b->q_units, rows, problem->dim_qk);
 }
 
-/* dk or dv of those rows of the tile that the call holds: load true reads the
- * sums to continue from, false stores the sums. */
+/* Loads (load true) or stores the sums dk or dv of the rows of the tile that
+ * the call has. */
 static void
 backward_sums(struct backward *b, enum uli_attn_tensor tensor, float *sums,
     int64_t ld, bool load)
@@ -134,7 +135,7 @@ whole_rows(int64_t rows)
     return (rows + ROWS - 1) / ROWS * ROWS;
 }
 
-/* Query rows [i, i + rows) of a run, in all layouts. */
+/* Packs query rows [i, i + rows) of a run, in all layouts. */
 static void
 backward_load_queries(struct backward *b, const struct uli_attn_run *run,
     int64_t i, int64_t rows, const float *lse2)
@@ -153,7 +154,8 @@ backward_load_queries(struct backward *b, const struct uli_attn_run *run,
         all, dim_v);
 }
 
-/* Dot products to scores; *gain_p *= the derivative of the cap. */
+/* Turns dot products into scores; multiplies *gain_p by the derivative of the
+ * cap. */
 INLINE vf
 backward_transform(const struct backward *b, vf s, vf *gain_p, int32_t key,
     const struct uli_tile_alibi *alibi)
@@ -173,8 +175,8 @@ backward_transform(const struct backward *b, vf s, vf *gain_p, int32_t key,
     return s;
 }
 
-/* p and ds of PANEL keys of one row, in place of s and dp. key counts from the
- * tile's first. */
+/* Computes p and ds of PANEL keys of one row, in place of s and dp. key counts
+ * from the tile's first key. */
 INLINE void
 backward_panel(const struct backward *b, float *s_at, float *dp_at, int32_t key,
     float lse2, float delta, const struct uli_tile_alibi *alibi, int32_t low,
@@ -204,7 +206,8 @@ backward_panel(const struct backward *b, float *s_at, float *dp_at, int32_t key,
     }
 }
 
-/* One row of the tile, keys [begin, end) of the tile (multiples of PANEL). */
+/* Computes p and ds of one row and keys [begin, end) of the tile (multiples of
+ * PANEL). */
 INLINE void
 backward_row(struct backward *b, int64_t n, int64_t i, int64_t begin,
     int64_t end, float lse2, float delta, const bool transformed,
@@ -310,7 +313,8 @@ backward_dq(struct backward *b, const struct uli_attn_run *run,
         (int32_t)(b->unit->tile - first + 1), memory_order_release);
 }
 
-/* Query rows [i, i + rows) of a run's document against the unit. */
+/* Computes the five products of query rows [i, i + rows) of a run's document
+ * and the unit. */
 static void
 backward_tile(struct backward *b, const struct uli_attn_run *run,
     int64_t run_index, int64_t i, int64_t rows)
@@ -349,7 +353,8 @@ backward_tile(struct backward *b, const struct uli_attn_run *run,
     b->scores += keys * all;
 }
 
-/* All query tiles of one run; tiles count from the document's first row. */
+/* Goes through all query tiles of one run; tiles count from the document's
+ * first row. */
 static void
 backward_run(struct backward *b, int64_t run_index)
 {

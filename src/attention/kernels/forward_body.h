@@ -38,7 +38,7 @@ struct forward {
     int64_t scores;
 };
 
-/* The item's queries in transposed panels. */
+/* Packs the item's queries in transposed panels. */
 static void
 forward_load_queries(struct forward *f)
 {
@@ -54,7 +54,8 @@ forward_load_queries(struct forward *f)
     memset(f->out, 0, (size_t)(rows * f->columns) * 4);
 }
 
-/* The tile of keys [j, j + count), then zeros up to a multiple of ROWS. */
+/* Packs the tile of keys [j, j + count), then zeros up to a multiple of
+ * ROWS. */
 static void
 forward_load_tile(struct forward *f, int64_t j, int64_t count)
 {
@@ -74,7 +75,7 @@ forward_load_tile(struct forward *f, int64_t j, int64_t count)
     pack_panels(f->v, panels, f->staging, ld, rows, dim_v);
 }
 
-/* cap(scale * dot) - slope * distance, in place. */
+/* Computes cap(scale * dot) - slope * distance, in place. */
 static void
 forward_transform(
     struct forward *f, int64_t first, int64_t i, int64_t j, int64_t count)
@@ -102,7 +103,7 @@ forward_transform(
     }
 }
 
-/* -inf for keys that a row does not see. Keys count from j. */
+/* Sets scores of keys that a row does not see to -inf. Keys count from j. */
 static void
 forward_mask(
     struct forward *f, int64_t first, int64_t i, int64_t j, int64_t count)
@@ -128,8 +129,8 @@ forward_mask(
     }
 }
 
-/* Scores to p, in place (in paired kernels rows 2n and 2n + 1 become the units
- * of row n), and the running maximum and sum of every query. */
+/* Turns scores into p, in place (in paired kernels rows 2n and 2n + 1 become
+ * the units of row n), and the running maximum and sum of every query. */
 static void
 forward_softmax(struct forward *f, int64_t first, int64_t count)
 {
@@ -174,7 +175,8 @@ forward_softmax(struct forward *f, int64_t first, int64_t count)
     }
 }
 
-/* Rows [first, first + PANEL) of the item against the tile at key j. */
+/* Multiplies rows [first, first + PANEL) of the item by the tile at key j, and
+ * adds to out. */
 static void
 forward_panel(struct forward *f, int64_t first, int64_t j, int64_t tile_count)
 {

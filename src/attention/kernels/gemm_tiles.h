@@ -2,14 +2,13 @@
  *
  * Products by tiles of 16 rows of 16 units: C of fp32, A and B of pairs along
  * k, where a row of B holds one pair per column. Units are such pairs already,
- * so B is loaded as it lies, and so is A where its columns are neighbours.
- * Otherwise (p and ds, whose products sum over their rows) 32 rows of A are
- * transposed first.
- * The sum over k takes steps of DEPTH_STEP units in ascending order. Within a
- * step the instruction sums low and high halves separately, each in ascending
- * order, then adds both sums to C. Steps count from a multiple of 32 elements
- * of the document, so the steps that a row takes part in, and the row's bits,
- * depend on the row alone.
+ * so B is loaded without a change, and so is A where its columns are
+ * neighbours. Otherwise (p and ds, whose products sum over their rows) 32 rows
+ * of A are transposed first. The sum over k takes steps of DEPTH_STEP units in
+ * ascending order. Within a step the instruction sums low and high halves
+ * separately, each in ascending order, then adds both sums to C. Steps count
+ * from a multiple of 32 elements of the document, so the steps that a row takes
+ * part in, and the row's bits, depend on the row alone.
  *   TILE_BEGIN()            this thread may use tiles from here on
  *   TILE_END()              this thread uses no tiles from here on
  *   TILE_ZERO(t)            t = 0
@@ -41,8 +40,9 @@ gemm_end(void)
     TILE_END();
 }
 
-/* Rows i and i + S of a matrix and their columns: quarters (i, S + i) change
- * places, in blocks of S. S = 8, 4, 2, 1 transpose the whole. */
+/* One step of a transposition: in rows i and i + S of a matrix, the blocks of S
+ * columns beside the diagonal change places. S = 8, 4, 2, 1 transpose the whole
+ * matrix. */
 #define SWAP_LOW(S, l)  ((l) & (S) ? 16 + (l) - (S) : (l))
 #define SWAP_HIGH(S, l) ((l) & (S) ? 16 + (l) : (l) + (S))
 #define SWAP_ALL(f, S)                                                         \
@@ -74,7 +74,8 @@ transpose_block(float *to, int64_t to_ld, const float *from, int64_t ld)
         v_store(to + m * to_ld, rows[m]);
 }
 
-/* Every row of C *= its factor, which is 1 where the row's maximum stays. */
+/* Multiplies every row of C by the row's factor, which is 1 where the row's
+ * maximum is unchanged. */
 INLINE void
 scale_rows(float *c, int64_t ld, int64_t columns, const float *factor)
 {
@@ -83,7 +84,7 @@ scale_rows(float *c, int64_t ld, int64_t columns, const float *factor)
             v_store(c + m * ld + n, v_load(c + m * ld + n) * v_set(factor[m]));
 }
 
-/* ROWS rows and `vectors` tiles of C. */
+/* Computes ROWS rows and `vectors` tiles of C. */
 INLINE void
 gemm_block(const int vectors, const bool zero, int64_t depth, const float *a,
     int64_t a_ld, const float *b, float *c, int64_t c_ld)

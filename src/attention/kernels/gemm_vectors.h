@@ -51,8 +51,8 @@ gemm_block(const int rows, const int vectors, const enum gemm_init init,
             v_store(c + m * c_ld + n * LANES, sum[m][n]);
 }
 
-/* All rows of some vectors of columns: blocks of ROWS_MOST rows, and blocks of
- * ROWS for what they leave. */
+/* Computes all rows of some vectors of columns, in blocks of ROWS_MOST rows,
+ * and of ROWS rows for the rest. */
 INLINE void
 gemm_columns(const int vectors, const enum gemm_init init, int64_t rows,
     int64_t depth, const float *a, int64_t a_row, int64_t a_col, const float *b,
@@ -68,8 +68,8 @@ gemm_columns(const int vectors, const enum gemm_init init, int64_t rows,
             c + m * c_ld, c_ld, factor + m);
 }
 
-/* Columns are the outer loop: a panel of B stays in the first cache while all
- * rows of A pass. columns: a multiple of LANES; b_panel: floats from a panel to
+/* Columns are the outer loop: a panel of B stays in the L1 cache while all rows
+ * of A are used. columns: a multiple of LANES; b_panel: floats from a panel to
  * the next. */
 INLINE void
 gemm_stripes(const enum gemm_init init, int64_t rows, int64_t columns,

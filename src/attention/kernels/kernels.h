@@ -23,7 +23,7 @@ struct uli_attn_kernel {
     const char *(*lacks)(void);
     /* NULL where the kernel takes the problem, else why not. */
     const char *(*refuses)(const struct uli_attn_problem *problem);
-    /* Bytes, or -1 where they do not fit 64 bits. */
+    /* Bytes, or -1 where they do not fit 63 bits. */
     int64_t (*workspace)(const struct uli_attn_problem *problem,
         ulyx_attention_pass_t pass, int threads);
     void (*forward)(struct uli_attn_call *call);
@@ -54,8 +54,8 @@ ulyx_status_t uli_attn_kernel_find(const char *name,
 const char *uli_attn_kernel_refusal(const struct uli_attn_kernel *kernel,
     const struct uli_attn_problem *problem, ulyx_attention_pass_t pass);
 
-/* Why the rows before `kernel` were passed over, "; not NAME: reason" for each
- * of them. The text is cut where it does not fit. */
+/* Why the rows before `kernel` are not used: "; not NAME: reason" for each of
+ * them. The text is cut where it does not fit. */
 void uli_attn_kernel_passed_over(const struct uli_attn_kernel *kernel,
     const struct uli_attn_problem *problem, ulyx_attention_pass_t pass,
     char *text_p, size_t text_bytes);

@@ -60,8 +60,8 @@ columns_padded(int64_t columns)
     return (columns + LANES - 1) / LANES * LANES;
 }
 
-/* Where rows of units lie: unit u of row n is at n * ld + u / PANEL * panel +
- * u % PANEL. With panel == PANEL rows lie one after another; with ld == PANEL
+/* The layout of rows of units: unit u of row n is at n * ld + u / PANEL * panel
+ * + u % PANEL. With panel == PANEL rows lie one after another; with ld == PANEL
  * they lie in panels of PANEL columns. Units past the tensor's columns, up to
  * `width`, are 0. */
 struct row_layout {
@@ -100,7 +100,7 @@ row_load(float *to, const struct row_layout *layout, const unsigned char *from,
     (void)dtype;
 }
 #else
-/* Elements [c, c + count) of a row to floats. */
+/* Converts elements [c, c + count) of a row to floats. */
 INLINE void
 elements_widen(float *to, const unsigned char *from, const ulyx_dtype_t dtype,
     int64_t c, int64_t count)
@@ -160,7 +160,7 @@ row_prefetch(const unsigned char *row, int64_t bytes)
         __builtin_prefetch(row + at);
 }
 
-/* A span's rows, from row `first` of `to` on. */
+/* Packs a span's rows, from row `first` of `to` on. */
 INLINE void
 load_span(float *to, const struct row_layout *layout, int64_t first,
     const struct uli_attn_span *span, const struct uli_attn_view *view)
@@ -179,7 +179,7 @@ load_span(float *to, const struct row_layout *layout, int64_t first,
     }
 }
 
-/* Key rows [j, end) of a document, then zeros up to row `all`. */
+/* Packs key rows [j, end) of a document, then zeros up to row `all`. */
 INLINE void
 load_keys(struct uli_attn_call *call, enum uli_attn_tensor tensor, int64_t kv,
     const struct uli_attn_doc *doc, int64_t j, int64_t end, int64_t all,
@@ -196,7 +196,7 @@ load_keys(struct uli_attn_call *call, enum uli_attn_tensor tensor, int64_t kv,
         row_clear(to + n * layout.ld, &layout);
 }
 
-/* Query rows [row, row + count) of a run, then zeros up to row `all`. */
+/* Packs query rows [row, row + count) of a run, then zeros up to row `all`. */
 INLINE void
 load_queries(struct uli_attn_call *call, enum uli_attn_tensor tensor,
     const struct uli_attn_run *run, int64_t row, int64_t count, int64_t all,
@@ -228,8 +228,9 @@ transpose_panels(
                             from[(p + n + k) * ld + u + i];
 }
 
-/* Plain rows to panels whose units go along rows: a float each, or in paired
- * kernels rows 2n (low) and 2n + 1 (high) as the pairs of row n. Not in place.
+/* Packs plain rows in panels whose units go along rows: a float each, or in
+ * paired kernels rows 2n (low) and 2n + 1 (high) as the pairs of row n. Not in
+ * place.
  */
 INLINE void
 pack_panels(float *to, struct row_layout panels, const float *from, int64_t ld,
@@ -271,7 +272,7 @@ v_pair(vf a, vf b)
 #endif
 }
 
-/* Floats to bf16, two per unit; `to` may be `from` or before it. */
+/* Rounds floats to bf16, two per unit; `to` may be `from` or before it. */
 INLINE void
 narrow_row(float *to, const float *from, int64_t count)
 {

@@ -7,8 +7,8 @@
  * Sizes. A key tile has ULI_TILE_KEYS rows and starts at a multiple of
  * ULI_TILE_KEYS from its document's first key. A query tile of backward has
  * ULI_TILE_QUERIES rows and starts at a multiple of ULI_TILE_QUERIES from the
- * document's first query. A row of a tile has elements of 32 bits: floats, or
- * in a paired kernel pairs of bf16, each for one dot-product instruction.
+ * document's first query. A row of a tile has "units" of 32 bits: floats, or in
+ * a paired kernel pairs of bf16, each for one dot-product instruction.
  */
 #ifndef ULI_ATTENTION_TILE_H
 #define ULI_ATTENTION_TILE_H
