@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The row of the Hopper kernels: compute capability 9.0 and 16-bit elements.
- * The smallest family that has room takes the call; tensors that TMA cannot
- * read go to the portable kernels, and call->why_portable says why.
+ * The smallest family with room for the call is used. Tensors that TMA cannot
+ * read go to the portable kernels; call->why_portable has the reason.
  */
 #include "attention/cuda/device_call.h"
 #include "attention/cuda/hopper/forward_sm90.h"
@@ -48,7 +48,7 @@ sm90_refuses(const struct uli_attn_problem *problem)
     return family_of(problem) ? NULL : "its head dimensions";
 }
 
-/* Room for either kernel, as tensors are not known here. */
+/* Room for either kernel, because the tensors are not known here. */
 static int64_t
 sm90_workspace(const struct uli_attn_problem *problem,
     ulyx_attention_pass_t pass, int threads)

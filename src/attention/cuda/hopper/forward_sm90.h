@@ -8,7 +8,8 @@
  * coordinate where all pieces are alike and evenly spaced, else a map for each
  * piece. Maps always have five dimensions {column, head, row, batch, piece}
  * and a box of 64 columns x the tile's rows, so that the kernels know one form
- * of load. Nothing outside a piece is read: what a box has beyond is zeros.
+ * of load. Nothing outside a piece is read: elements of a box beyond the piece
+ * become zeros.
  */
 #ifndef ULI_ATTENTION_CUDA_HOPPER_FORWARD_SM90_H
 #define ULI_ATTENTION_CUDA_HOPPER_FORWARD_SM90_H
@@ -40,9 +41,9 @@ struct uli_sm90_params {
     int32_t mapped;                 /* map 0 of each is there */
 };
 
-/* A tensor as the host knows it: rows of a batch item, or all packed rows (then
- * heads and batch are 1). piece_at gives piece n of `pieces`, wherever the host
- * has them; NULL: the tensor is in one piece. */
+/* A tensor on the host: rows of a batch item, or all packed rows (then heads
+ * and batch are 1). piece_at gives piece n of `pieces`; NULL: the tensor is in
+ * one piece. */
 struct uli_sm90_source {
     const struct uli_gpu_attn_tensor *tensor;
     struct uli_gpu_attn_piece (*piece_at)(const void *pieces, int64_t n);
@@ -56,8 +57,8 @@ struct uli_sm90_family {
     int32_t dim_qk, dim_v;
     int32_t tile_rows, tile_keys;
     /* Loads both dtypes' kernels on the current device, at the first call,
-     * which is therefore outside of any capture; later ones are cheap.
-     * Says how many blocks a multiprocessor holds. */
+     * which is therefore outside of any capture; later calls are cheap. Gives
+     * the number of blocks that a multiprocessor holds. */
     int (*prepare)(int32_t *blocks_per_sm_p);
     /* Enqueues the pass on `blocks` blocks; returns a cudaError_t. */
     int (*launch)(

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Head dimensions to 256. 80 keys a tile are what shared memory holds twice
- * beside Q.
+ * Head dimensions to 256. Shared memory holds two tiles of 80 keys beside Q.
  *   shared memory: Q 64, K 2 x 40, V 2 x 40 KiB
  */
 #include "attention/cuda/hopper/sm90_kernel.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tensor maps of the Hopper kernels: which tensors TMA can read, and how.
- * Strides of dimensions of extent 1 never count, so they are made up where the
- * encoder would refuse the caller's.
+ * Strides of dimensions of extent 1 have no effect, so they are replaced where
+ * the encoder would refuse the caller's.
  */
 #include "attention/cuda/hopper/forward_sm90.h"
 #include <string.h>
@@ -40,7 +40,8 @@ same_strides(const struct stretch *a, const struct stretch *b)
 }
 
 /* Do the pieces continue one another (one map), or are they alike and evenly
- * spaced (a piece coordinate)? *step_p: from a piece to the next, then. */
+ * spaced (a piece coordinate)? *step_p: the distance of pieces in the latter
+ * case. */
 static enum uli_sm90_maps_kind
 kind_of(const struct uli_sm90_source *source, int64_t *step_p)
 {
@@ -117,7 +118,8 @@ stride_or(int64_t stride, int64_t extent, uint64_t instead)
     return extent > 1 ? (uint64_t)stride : instead;
 }
 
-/* {column, head, row, batch, piece}; pieces 1 but for even ones. */
+/* {column, head, row, batch, piece}; pieces is 1 unless pieces are evenly
+ * spaced. */
 static cudaError_t
 map_encode(CUtensorMap *map, const struct uli_sm90_source *source,
     const struct stretch *s, int64_t pieces, int64_t step, int32_t box_rows,

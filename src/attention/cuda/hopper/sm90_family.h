@@ -8,8 +8,8 @@
  * rows under the 128-byte swizzle:
  *   Q[QBUF][panel][64 * WGS][64], K[STAGES][panel][N][64], V[..][panel][N][64]
  * then an item's facts twice, two numbers per row for ALiBi, what the producer
- * keeps, and the barriers. A warp's rows of Q serve as the way out for its rows
- * of the output.
+ * keeps, and the barriers. A warp's rows of the output pass through its rows of
+ * Q.
  */
 #ifndef ULI_ATTENTION_CUDA_HOPPER_SM90_FAMILY_H
 #define ULI_ATTENTION_CUDA_HOPPER_SM90_FAMILY_H
@@ -33,9 +33,9 @@ struct sm90_item {
     double sink; /* -inf: none */
 };
 
-/* What the producer's warps keep: which pieces of q, k and v have come, when
- * the kernel began; the barrier of a box that is cleared in part once it is
- * there, and how many such boxes each warp has seen. */
+/* What the producer's warps keep: which pieces of q, k and v have arrived, when
+ * the kernel began; the barrier of a box that is cleared in part after its
+ * arrival, and how many such boxes each warp has cleared. */
 struct sm90_producer {
     uint64_t ready[4][3], start_ns[4];
     uint64_t tail;
@@ -47,9 +47,9 @@ struct sm90_alibi {
     int64_t around, nearest;
 };
 
-/* What only a card can choose, each beside the kernels as they are: the wait
- * for the product of before where ptxas puts it; no turns; hints for the cache,
- * keys and values to stay, queries to go. */
+/* Variants to be measured on a card: the wait for the previous product where
+ * ptxas puts it; no turns; hints that the cache keeps keys and values and drops
+ * queries. */
 enum sm90_variant {
     SM90_WAITS_FIRST = 1,
     SM90_NO_TURNS = 2,
@@ -67,11 +67,12 @@ struct sm90_family {
     static constexpr int M = 64 * WGS;
     static constexpr int THREADS = 128 * (1 + WGS);
     static constexpr int PANELS_QK = (D + 63) / 64, PANELS_V = (DV + 63) / 64;
-    /* Registers a thread; three consumers leave the producer 32. */
+    /* Registers per thread; three consumers leave 32 for the producer. */
     static constexpr int PRODUCER_REGS = WGS == 3 ? 32 : 56;
     static constexpr int CONSUMER_REGS = WGS == 3 ? 160 : 224;
-    /* Consumers take turns at the tensor cores while the others exponentiate;
-     * with large heads the products alone fill them. */
+    /* Consumers take turns at the tensor cores while the others compute
+     * exponentials; with large heads the products alone fill the tensor
+     * cores. */
     static constexpr bool TURNS =
         D <= 128 && WGS > 1 && !(Variant & SM90_NO_TURNS);
 
@@ -118,7 +119,7 @@ template <class F> struct sm90_bars {
 };
 
 #if PTX_SM90
-/* Waits until use n of a ring has come in, or its place is free again. */
+/* Waits until use n of a ring has arrived, or until its place is free again. */
 static __device__ __forceinline__ void
 sm90_wait_full(uint32_t bar, uint32_t lap)
 {
@@ -137,8 +138,9 @@ sm90_bars_init(uint32_t base)
 {
     for (uint32_t n = 0; n < F::BARS / 2; n++) {
         bool q = n < F::QBUF, item = n >= F::QBUF + 2 * F::STAGES;
-        /* full: each producer warp, an item: the warp that takes it; empty:
-         * each warp that reads an item, each warp's output, each consumer */
+        /* arrivals. full: each producer warp; of an item the warp that takes
+         * it. empty: each warp that reads an item, each warp's output, each
+         * consumer */
         ptx_mbarrier_init(base + 16 * n, item ? 1 : 4);
         ptx_mbarrier_init(base + 16 * n + 8, item ? 4 * F::WGS + 3
                                              : q  ? 4 * F::WGS

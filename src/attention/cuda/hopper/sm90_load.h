@@ -3,14 +3,14 @@
  * Loads of the producer warpgroup: a tile of rows to panels in shared memory.
  *
  * Nearly every tile is a few boxes of TMA, issued by one thread. The box of the
- * last values of a document brings rows of the document that follows, which
- * must be zeros here (a p of 0 times their NaN is NaN): once the box has come,
- * the group's 128 threads clear these rows. A tile that spans pieces or
- * segments is described by no box, and is gathered by the threads. So each full
- * barrier counts four arrivals, one of each warp, whoever moved the data.
+ * last values of a document also loads rows of the next document, which must be
+ * zeros here (a p of 0 times a NaN is NaN): when the box has arrived, the
+ * group's 128 threads clear these rows. A tile that spans pieces or segments is
+ * no box: the threads gather it. So each full barrier counts four arrivals, one
+ * of each warp, whoever moved the data.
  *
- * The producer has 56 registers, or 32: what is known is read again, from
- * parameters and shared memory, rather than kept.
+ * The producer has 56 or 32 registers, so values are read again from parameters
+ * and shared memory rather than kept.
  */
 #ifndef ULI_ATTENTION_CUDA_HOPPER_SM90_LOAD_H
 #define ULI_ATTENTION_CUDA_HOPPER_SM90_LOAD_H
@@ -21,8 +21,8 @@
 #if PTX_SM90
 enum sm90_which { SM90_Q, SM90_K, SM90_V };
 
-/* Rows [row, row + count) of the item's head and batch item; what follows them
- * in the tile is zeros for V, else anything. */
+/* Rows [row, row + count) of the item's head and batch item. Further rows of
+ * the tile are zeros for V, else anything. */
 struct sm90_rows {
     int64_t row;
     int32_t count;
@@ -42,8 +42,8 @@ sm90_batch(const struct sm90_item *item)
     return WHICH == SM90_Q ? item->batch : item->k_batch;
 }
 
-/* Where a box begins. good is false where none will do; tail: the box brings
- * rows beyond those that are wanted, which are to be cleared. */
+/* The begin of a box. good: there is a box for the tile; tail: the box also
+ * loads rows beyond those of the tile, which must be cleared. */
 struct sm90_box {
     int32_t row, piece;
     bool good, tail;
@@ -63,8 +63,8 @@ sm90_kind(const struct uli_sm90_params &p)
     return WHICH == SM90_Q ? p.q_kind : WHICH == SM90_K ? p.k_kind : p.v_kind;
 }
 
-/* A box may reach beyond the rows wanted where nobody cares, or where it is
- * clipped there: the rows end with the extent. */
+/* A box may load rows beyond those of the tile where these rows have no effect,
+ * or where the box is clipped because the rows end with the extent. */
 template <int WHICH>
 static __device__ __forceinline__ struct sm90_box
 sm90_box_of(const struct uli_sm90_params &p, const struct sm90_item *item,
@@ -97,9 +97,9 @@ sm90_box_of(const struct uli_sm90_params &p, const struct sm90_item *item,
         !whole && end < piece.rows};
 }
 
-/* The warp's first thread waits for the pieces of the rows, then lets TMA see
- * what their flags say. ready: bits of pieces that have come. A piece that does
- * not come fails the call, whose results nobody then looks at. */
+/* The warp's first thread waits for the pieces of the rows, then makes them
+ * visible to TMA. ready: bits of pieces that have arrived. A piece that does
+ * not arrive fails the call, whose results are then invalid. */
 template <int WHICH>
 static __device__ __forceinline__ void
 sm90_wait_pieces(const struct uli_gpu_attn_args &args,
@@ -120,8 +120,8 @@ sm90_wait_pieces(const struct uli_gpu_attn_args &args,
     }
 }
 
-/* Row by row, 16 bytes per thread; beyond the rows and columns zeros. All copies
- * are on their way before the first is waited for. */
+/* Copies row by row, 16 bytes per thread, and zeros beyond the rows and
+ * columns. All copies are issued before the wait for the first. */
 template <int WHICH>
 static __device__ __forceinline__ void
 sm90_gather(const struct uli_sm90_params &p, const struct sm90_item *item,
@@ -154,8 +154,8 @@ sm90_gather(const struct uli_sm90_params &p, const struct sm90_item *item,
     ptx_cp_async_wait<0>();
 }
 
-/* Waits for a box that arrives at the tail's barrier, then clears what it has
- * beyond the rows wanted. */
+/* Waits for a box that arrives at the tail's barrier, then clears its rows
+ * beyond those of the tile. */
 static __device__ __forceinline__ void
 sm90_clear_tail(struct sm90_producer *kept, unsigned char *tile, int count,
     int height, int panels)
@@ -177,7 +177,7 @@ static constexpr int SM90_HEIGHT = WHICH == SM90_Q ? F::M : F::N;
 template <class F, int WHICH>
 static constexpr int SM90_PANELS = WHICH == SM90_V ? F::PANELS_V : F::PANELS_QK;
 
-/* The boxes of a tile, to arrive at a barrier; one thread. */
+/* One thread issues the boxes of a tile, which arrive at a barrier. */
 template <class F, int WHICH>
 static __device__ __forceinline__ void
 sm90_issue_boxes(const struct uli_sm90_params &p, const struct sm90_item *item,
@@ -227,7 +227,7 @@ sm90_load(const struct uli_sm90_params &p, const struct sm90_item *item,
             p.args, t, r, &kept->ready[warp][WHICH], kept->start_ns[warp]);
         __syncwarp();
     }
-    if (tail) /* no warp waits for the tail of before any more */
+    if (tail) /* no warp waits for the previous tail any more */
         ptx_bar_sync(SM90_PRODUCER_BAR, 128);
     if (issues)
         sm90_issue_boxes<F, WHICH>(p, item, box, ptx_smem_addr(tile),

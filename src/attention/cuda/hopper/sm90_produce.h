@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The producer warpgroup: takes work items from the call's counter, sends them
- * to the consumers, and keeps the rings of q, k and v filled. Its four warps
- * walk the same sequence; warp 0 takes the items and issues TMA.
+ * to the consumers, and keeps the rings of q, k and v filled. Its four warps go
+ * through the same sequence; warp 0 takes the items and issues TMA.
  */
 #ifndef ULI_ATTENTION_CUDA_HOPPER_SM90_PRODUCE_H
 #define ULI_ATTENTION_CUDA_HOPPER_SM90_PRODUCE_H
@@ -21,8 +21,8 @@ sm90_near(mask_wide sum)
                              : (int64_t)sum;
 }
 
-/* Key tiles of the item, and which of them all its rows see whole. Under a
- * softcap or ALiBi all go the general way. */
+/* Finds the key tiles of the item, and those that all its rows see whole. Under
+ * a softcap or ALiBi no tile counts as seen whole. */
 static __device__ __forceinline__ void
 sm90_item_keys(const struct uli_gpu_attn_args &args,
     const struct uli_gpu_attn_tile &t, int64_t keys, bool transformed,
@@ -50,7 +50,7 @@ sm90_item_keys(const struct uli_gpu_attn_args &args,
         item->masked = item->full = item->first;
 }
 
-/* Takes the block's item n; one thread. */
+/* One thread takes the block's item n. */
 static __device__ __forceinline__ void
 sm90_item_take(const struct uli_gpu_attn_args &args, int64_t keys, uint32_t n,
     struct sm90_item *item)
@@ -74,7 +74,8 @@ sm90_item_take(const struct uli_gpu_attn_args &args, int64_t keys, uint32_t n,
     sm90_item_keys(args, t, keys, args.cap > 0 || args.slopes, item);
 }
 
-/* Takes item n where that is this thread's to do, and hands it to all. */
+/* Takes item n if this is the thread that takes items, and gives the item to
+ * all threads. */
 template <class F>
 static __device__ __forceinline__ void
 sm90_item_put(const struct uli_gpu_attn_args &args,
@@ -89,7 +90,7 @@ sm90_item_put(const struct uli_gpu_attn_args &args,
     __syncwarp();
 }
 
-/* The tile of item n's queries; each producer warp calls it. */
+/* Loads the tile of item n's queries; each producer warp calls it. */
 template <class F>
 static __device__ __forceinline__ void
 sm90_load_queries(const struct uli_sm90_params &p, const struct sm90_item *item,
@@ -105,7 +106,7 @@ sm90_load_queries(const struct uli_sm90_params &p, const struct sm90_item *item,
         ptx_mbarrier_arrive(bars.q(n));
 }
 
-/* Key tile j of the item, as use kv of the rings. */
+/* Loads key tile j of the item, as use kv of the rings. */
 template <class F>
 static __device__ __forceinline__ void
 sm90_load_keys(const struct uli_sm90_params &p, const struct sm90_item *item,
@@ -124,9 +125,10 @@ sm90_load_keys(const struct uli_sm90_params &p, const struct sm90_item *item,
         p, item, kept, r, shared + F::V_AT + stage * F::V_BYTES, bars.v(kv));
 }
 
-/* After which key tile of an item the next item is taken: once the consumers
- * have begun this one, for by then the place for the next is free, and what it
- * takes to find the next runs beside products. Without tiles: after none. */
+/* The key tile of an item after which the next item is taken: when the
+ * consumers have begun this item, because then the place for the next item is
+ * free, and the search for the next item overlaps products. Without tiles:
+ * none. */
 template <class F>
 static __device__ __forceinline__ int32_t
 sm90_takes_after(const struct sm90_item *item)
@@ -137,9 +139,9 @@ sm90_takes_after(const struct sm90_item *item)
                                      : item->first;
 }
 
-/* Loads all tiles of item n, and takes the next item on the way. One tile of Q
- * is all the place that large heads leave: it is free last, so the first keys
- * and values come before it there. Where rows see no key q is not read, but its
+/* Loads all tiles of item n, and takes the next item on the way. Large heads
+ * leave room for one tile of Q, which becomes free last, so the first keys and
+ * values are loaded before it. If the rows see no key, q is not read, but its
  * place is counted. count: as below. */
 template <class F>
 static __device__ __forceinline__ void

@@ -20,7 +20,7 @@
 /* A thread's two rows. */
 struct sm90_rows_state {
     float max[2], sum[2]; /* sum: of this thread's columns only */
-    float alpha[2];       /* what the output so far is multiplied by */
+    float alpha[2];       /* the factor for the output so far */
 };
 
 /* 1 - 2 / (1 + e^2y): to 1e-7, where tanh.approx has 5e-4. */
@@ -31,9 +31,9 @@ sm90_tanh(float y)
     return 1.0f - 2.0f * ptx_rcp(1.0f + e);
 }
 
-/* cap(scale * s) - slope * distance, in place. Distances are counted from the
- * row's nearest key and split where they exceed 2^20, so that they are exact
- * for keys close to it. */
+/* Computes cap(scale * s) - slope * distance, in place. Distances are counted
+ * from the row's nearest key and split where they exceed 2^20, so that they are
+ * exact for keys close to it. */
 template <int R>
 static __device__ __forceinline__ void
 sm90_transform(float (&s)[R], const struct uli_gpu_attn_args &args, float slope,
@@ -84,9 +84,10 @@ sm90_bits(int n)
     return n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (1u << n) - 1;
 }
 
-/* -inf for keys that a row does not see. row: the thread's first of the item;
- * j0: the tile's first key. A row's visible values follow one another, so they
- * are bits of a word: two instructions a value, where bounds need three. */
+/* Sets scores of keys that a row does not see to -inf. row: the thread's first
+ * of the item; j0: the tile's first key. A row's visible values follow one
+ * another, so they are bits of a word: two instructions a value, where bounds
+ * need three. */
 template <int R>
 static __device__ __forceinline__ void
 sm90_mask(float (&s)[R], const struct sm90_item *item, int row, int64_t j0)
@@ -122,8 +123,9 @@ sm90_quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* Scores to p in place; maxima, sums and alpha go on. A row's maximum is sought
- * in two chains, for every step waits for the one before. */
+/* Turns scores into p in place, and updates maxima, sums and alpha. A row's
+ * maximum is found in two chains, because every step of a chain waits for the
+ * step before. */
 template <int R>
 static __device__ __forceinline__ void
 sm90_softmax(float (&s)[R], struct sm90_rows_state &rows, float factor)
@@ -151,8 +153,8 @@ sm90_softmax(float (&s)[R], struct sm90_rows_state &rows, float factor)
         rows.sum[h] = __fmaf_rn(rows.sum[h], rows.alpha[h], total[h]);
 }
 
-/* Where no row of the warp has a new maximum the factors are 1, and times 1
- * changes no bit: nothing is done. */
+/* Scales o. If no row of the warp has a new maximum, all factors are 1, and
+ * nothing is done. */
 template <int R>
 static __device__ __forceinline__ void
 sm90_scale(float (&o)[R], const float (&factor)[2])
@@ -181,8 +183,8 @@ sm90_fragments(uint32_t (&p)[R / 8][4], const float (&s)[R])
         p[i / 4][i % 4] = sm90_pack<BF16>(s[2 * i], s[2 * i + 1]);
 }
 
-/* From a row's largest score and whole sum: what its output is multiplied by
- * (-1: the row sees no key), its lse and its largest score. */
+/* From a row's largest score and whole sum: the factor for its output (-1: the
+ * row sees no key), its lse and its largest score. */
 struct sm90_final {
     float factor, lse, max;
 };

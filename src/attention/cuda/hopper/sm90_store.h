@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A consumer's results: the output by way of the warpgroup's rows of Q, which
- * nobody needs any more, in 16-byte stores of whole rows; lse; the largest
- * score. Every row of the tile is written, also one that sees nothing.
+ * Stores a consumer's results: the output, through the warpgroup's rows of Q,
+ * which are not needed any more, in 16-byte stores of whole rows; lse; the
+ * largest score. Every row of the tile is written, also a row that sees no key.
  */
 #ifndef ULI_ATTENTION_CUDA_HOPPER_SM90_STORE_H
 #define ULI_ATTENTION_CUDA_HOPPER_SM90_STORE_H
@@ -30,7 +30,7 @@ sm90_result_row(const struct uli_gpu_attn_args &args,
            (row - p.row_begin) * p.row_stride;
 }
 
-/* *p = max(*p, value); no NaN comes here. */
+/* *p = max(*p, value); value is no NaN. */
 static __device__ __forceinline__ void
 sm90_raise(float *p, float value)
 {
@@ -45,7 +45,7 @@ sm90_raise(float *p, float value)
     }
 }
 
-/* The row's end, by fp32 where the head lets it. */
+/* Ends a row, in fp32 where the head allows it. */
 static __device__ __forceinline__ struct sm90_final
 sm90_final_of(const struct uli_gpu_attn_args &args,
     const struct sm90_item *item, const struct sm90_alibi &alibi, float max,
@@ -59,8 +59,8 @@ sm90_final_of(const struct uli_gpu_attn_args &args,
     return sm90_finish(args, item->sink, max, sum, shift);
 }
 
-/* Factors of the thread's two rows, the first of which is `row` of the item;
- * lse and the largest score go out. */
+/* Stores lse and the largest score of the thread's two rows, the first of which
+ * is `row` of the item, and gives their factors. */
 template <class F>
 static __device__ __forceinline__ void
 sm90_statistics(const struct uli_gpu_attn_args &args,
@@ -91,7 +91,7 @@ sm90_statistics(const struct uli_gpu_attn_args &args,
         sm90_raise(&args.max_logit[item->head], top);
 }
 
-/* The warp's 16 rows into its panels: 16 columns as four 8 x 8 matrices. A
+/* Stores the warp's 16 rows in its panels: 16 columns as four 8 x 8 matrices. A
  * negative factor is a row without keys: 0 whatever its sums hold. */
 template <class F>
 static __device__ __forceinline__ void

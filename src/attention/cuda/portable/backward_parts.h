@@ -96,7 +96,7 @@ row_product(int32_t dtype, int columns, const unsigned char *dout,
     return (float)sum;
 }
 
-/* dlse of a query row, or 0; row_of(tensor) says where the row lies. */
+/* dlse of a query row, or 0; row_of(tensor): the address of the row. */
 template <typename Row>
 static __device__ __forceinline__ float
 dlse_of(const backward_args &args, const Row &row_of)
@@ -137,7 +137,7 @@ pair_power(const backward_args &args, float slope, int64_t distance, float s,
                       : score - lse;
 }
 
-/* Statistics of row n of a stationary tile of queries. */
+/* Stores the statistics of row n of a stationary tile of queries. */
 static __device__ __forceinline__ void
 still_statistics(const backward_args &args, struct backward_work *work, int n)
 {
@@ -154,8 +154,8 @@ still_statistics(const backward_args &args, struct backward_work *work, int n)
     work->delta[n] = delta_of(args, row_of);
 }
 
-/* Statistics of row j + n of the document's queries and a head, to entry `at`.
- * */
+/* Stores the statistics of row j + n of the document's queries and a head in
+ * entry `at`. */
 static __device__ __forceinline__ void
 flow_statistics(const backward_args &args, struct backward_work *work,
     int64_t head, int64_t j, int n, int at)

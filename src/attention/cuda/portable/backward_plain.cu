@@ -6,7 +6,7 @@
  * other side stream by in tiles, a lane has one of them:
  *   s[r]  = q.k,  dp[r] = dout.v         of the warp's rows and the lane's row
  *   p = exp(score - lse), ds = p * (dp - delta) * d score / d (scale * s)
- * p and ds go by way of shared memory to the sums, where a lane has columns.
+ * p and ds pass through shared memory to the sums, in which a lane has columns.
  * Every sum is one chain in the order of the stream, so that bits do not depend
  * on the number of blocks.
  */
@@ -21,8 +21,8 @@ enum {
     DIM_MAX = 512,
 };
 
-/* Streaming rows at a time: as many as the shared memory of a block of 8.0
- * holds. */
+/* Streaming rows at a time: as many as the shared memory of a block of compute
+ * capability 8.0 holds. */
 static __host__ __device__ constexpr int
 flow_rows(int dim)
 {
@@ -50,8 +50,8 @@ backward_shared_of(int dim_qk, int dim_v)
     return s;
 }
 
-/* Rows of a tile from where span(n, end) says that they lie; zeros where they
- * are absent or past `rows`. */
+/* Loads rows of a tile from span(n, end); absent rows and rows from `rows` on
+ * become zeros. */
 template <typename Span>
 static __device__ __forceinline__ void
 tile_copy(int32_t dtype, float *tile, int ld, int count, int rows, int columns,
@@ -93,7 +93,7 @@ tile_products(const float *still, const float *flow, int columns, int ld,
     }
 }
 
-/* sum[r] += weight[row][r] * flow[row], a lane's columns. */
+/* Adds weight[row][r] * flow[row] to sum[r], for a lane's columns. */
 template <int NV>
 static __device__ __forceinline__ void
 tile_sums(const float *flow, int rows, int columns, int ld, const float *weight,
@@ -163,8 +163,8 @@ sums_clear(float (&sum)[WARP_ROWS][NV][4])
                 sum[r][n][e] = 0;
 }
 
-/* p and ds of the warp's rows and the streaming tile that begins at row j.
- * queries: the stationary rows are queries. */
+/* Computes p and ds of the warp's rows and the streaming tile that begins at
+ * row j. queries: the stationary rows are queries. */
 static __device__ __forceinline__ void
 tile_pairs(const backward_args &args, const struct backward_work *work,
     bool queries, int stream, float slope, int64_t j, int first,
@@ -214,7 +214,7 @@ queries_load(const backward_args &args, unsigned char *shared,
         still_statistics(args, work, n);
 }
 
-/* Keys [j, j + stream) of the document. */
+/* Loads keys [j, j + stream) of the document. */
 static __device__ void
 keys_stream(const backward_args &args, const struct uli_gpu_attn_tensor &tensor,
     const struct backward_work *work, int64_t kv, int64_t j, int columns,
@@ -299,7 +299,7 @@ keys_load(const backward_args &args, unsigned char *shared,
         });
 }
 
-/* Query rows [j, j + stream) of the document and a head. */
+/* Loads query rows [j, j + stream) of the document and a head. */
 static __device__ void
 queries_stream(const backward_args &args, unsigned char *shared,
     const struct backward_shared &at, struct backward_work *work, int64_t head,

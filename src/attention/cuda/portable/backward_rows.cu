@@ -10,7 +10,7 @@ enum { THREADS = 256 };
 /* ---- flags of pieces ----------------------------------------------------- */
 
 /* All threads: a thread waits for every THREADSth piece. False: the flag of one
- * of its pieces did not come. */
+ * of these pieces has not arrived. */
 static __device__ __forceinline__ bool
 pieces_come(const struct uli_gpu_attn_args &args,
     const struct uli_gpu_attn_tensor &tensor, int32_t which, uint64_t start_ns)
@@ -48,8 +48,8 @@ __launch_bounds__(THREADS, 1)
 
 /* ---- delta --------------------------------------------------------------- */
 
-/* A warp takes a (tile, head), a lane every 32nd row of the tile. delta - dlse
- * of a row that sees no key is -dlse, whatever out and dout hold. */
+/* A warp computes a (tile, head), a lane every 32nd row of the tile. delta -
+ * dlse of a row that sees no key is -dlse, whatever out and dout hold. */
 __global__ void
 __launch_bounds__(THREADS, 1)
     backward_delta_kernel(const __grid_constant__ backward_args args,
@@ -143,7 +143,7 @@ sink_of_row(const backward_args &args, int64_t head, int64_t batch, int64_t row,
                                 : 0;
 }
 
-/* A block takes a global head, a thread every THREADSth row of each segment or
+/* A block sums a global head, a thread every THREADSth row of each segment or
  * batch item. Thread 0 adds the threads' sums in the order of threads. */
 __global__ void
 __launch_bounds__(THREADS, 1)

@@ -2,9 +2,9 @@
  *
  * See dist_rows_gpu.h.
  *
- * delta: a thread has a row of a head and adds its products one by one in
- * double, in the order of columns, as the backward pass does that is given no
- * delta: so the bits agree wherever it is computed.
+ * delta: a thread has a row of a head and adds the row's products one by one in
+ * double, in the order of columns, like a backward pass without delta: so the
+ * bits do not depend on where delta is computed.
  */
 #include "attention/cuda/dist_rows_gpu.h"
 
@@ -25,7 +25,8 @@ element_at(int32_t dtype, const unsigned char *row, int c)
                                     : ptx_f16_to_float(bits);
 }
 
-/* A row of zeros in out has seen no key, and its dout may be anything. */
+/* A row of out with zeros only has seen no key, and its dout may be
+ * anything. */
 static __device__ __forceinline__ float
 delta_of_row(const struct uli_gpu_delta_args &args, const unsigned char *dout,
     const unsigned char *out)

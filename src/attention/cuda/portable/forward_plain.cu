@@ -5,12 +5,13 @@
  * multiply-adds, exp2 is the accurate one: errors are those of plain attention
  * in fp32. The slower path.
  *
- * A block of 8 warps has 32 query rows, a warp 4 of them. Keys come in tiles of
- * 32, as fp32, k and v by turns in the same place:
+ * A block of 8 warps has 32 query rows, a warp 4 of them. Keys are loaded in
+ * tiles of 32, as fp32, k and v in turn to the same place:
  *   scores  lane = key:     s[r] = sum_c q[4 w + r][c] * k[lane][c]
  *   values  lane = columns: o[r][n][e] += p[r][key] * v[key][128 n + 4 lane +
- * e] p goes between the two by way of p[warp][key][r]. Every sum is one chain
- * over ascending columns, or keys, so a row's bits are its own.
+ * e] p passes from scores to values through p[warp][key][r]. Every sum is one
+ * chain over ascending columns, or keys, so a row's bits do not depend on other
+ * rows.
  *
  * Shared memory (floats): q[32][ld], tile[32][ld], p[8][32][4]; the work.
  * ld = the larger dimension + 4: rows begin four banks apart.
@@ -44,7 +45,8 @@ plain_shared_of(int dim_qk, int dim_v)
     return s;
 }
 
-/* Elements of any dtype; one kernel for all, as this is the slower path. */
+/* Loads elements of any dtype: one kernel for all dtypes, because this is the
+ * slower path. */
 static __device__ __forceinline__ float
 plain_load(const uli_gpu_attn_args &args, const unsigned char *row, int c)
 {
@@ -66,7 +68,8 @@ plain_put(const uli_gpu_attn_args &args, unsigned char *row, int c, float v)
         ((uint16_t *)row)[c] = (uint16_t)ptx_pack_f16(v, 0);
 }
 
-/* Rows [first, first + span.rows) of a tile; zeros where absent. */
+/* Loads rows [first, first + span.rows) of a tile; zeros if the span is
+ * absent. */
 static __device__ __forceinline__ void
 copy_span(const uli_gpu_attn_args &args, float *tile, int ld, int first,
     const struct row_span &span, int columns)
@@ -95,7 +98,7 @@ copy_queries(const uli_gpu_attn_args &args, const struct forward_work *work,
     }
 }
 
-/* Keys [j, j + KEYS) of k or v; zeros past the document's end. */
+/* Loads keys [j, j + KEYS) of k or v; zeros past the document's end. */
 static __device__ void
 copy_keys(const uli_gpu_attn_args &args, const uli_gpu_attn_tensor &tensor,
     const struct forward_work *work, int64_t j, float *tile, int ld,
@@ -119,7 +122,7 @@ template <int NV> struct plain_rows {
     float o[WARP_ROWS][NV][4];
 };
 
-/* s of the lane's key with the warp's rows. */
+/* Computes s of the lane's key with the warp's rows. */
 static __device__ __forceinline__ void
 plain_scores(
     const float *q, const float *k, int columns, int ld, float (&s)[WARP_ROWS])
@@ -140,7 +143,8 @@ plain_scores(
     }
 }
 
-/* s to what the row sees of the lane's key: transformed, or -inf. */
+/* s becomes what the row sees of the lane's key: the transformed score, or
+ * -inf. */
 static __device__ __forceinline__ void
 plain_mask(const uli_gpu_attn_args &args, const struct forward_work *work,
     int first, int64_t j, float (&s)[WARP_ROWS])

@@ -11,9 +11,10 @@
 #define FORWARD_LOG2_E 1.4426950408889634
 #define FORWARD_LN_2   0.6931471805599453
 
-/* ALiBi of a row against key j0 + n, less its value at the row's nearest
- * visible key: slope * (|at - n| + plus), exact past 2^24: where the row is far
- * the part beyond 2^20 is an integer. */
+/* ALiBi of a row and key j0 + n, less ALiBi of the row's nearest visible key,
+ * is -slope * (|at - n| + plus). It is exact for keys close to the nearest key,
+ * also at distances beyond 2^24: of a far row the part beyond 2^20 is an
+ * integer. */
 struct forward_alibi {
     float at, plus;
 };
@@ -41,8 +42,8 @@ score_transformed(const struct uli_gpu_attn_args &args, float s, float slope, fl
     return slope != 0 ? s - slope * d : s;
 }
 
-/* From a row's largest stored score and its sum: what out is multiplied by,
- * lse and the largest score. shift: slope * nearest distance. */
+/* From a row's largest stored score and its sum: the factor for out, lse and
+ * the largest score. shift: slope * nearest distance. */
 struct forward_final {
     float factor, lse, max;
 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows to shared memory, for ldmatrix, and results back. A tile in shared
+ * Moves rows to shared memory, for ldmatrix, and results back. A tile in shared
  * memory is [row][COLUMNS] of 16-bit elements. The eight rows of a matrix lie
- * in different banks: where COLUMNS is a multiple of 64 chunks of 16 bytes are
- * permuted, chunk c of row r stands at c ^ (r & 7); else rows are 16 bytes
- * longer, an odd number of chunks. Device code.
+ * in different banks. Where COLUMNS is a multiple of 64, chunks of 16 bytes are
+ * permuted: chunk c of row r is at c ^ (r & 7). Else rows are 16 bytes longer,
+ * an odd number of chunks. Device code.
  */
 #ifndef ULI_ATTENTION_CUDA_PORTABLE_FORWARD_TILES_H
 #define ULI_ATTENTION_CUDA_PORTABLE_FORWARD_TILES_H
@@ -26,8 +26,8 @@ tile_at(int row, int chunk)
     return (uint32_t)(row * tile_rows<COLUMNS>::PITCH + (place << 4));
 }
 
-/* A lane's address of a matrix of 16-byte rows, moved along its rows by n
- * times 32 bytes: what tile_at(row, chunk + 2 n) is, without its arithmetic. */
+/* A lane's address of a matrix of 16-byte rows, moved along the rows by n times
+ * 32 bytes: equal to tile_at(row, chunk + 2 n), with less arithmetic. */
 template <int COLUMNS>
 static __device__ __forceinline__ uint32_t
 tile_along(uint32_t address, int n)
@@ -37,7 +37,7 @@ tile_along(uint32_t address, int n)
     return (address ^ (uint32_t)(n & 3) << 5) + (uint32_t)(n >> 2) * 128;
 }
 
-/* Of chunk 0 of a row: the place of chunk n of it. */
+/* The place of chunk n of a row, from that of chunk 0. */
 template <int COLUMNS>
 static __device__ __forceinline__ uint32_t
 tile_chunk(uint32_t place, int n)
@@ -47,7 +47,7 @@ tile_chunk(uint32_t place, int n)
     return (place ^ (uint32_t)(n & 7) << 4) + (uint32_t)(n >> 3) * 128;
 }
 
-/* Eight elements that are aligned to their size only. */
+/* Loads eight elements that are aligned to their own size only. */
 static __device__ __forceinline__ uint4
 load_eight(const unsigned char *from)
 {
@@ -59,16 +59,16 @@ load_eight(const unsigned char *from)
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* Rows [0, ROWS) of a tile from one span; zeros past its `rows` and past
- * `columns`. A thread copies one chunk of each panel of 64 columns, of every
- * few rows: a multiple of 8, so that its places are a constant apart. */
+/* Copies rows [0, ROWS) of a tile from one span; zeros past the span's `rows`
+ * and past `columns`. A thread copies one chunk of each panel of 64 columns, of
+ * every few rows: a multiple of 8, so that its places are a constant apart. */
 template <int COLUMNS, int ROWS, int THREADS>
 static __device__ __forceinline__ void
 copy_even(uint32_t tile, const struct row_span &span, int columns)
 {
     const int STEP = THREADS / 8, PANELS = (COLUMNS + 63) / 64;
     static_assert(STEP % 8 == 0 && ROWS % STEP == 0, "whole steps");
-    /* places are found anew each time: held, they would cost registers */
+    /* computed anew each time: places that are held would cost registers */
     int thread = (int)ptx_opaque(threadIdx.x);
     int first = thread / 8, chunk = thread % 8;
     int rows = (int)mask_min(span.rows, ROWS);
@@ -88,8 +88,8 @@ copy_even(uint32_t tile, const struct row_span &span, int columns)
         }
 }
 
-/* Rows [first, first + span.rows) of a tile, however they are aligned; zeros
- * where the span is absent. */
+/* Copies rows [first, first + span.rows) of a tile, with any alignment; zeros
+ * if the span is absent. */
 template <int COLUMNS, int THREADS>
 static __device__ __forceinline__ void
 copy_any(unsigned char *tile, int first, const struct row_span &span,
@@ -107,7 +107,7 @@ copy_any(unsigned char *tile, int first, const struct row_span &span,
     }
 }
 
-/* Query rows of the work to a tile of ROWS rows. */
+/* Loads the work's query rows to a tile of ROWS rows. */
 template <int COLUMNS, int ROWS, int THREADS>
 static __device__ __forceinline__ void
 load_queries(const struct uli_gpu_attn_args &args,
@@ -128,8 +128,8 @@ load_queries(const struct uli_gpu_attn_args &args,
     }
 }
 
-/* Keys [j, j + ROWS) of the work's document, however they lie. Apart, for it
- * would double the size of the loop that calls it. */
+/* Loads keys [j, j + ROWS) of the work's document, whatever their layout. A
+ * function of its own, because it would double the size of the calling loop. */
 template <int COLUMNS, int ROWS, int THREADS>
 static __device__ __noinline__ void
 load_uneven(const struct uli_gpu_attn_args &args, bool values,
@@ -153,7 +153,7 @@ load_uneven(const struct uli_gpu_attn_args &args, bool values,
     }
 }
 
-/* The same, to a tile of ROWS rows; zeros past the document's end. */
+/* Loads keys to a tile of ROWS rows; zeros past the document's end. */
 template <int COLUMNS, int ROWS, int THREADS>
 static __device__ __forceinline__ void
 load_keys(const struct uli_gpu_attn_args &args, bool values,
@@ -170,7 +170,7 @@ load_keys(const struct uli_gpu_attn_args &args, bool values,
         ptx_smem_addr(tile), span, values ? args.dim_v : args.dim_qk);
 }
 
-/* One warp: its rows [first, first + ROWS) of a tile to the output. */
+/* One warp stores its rows [first, first + ROWS) of a tile in the output. */
 template <int COLUMNS, int ROWS>
 static __device__ __forceinline__ void
 store_rows(const struct uli_gpu_attn_args &args,

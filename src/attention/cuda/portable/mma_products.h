@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two products of a warp with a tile in shared memory, named by what they
- * are in forward. Backward takes both from here, with 16 rows per warp: each
- * pair of its tiles is queries over keys, and each gradient a sum of values.
- * One ldmatrix of four matrices feeds 2 MT mma.
+ * The two products of a warp with a tile in shared memory, with the names that
+ * they have in forward. Backward takes both from here, with 16 rows per warp:
+ * each pair of its tiles is queries over keys, and each gradient a sum of
+ * values. One ldmatrix of four matrices feeds 2 MT mma.
  */
 #ifndef ULI_ATTENTION_CUDA_PORTABLE_MMA_PRODUCTS_H
 #define ULI_ATTENTION_CUDA_PORTABLE_MMA_PRODUCTS_H
@@ -24,7 +24,8 @@ mma_hold_queries(uint32_t queries, mma_queries<S> &held)
                         queries + mma_a_at<S>() + mt * 16 * S::PITCH, c));
 }
 
-/* Columns 16 c .. of the warp's rows of q; at: the lane's first address. */
+/* Loads columns 16 c to 16 c + 15 of the warp's rows of q; at: the lane's first
+ * address. */
 template <typename S>
 static __device__ __forceinline__ void
 mma_query(
@@ -40,7 +41,8 @@ mma_query(
     }
 }
 
-/* s of the keys in a slot; queries, slot: addresses in shared memory. */
+/* Computes s of the keys in a slot; queries, slot: addresses in shared
+ * memory. */
 template <typename S, bool BF16>
 static __device__ __forceinline__ void
 mma_score(uint32_t queries, const mma_queries<S> &held, uint32_t slot,
@@ -71,7 +73,7 @@ mma_score(uint32_t queries, const mma_queries<S> &held, uint32_t slot,
     }
 }
 
-/* o += p v of the values in a slot. */
+/* Adds p v of the values in a slot to o. */
 template <typename S, bool BF16>
 static __device__ __forceinline__ void
 mma_add_values(uint32_t slot, const mma_weights<S> &p, mma_output<S> &o)

@@ -13,7 +13,7 @@
 #include "attention/cuda/portable/forward_tiles.h"
 
 /* DIM: columns of q and k, VDIM <= DIM: of v and out, both padded to a multiple
- * of 32; MT: 16-row tiles a warp; WARPS a block. */
+ * of 32; MT: 16-row tiles per warp; WARPS per block. */
 template <int DIM_, int VDIM_, int MT_, int WARPS_> struct mma_shape {
     static const int DIM = DIM_, VDIM = VDIM_, MT = MT_, WARPS = WARPS_;
     static const int KEYS = 64, THREADS = 32 * WARPS, ROWS = 16 * MT * WARPS;
@@ -23,19 +23,19 @@ template <int DIM_, int VDIM_, int MT_, int WARPS_> struct mma_shape {
     static const int WORK_AT = RING_AT + 3 * SLOT;
     static const int SHARED = WORK_AT + (int)sizeof(struct forward_work);
     static const bool Q_HELD = DIM <= 64;
-    /* Steps of 16 columns at once in scores: more of them spill. */
+    /* Steps of 16 columns that scores unroll: more would spill registers. */
     static const int SCORE_STEPS = DIM > 96 ? 4 : DIM / 16;
-    /* Blocks a multiprocessor of 8.0 holds: by its registers and by its shared
-     * memory, of which each block takes 1 KiB more. */
+    /* Blocks that a multiprocessor of compute capability 8.0 holds: by
+     * registers, and by shared memory, of which each block takes 1 KiB more. */
     static const int BLOCKS =
         THREADS <= 128 && 2 * (SHARED + 1024) <= 164 * 1024 ? 2 : 1;
     static_assert(VDIM <= DIM && DIM % 32 == 0 && VDIM % 32 == 0, "padded");
     static_assert(SHARED <= 163 * 1024, "fits a block of 8.0");
 };
 
-/* What a warp works with. Its rows and its lanes' addresses are found anew
- * where they are needed: a few instructions a tile of keys, where held they
- * would spill. */
+/* What all functions of a warp take. The warp's rows and its lanes' addresses
+ * are computed anew where they are needed, for a few instructions per tile of
+ * keys: registers that held them would spill. */
 template <typename S> struct mma_warp {
     const uli_gpu_attn_args &args;
     unsigned char *shared;

@@ -10,7 +10,7 @@
 #include "attention/cuda/portable/forward_row.h"
 #include "attention/cuda/portable/mma_shape.h"
 
-/* Stored scores of the keys from j on: scaled, capped, less ALiBi. */
+/* Makes stored scores of the keys from j on: scaled, capped, less ALiBi. */
 template <typename S>
 static __device__ __forceinline__ void
 mma_transform(const mma_warp<S> &w, int64_t j, mma_scores<S> &s)
@@ -35,7 +35,7 @@ mma_transform(const mma_warp<S> &w, int64_t j, mma_scores<S> &s)
         }
 }
 
-/* -inf for the keys from j on that a row does not see. */
+/* Sets scores of keys from j on that a row does not see to -inf. */
 template <typename S>
 static __device__ __forceinline__ void
 mma_hide(const mma_warp<S> &w, int64_t j, mma_scores<S> &s)
@@ -57,7 +57,7 @@ mma_hide(const mma_warp<S> &w, int64_t j, mma_scores<S> &s)
         }
 }
 
-/* s to p, packed; o and the sums to the new maximum. */
+/* Turns s into packed p, and scales o and the sums to the new maximum. */
 template <typename S, bool BF16>
 static __device__ __forceinline__ void
 mma_softmax(float factor, mma_scores<S> &s, mma_rows<S> &rows,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A warp's results: out by way of its own rows of q in shared memory, lse, the
- * largest score.
+ * Stores a warp's results: out, through the warp's own rows of q in shared
+ * memory; lse; the largest score.
  */
 #ifndef ULI_ATTENTION_CUDA_PORTABLE_MMA_STORE_H
 #define ULI_ATTENTION_CUDA_PORTABLE_MMA_STORE_H
@@ -9,7 +9,7 @@
 #include "attention/cuda/portable/forward_row.h"
 #include "attention/cuda/portable/mma_shape.h"
 
-/* A row of o, scaled and rounded, to its place in q's tile. */
+/* Stores a row of o, scaled and rounded, in its place in q's tile. */
 template <typename S, bool BF16>
 static __device__ __forceinline__ void
 mma_put_row(const mma_warp<S> &w, int row, int h, float factor, bool empty,
@@ -26,9 +26,9 @@ mma_put_row(const mma_warp<S> &w, int row, int h, float factor, bool empty,
     }
 }
 
-/* The end of the warp's rows, one a lane (16 MT of them; the lanes past them
- * repeat): lse stored, the largest score raised. Returns what the lane's row of
- * out is multiplied by; negative: the row saw nothing. */
+/* Ends the warp's rows, one row per lane (16 MT rows; further lanes repeat
+ * them): stores lse and raises the largest score. Returns the factor for the
+ * lane's row of out; negative: the row saw no key. */
 template <typename S>
 static __device__ __forceinline__ float
 mma_end_row(const mma_warp<S> &w, float max, float sum)
