@@ -37,7 +37,7 @@ call_stopped(const struct call &c)
     return (poisoned | ptx_ld_relaxed_gpu_u64(&c.args->state->failed)) != 0;
 }
 
-/* The same, with one answer for all threads of the block. */
+/* Whether to leave the call, with one answer for all threads of the block. */
 static __device__ bool
 block_stopped(const struct call &c)
 {
@@ -72,12 +72,12 @@ await_value(const struct call &c, const uint64_t *word, uint64_t value,
         if (!eager)
             ptx_nanosleep(POLL_SLEEP_NS);
     }
-    /* Pairs with the store that the poll saw. */
+    /* Pairs with the store that the last poll has read. */
     (void)ptx_ld_acquire_sys_u64(word);
     return true;
 }
 
-/* The same for a word that counts calls. */
+/* Waits until a word that counts calls has reached this call. */
 static __device__ bool
 await_flag(
     const struct call &c, const uint64_t *word, uint64_t phase, int32_t peer)
@@ -290,9 +290,9 @@ block_awaits(const struct call &c, uint64_t phase)
 }
 
 /* One thread, after this rank's last load from the peer: posts DONE(n), unless
- * the peer has given up the call, so that its caller may have written to what
- * was loaded. The fence orders the loads before the check, and makes the store
- * a release. */
+ * the peer has given up the call: the peer's caller may then have written to
+ * what was loaded. The fence orders the loads before the check, and makes the
+ * store a release. */
 static __device__ bool
 thread_posts_done(const struct call &c, int32_t peer)
 {

@@ -53,8 +53,8 @@ enum {
 
 /* A record is an array of words, so that a warp writes it in two steps:
  *   [0] -status | direction << 32   [1] hash of the document tables
- *   [2] bits of the tensors that lie as at creation; unless it has all,
- *       strides follow (struct uli_gpu_strides)
+ *   [2] a bit per tensor with creation's strides; if a bit is 0, strides follow
+ *   (struct uli_gpu_strides)
  *   [3 + 2 t], [4 + 2 t]  window and offset of src[t]; of dst[t] 16 later
  * A tensor without elements has the window ULI_GPU_NO_WINDOW. */
 enum {

@@ -15,7 +15,8 @@
 
 /* ---- strides ------------------------------------------------------------- */
 
-/* Does the rank's tensor lie otherwise than at creation? Its record is here. */
+/* Does the rank's tensor have other strides than at creation? The rank's record
+ * has arrived. */
 static __device__ bool
 tensor_moved(const struct call &c, int32_t rank, int32_t tensor, bool dst)
 {
@@ -56,8 +57,8 @@ item_moved(const struct call &c, const uli_gpu_item &item)
 
 /* ---- shares of a sum ----------------------------------------------------- */
 
-/* Where a share of an item that is laid begins, from its owner's tensor or from
- * the slot. */
+/* The begin of a share of an item that is made anew, in its owner's tensor or
+ * in the slot. */
 static __device__ __noinline__ int64_t
 share_offset(const struct call &c, const uli_gpu_item &item, int32_t s)
 {
@@ -124,7 +125,8 @@ dtype_bytes(int32_t dtype)
     return dtype == ULYX_DTYPE_F64 ? 8 : dtype == ULYX_DTYPE_F32 ? 4 : 2;
 }
 
-/* The dimensions of a sum stay in the layout's order, as its shares' do. */
+/* The dimensions of a sum stay in the layout's order, like those of its
+ * shares. */
 static __device__ void
 lay_sum(const struct call &c, uli_gpu_item &laid)
 {
@@ -146,7 +148,7 @@ lay_box(uli_gpu_item &laid)
         laid.align |= align_of(laid.extent, laid.src_stride, 1);
 }
 
-/* Item `index` by the strides of this call. */
+/* Makes item `index` by the strides of this call. */
 static __device__ void
 lay_item(const struct call &c, int32_t index, uli_gpu_item &laid)
 {

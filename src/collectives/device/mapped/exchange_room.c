@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The most room that the tables of exchange_table.c take, and the scratch memory
- * for making them. Plans allocate both at creation, so that an update of document
- * tables cannot fail for want of memory. Also the cut of tables into tiles. An
- * item is a move in which this rank takes part; a source is one share of a sum
- * that this rank adds.
+ * for making them. Plans allocate both at creation, so that an update of
+ * document tables cannot fail for lack of memory. Also the cut of tables into
+ * tiles. An item is a move in which this rank takes part; a source is one share
+ * of a sum that this rank adds.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ count_move(void *context, const struct uli_move *move)
     return true;
 }
 
-/* Adds the most room of all tables that an update can bring. */
+/* Adds the most room that any tables of an update can take. */
 static void
 bound_room(const struct uli_layout *layout, ulyx_direction_t direction,
     int32_t me, int32_t tensor, struct room *room)

@@ -223,7 +223,7 @@ shares_from(const struct call &c, const uli_gpu_item &item, int32_t s,
 }
 
 /* For each vector the total, and the partial sum of the current group unless
- * that is the first group. */
+ * the current group is the first. */
 template <typename ACC, int V> struct tree {
     ACC total[SUM_VECTORS][V], part[SUM_VECTORS][V];
     int32_t group;
@@ -312,7 +312,7 @@ tree_add_shares(struct tree<ACC, V> &t, const uli_gpu_item &item,
             tree_add<DTYPE>(t, s + u, shares[u].group, held[u]);
 }
 
-/* Elements [begin, end) of the item in loop order, V at a time. */
+/* Sums elements [begin, end) of the item in loop order, V at a time. */
 template <int DTYPE, typename ACC, int V>
 static __device__ void
 sum_vectors(const struct call &c, const uli_gpu_item &item, unsigned char *dst,

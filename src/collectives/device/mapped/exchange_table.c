@@ -88,9 +88,9 @@ take_slot(struct build *b, int32_t peer, int64_t bytes)
 
 /* ---- rectangles ---------------------------------------------------------- */
 
-/* Strides of a move's runs of so many bytes one behind another in a slot, in
- * the order of the destination's strides of creation, whatever a call's are: so
- * both ends have the same. */
+/* Strides in a slot of a move's runs of run_bytes, one behind another in the
+ * order of the destination's strides of creation. A call's strides have no
+ * effect, so both ends use the same strides. */
 static void
 pack_move(struct build *b, const struct uli_move *move, int64_t run_bytes)
 {
@@ -120,8 +120,8 @@ index_of(const struct build *b, const struct uli_place *place, bool slot,
     memcpy(index_p, slot ? b->packed : index, sizeof(index));
 }
 
-/* Of the item that was added last; its slots are known. own: the source that
- * is a copy's, or NULL. */
+/* Fills in the rectangle of the item that was added last, whose slots are
+ * known. own: the source of a copy, or NULL. */
 static void
 note_rect(struct build *b, const struct uli_move *move, int64_t run,
     const struct uli_place *own)
@@ -221,8 +221,8 @@ share_has_slot(const struct build *b, const struct uli_place *place)
     return b->table.slots && place->rank != b->params->rank;
 }
 
-/* Where the shares of a sum lie: in tensors, or in slots, whose places are
- * taken here. */
+/* Finds the places of a sum's shares: in tensors, or in slots, where the places
+ * are taken here. */
 static void
 place_shares(struct build *b, const struct uli_move *move)
 {

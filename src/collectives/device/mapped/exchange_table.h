@@ -36,7 +36,7 @@ void uli_gpu_item_of_box(struct uli_gpu_item *item, const struct uli_box *box);
 void uli_gpu_item_of_sum(struct uli_gpu_item *item, const struct uli_sum *sum,
     const struct uli_gpu_source source[]);
 
-/* Cuts the items into tiles for so many workers (exchange_room.c). */
+/* Cuts the items into tiles for `workers` warps (exchange_room.c). */
 void uli_gpu_table_cut(struct uli_gpu_table *table, int64_t workers);
 
 /* Scratch memory for making a table, so that making it allocates nothing. */
@@ -61,7 +61,7 @@ bool uli_gpu_slots_fit(
     const struct uli_gpu_table_params *params, struct uli_gpu_scratch *scratch);
 /* Makes the table in table->items and ->sources, and in ->rects and ->indices
  * unless they are NULL, which have that room and belong to the caller. Both
- * sides of every pair come to the same decision whether a call is small, and to
+ * sides of every pair compute the same decision whether a call is small, and
  * the same places of shares in slots. Allocates nothing. Errors: INTERNAL, the
  * room was too small. */
 ulyx_status_t uli_gpu_table_fill(const struct uli_gpu_table_params *params,

@@ -92,8 +92,8 @@ warp_moves(const struct call &c, const uli_gpu_item &item, int64_t tile)
         move_tile(item, dst, src, begin, end);
 }
 
-/* The same by the strides of the call. A function of its own, so that calls
- * without strides do not pay for its registers. */
+/* One warp moves one tile of an item by the strides of the call. A function of
+ * its own, so that calls without strides do not use its registers. */
 template <bool SUMS>
 static __device__ __noinline__ void
 warp_moves_laid(struct call c, int32_t index, int64_t tile)

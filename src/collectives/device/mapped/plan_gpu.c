@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Life of a plan over mapped device memory: its blocks before the agreement,
- * the addresses of its peers after the agreement, and its end.
+ * Creation and end of a plan over mapped device memory: its blocks before the
+ * agreement, the addresses of its peers after the agreement, and its end.
  *
  * The end. Peers may post into this rank's words as long as they have calls, so
  * the plan's block is retired until all peers have left. To leave, a rank
@@ -256,7 +256,7 @@ fill_args(ulyx_plan_t *plan, struct uli_gpu_op *op)
     args->timeout_ns = (uint64_t)(plan->timeout_s * 1e9);
     args->slot_bytes = plan->slot_limit;
     args->slots = op->table.slots;
-    /* An update may bring sums. */
+    /* An update may add sums. */
     args->sums = op->table.sums ||
                  (uli_layout_has_tables(plan->layout) && op->source_room > 0);
 }

@@ -163,7 +163,7 @@ ulyx_status_t uli_plan_gpu_launch(struct uli_plan_gpu *gpu,
 
 /* Fails the communicator if a call of the plan has failed. Any thread. */
 void uli_plan_gpu_look(struct uli_plan_gpu *gpu);
-/* The error that an outcome (ULI_GPU_CAUSE) means for `rank`. */
+/* Returns the error that an outcome (ULI_GPU_CAUSE) stands for at `rank`. */
 ulyx_status_t uli_gpu_outcome_error(uint64_t word, int32_t rank);
 /* The outcome that the device has stored last, and the error of an outcome,
  * which comes once; SUCCESS if there is none. */

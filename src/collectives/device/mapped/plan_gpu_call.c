@@ -57,8 +57,8 @@ write_address(const ulyx_plan_t *plan, uint64_t *words, const void *pointer,
     words[1] = known ? (uint64_t)place.offset : 0;
 }
 
-/* Strides that the call gives for tensors which lie otherwise than at
- * creation. */
+/* Copies the call's strides, and clears the bits of tensors that have other
+ * strides than at creation. */
 static void
 set_strides(const ulyx_plan_t *plan, ulyx_direction_t direction,
     struct uli_gpu_args *args)
@@ -205,7 +205,8 @@ uli_plan_gpu_outcome(ulyx_plan_t *plan, uint64_t word)
 bool
 uli_plan_gpu_in_flight(const struct uli_plan_gpu *gpu)
 {
-    /* Copies go on in a stream whose kernels have left the call. */
+    /* In a stream, copies continue after the stream's kernels have left the
+     * call. */
     if (uli_gpu_noted(&gpu->report->entered) !=
         uli_gpu_noted(&gpu->report->left))
         return true;

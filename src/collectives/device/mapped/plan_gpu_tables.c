@@ -48,7 +48,8 @@ slot_bytes_of(const ulyx_plan_t *plan, int direction)
                : 0;
 }
 
-/* With fewer rows no pair moves more, unless splits or documents deal them. */
+/* With fewer rows no pair moves more, unless splits or documents decide the
+ * rows of ranks. */
 static bool
 most_fit_slots(const ulyx_plan_t *plan, int direction)
 {
@@ -163,7 +164,7 @@ plan_replace(ulyx_plan_t *plan, void *stream)
     return ULYX_SUCCESS;
 }
 
-/* What an update gives; no rows: the present ones stay. */
+/* The arguments of an update; without rows the present ones stay. */
 struct change {
     const ulyx_docs_t *docs_q, *docs_k;
     const int64_t *rows;

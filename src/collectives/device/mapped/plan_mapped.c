@@ -40,8 +40,8 @@ mapped_complete(ulyx_plan_t *plan)
 }
 
 /* Blocks of a launch that moves: as many as have a tile, because warps without
- * a tile would poll and be counted to no purpose. Tables of documents may get
- * more tiles with any update. */
+ * a tile would only poll and be counted. Tables of documents may get more tiles
+ * with any update. */
 static int32_t
 blocks_of(const ulyx_plan_t *plan, ulyx_direction_t direction)
 {
