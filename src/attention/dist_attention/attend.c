@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The attention of a head group on its head side: what the rank holds becomes
- * a problem of attention.h.
+ * The attention of a head group on its head side: the rank's tensors become a
+ * problem of attention.h.
  *
  * HEADS: batch x rows x the rank's heads, by strides; kv_map gives the KV head
  * of each of these heads.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Backward: for each head group, delta where out and dout lie, both to the
- * head side (with q, k, v, where these were not saved), attention, and dq, dk,
- * dv home by the adjoint of the exchange that brought q, k, v.
+ * Backward, for each head group: computes delta on the sequence side, sends
+ * dout and delta to the head side (with q, k, v, where these were not saved),
+ * attends, and sends dq, dk, dv back by the adjoint of the exchange of q, k, v.
  *
  * delta is computed by the routine of plain backward from the same out and
  * dout, so the bits agree and out need not be exchanged again.
@@ -14,7 +14,8 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* Part i of a query-side tensor of the call, from the group's first head on. */
+/* Gives part i of a query-side tensor of the call, from the group's first head
+ * on. */
 static struct uli_attn_strided
 part_of_call(const struct uli_pass *pass, const struct uli_head_group *group,
     enum uli_dist_tensor tensor, int32_t i)

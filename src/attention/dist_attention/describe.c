@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a distributed attention holds and says about itself.
+ * The memory of a distributed attention, and its description.
  */
 #include "attention/dist_attention/memory.h"
 
@@ -126,7 +126,7 @@ share_keys(const struct uli_layout *layout, int32_t k, int32_t a, int32_t b)
     return false;
 }
 
-/* Rows x heads of a tensor that a rank holds at present. */
+/* Rows x heads that a rank has of a tensor now. */
 static int64_t
 rows_of(const struct ulyx_dist_attention *dist, const struct uli_layout *layout,
     int32_t tensor, int axis, int32_t rank)

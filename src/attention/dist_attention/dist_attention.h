@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Distributed attention, inside: plans per head group, and where everything
- * lies.
+ * Distributed attention, inside: plans per head group, and the places of all
+ * tensors.
  *
  * Head group c covers the query heads [q_first, q_first + q_heads) and the KV
  * heads that they read, shared out over the ranks by plans of their own whose
@@ -67,10 +67,10 @@ struct uli_dist_params {
 };
 void uli_dist_params_free(struct uli_dist_params *params);
 
-/* ulyx_dist_attention_params_t into struct uli_dist_params. What becomes part
- * of the plans' shapes they check and compare, by uli_shape_fields; the rest,
- * and what the attention needs too, is compared when a distributed attention is
- * made. */
+/* ulyx_dist_attention_params_t into struct uli_dist_params. Plans check and
+ * compare the fields that are part of their shapes (uli_shape_fields); all
+ * other fields, and those that the attention needs too, are compared when a
+ * distributed attention is made. */
 extern const struct uli_fields uli_dist_fields;
 
 enum uli_plan_set_kind {
@@ -105,7 +105,7 @@ enum uli_head_tensor {
     ULI_HEAD_TENSORS
 };
 
-/* Has it rows of keys; is its dim that of q and k? */
+/* Has the tensor rows of keys; is its dim that of q and k? */
 static inline bool
 uli_head_keys(enum uli_head_tensor t)
 {
@@ -217,10 +217,10 @@ ulyx_status_t uli_dist_create(ulyx_comm_t *comm, struct uli_dist_params *params,
     ulyx_status_t outcome, double timeout_s, ulyx_dist_attention_t **dist_p);
 ulyx_status_t uli_dist_destroy(ulyx_dist_attention_t *dist);
 
-/* Local. What `rank` of nranks would have with these parameters on all ranks:
- * settled parameters, head groups, sizes; no plans, no calls. The kernel and
- * the number of threads are one each where they are not given. Takes params
- * over, also on an error. ownership: *dist_p by uli_dist_measured_free.
+/* Local. Makes what `rank` of nranks would have with these parameters on all
+ * ranks: completed parameters, head groups, sizes; no plans, no calls. Without
+ * a kernel or a number of threads, one is taken. Takes params over, also on an
+ * error. ownership: *dist_p by uli_dist_measured_free.
  * returns SUCCESS; as uli_dist_create of one rank alone. */
 ulyx_status_t uli_dist_measure_params(struct uli_dist_params *params,
     int32_t nranks, int32_t rank, ulyx_dist_attention_t **dist_p);
@@ -259,12 +259,13 @@ ulyx_status_t uli_dist_measure(const struct ulyx_dist_attention *dist,
 /* Bytes of a saved tensor with the present rows. */
 int64_t uli_dist_bytes_now(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, enum uli_head_tensor tensor);
-/* Where saved tensors lie with them: group->saved; and saved_now. */
+/* Sets the places of saved tensors with these rows: group->saved, and
+ * saved_now. */
 void uli_dist_place_saved(struct ulyx_dist_attention *dist);
 
-/* Under a ceiling the head groups are those of one thread a rank where the
- * number of threads was not given, so that they are no matter of a rank's
- * cores; it then runs as many threads as fit (dist->threads, and the sizes).
+/* If the number of threads was not given, the head groups under a ceiling are
+ * those of one thread per rank, so that they do not depend on a rank's cores; a
+ * rank then runs as many threads as fit (dist->threads, and the sizes).
  * returns as uli_dist_attention_bytes. */
 ulyx_status_t uli_dist_fit_threads(struct ulyx_dist_attention *dist);
 
@@ -333,8 +334,8 @@ uli_dist_docs_of(const struct ulyx_dist_attention *dist, int axis)
     const struct uli_dist_docs *docs = &dist->docs[dist->bank][axis];
     return docs->given ? &docs->table : NULL;
 }
-/* The same with the ticket, for a call that brings its own: nothing where they
- * are the present ones. */
+/* Likewise with a ticket, for a call with documents and rows of its own; does
+ * nothing if they are the present ones. */
 ulyx_status_t uli_dist_replace(
     struct ulyx_dist_attention *dist, const struct uli_dist_change *change);
 /* After plans were made or updated: segments and the tables' hash. */
@@ -360,7 +361,7 @@ struct uli_dist_call {
     double timeout_s;
 };
 
-/* Are keys what the tensor has rows of; is its dim that of q and k? */
+/* Has the tensor rows of keys; is its dim that of q and k? (of a call) */
 static inline bool
 uli_dist_keys(enum uli_dist_tensor t)
 {
@@ -391,8 +392,8 @@ void uli_dist_call_strides(const struct ulyx_dist_attention *dist,
     const struct uli_dist_call *call, enum uli_dist_tensor tensor, int32_t i,
     int64_t strides_p[3]);
 
-/* outcome: what the public edge thought of the call, its text set; peers learn
- * of a refusal. (pass.c) */
+/* outcome: of the public edge's check of the call, with its text set; peers
+ * receive a refusal. (pass.c) */
 ulyx_status_t uli_dist_run(ulyx_dist_attention_t *dist,
     struct uli_dist_call *call, ulyx_status_t outcome);
 

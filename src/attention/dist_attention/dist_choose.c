@@ -85,7 +85,7 @@ take_seq_rows(struct ulyx_dist_attention *dist, const struct uli_layout *layout)
     }
 }
 
-/* A choice on trial: sizes[rank][group] of all ranks. */
+/* A choice that is tried: sizes[rank][group] of all ranks. */
 struct trial {
     int32_t ngroups;
     struct uli_head_group *groups;
@@ -180,7 +180,7 @@ try_one(struct ulyx_dist_attention *dist, int32_t ngroups, int32_t pieces,
 }
 
 /* Finds the smallest number of groups of whole KV heads, from `least` on, that
- * fits the ceiling with so many slots. */
+ * fits the ceiling with `slots` slots. */
 static ulyx_status_t
 search_groups(struct ulyx_dist_attention *dist, int32_t least, int32_t slots,
     int32_t threads, int64_t *needed_p, bool *fits_p, struct trial *trial_p)
@@ -192,7 +192,7 @@ search_groups(struct ulyx_dist_attention *dist, int32_t least, int32_t slots,
     return ULYX_SUCCESS;
 }
 
-/* Whether the queries of a KV head can be cut without a change of bits. The
+/* Whether the queries of a KV head can be cut without changing bits. The
  * reference kernel sums in fp64; accumulators in fp32 would round its sums. */
 static bool
 may_cut(const struct ulyx_dist_attention *dist)
@@ -265,7 +265,7 @@ uli_dist_choose(struct ulyx_dist_attention *dist, int32_t threads)
 
 /* ---- threads under a ceiling --------------------------------------------- */
 
-/* The attention's bytes of every group with so many threads; most_p: the
+/* The attention's bytes of every group with `threads` threads; most_p: the
  * largest sizes of all groups. */
 static ulyx_status_t
 groups_with_threads(const struct ulyx_dist_attention *dist, int32_t threads,
@@ -284,7 +284,7 @@ groups_with_threads(const struct ulyx_dist_attention *dist, int32_t threads,
 }
 
 /* Bytes grow with threads: the most of [1, dist->threads] by bisection. One
- * thread fits, for the groups were chosen so. */
+ * thread fits, because the groups were chosen for one thread. */
 static ulyx_status_t
 most_threads(struct ulyx_dist_attention *dist, int64_t (*bytes)[2])
 {

@@ -2,8 +2,8 @@
  *
  * Checks that no output of a call shares a byte with anything else that the
  * call reads or writes. The inputs of one head group may be read while results
- * of another group are stored, so this holds in whatever order a single group
- * would read and write.
+ * of another group are stored, so the rule holds for any order in which a
+ * single group reads and writes.
  */
 #include "attention/dist_attention/pass.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Strides of tensors, given at creation or by a call. They are strides of whole
- * tensors, of which a head group has some of the heads. So that no two elements
- * of a tensor overlap is checked here, once for all groups. Plans take the
- * strides of a call as they are settled here.
+ * tensors, of which a head group has some of the heads. So this file checks,
+ * once for all groups, that no two elements of a tensor overlap. Plans use the
+ * strides of a call as they are completed here.
  */
 #include <stdio.h>
 #include <string.h>

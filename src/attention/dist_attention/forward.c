@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Forward: for each head group, q, k, v to the head side, attention, out (and
- * lse) back.
+ * Forward, for each head group: sends q, k, v to the head side, attends, and
+ * sends out (and lse) back.
  */
 #include "attention/dist_attention/pass.h"
 

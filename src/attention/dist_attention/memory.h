@@ -92,7 +92,7 @@ struct uli_dist_memory {
      * the other stream wait for the last record of the mark. */
     ulyx_status_t (*mark)(const struct uli_pass *pass, enum uli_mark mark);
     ulyx_status_t (*follow)(const struct uli_pass *pass, enum uli_mark mark);
-    /* Last of a call that has begun, whatever came of it. */
+    /* Last of a call that has begun, whether or not it has failed. */
     ulyx_status_t (*end)(const struct uli_pass *pass);
 };
 

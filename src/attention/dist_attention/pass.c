@@ -181,7 +181,7 @@ uli_pass_wait(struct uli_pass *pass, struct uli_transfer *transfer)
     }
     int64_t now = uli_clock_ns();
     transfer->nrequests = 0;
-    /* To wake from a wait is part of the exchange that was waited for. */
+    /* The time to wake from a wait belongs to the exchange that was awaited. */
     pass->exchange_ns += (ended > begin ? now : ended) - transfer->started_ns;
     pass->exposed_ns += ended > begin ? now - begin : 0;
 }
@@ -360,7 +360,7 @@ take_call_change(
     return uli_dist_replace(dist, &change);
 }
 
-/* outcome: as for uli_dist_run. What is wrong fails the pass. */
+/* outcome: as for uli_dist_run. A wrong argument fails the pass. */
 static void
 pass_check(
     struct uli_pass *pass, struct uli_dist_call *call, ulyx_status_t outcome)

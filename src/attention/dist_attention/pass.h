@@ -3,24 +3,24 @@
  * One call of a distributed attention in progress.
  *
  * Every rank goes through the same plans in the same order, whatever happens:
- * after its first error a rank refuses the rest of them. So the call counts of
- * all plans advance alike on all ranks, nobody waits for a rank that has left,
- * and the communicator stays usable.
+ * after its first error a rank refuses the rest of the plans. So the call
+ * counts of all plans are equal on all ranks, no rank waits for a rank that has
+ * left, and the communicator stays usable.
  */
 #ifndef ULI_ATTENTION_DIST_ATTENTION_PASS_H
 #define ULI_ATTENTION_DIST_ATTENTION_PASS_H
 
 #include "attention/dist_attention/dist_attention.h"
 
-/* A plan set on its way. */
+/* A plan set in flight. */
 struct uli_transfer {
     ulyx_request_t *requests[ULI_PLAN_SET_PLANS];
     int32_t nrequests;
     int64_t started_ns;
 };
 
-/* What may be under way at a time, for each slot: towards the head side, and
- * back. */
+/* The transfers that may be in flight at a time, per slot: to the head side,
+ * and back. */
 enum uli_transfer_kind {
     ULI_TRANSFER_INPUTS, /* q, k, v */
     ULI_TRANSFER_GRAD,   /* dout, delta */
@@ -59,7 +59,7 @@ struct uli_pass {
 struct uli_pointers {
     void *at[3 * ULI_AXIS_PARTS];
     int32_t count;
-    bool strided; /* any lies otherwise than at creation */
+    bool strided; /* any has other strides than at creation */
     int64_t strides[3 * ULI_AXIS_PARTS][3]; /* of the sequence side's */
 };
 
@@ -75,7 +75,8 @@ void uli_pass_add_seq_delta(const struct uli_pass *pass,
 /* delta on the sequence side, of query part i. */
 void *uli_pass_seq_delta(const struct uli_pass *pass,
     const struct uli_head_group *group, int32_t slot, int32_t i);
-/* Where a head-side tensor lies: saved, or the slot of the workspace. */
+/* The place of a head-side tensor: in saved, or in the slot of the
+ * workspace. */
 void *uli_pass_head(const struct uli_pass *pass,
     const struct uli_head_group *group, int32_t slot,
     enum uli_head_tensor tensor);
@@ -96,7 +97,7 @@ void uli_pass_earlier(struct uli_pass *pass, ulyx_status_t status);
 void uli_pass_start(struct uli_pass *pass, struct uli_plan_set *plan_set,
     ulyx_direction_t direction, const struct uli_pointers *src,
     const struct uli_pointers *dst, struct uli_transfer *transfer_p);
-/* Waits for what is in flight there, if anything. */
+/* Waits for the transfer that is in flight there, if there is one. */
 void uli_pass_wait(struct uli_pass *pass, struct uli_transfer *transfer);
 /* Runs a translated attention call in the workspace. */
 void uli_pass_attend(struct uli_pass *pass, struct uli_attn_call *attention,
@@ -108,14 +109,15 @@ void uli_pass_attend(struct uli_pass *pass, struct uli_attn_call *attention,
 struct uli_steps {
     void (*bring)(struct uli_pass *pass, int32_t g); /* starts towards heads */
     void (*attend)(struct uli_pass *pass, int32_t g);
-    void (*send)(struct uli_pass *pass, int32_t g); /* starts what goes back */
+    void (*send)(struct uli_pass *pass, int32_t g); /* starts the results' way
+                                                     * back */
 };
 void uli_pass_groups(struct uli_pass *pass, const struct uli_steps *steps);
 /* Starts q, k, v of a group towards the head side. */
 void uli_pass_bring_inputs(struct uli_pass *pass, int32_t g);
 
 /* Checks that outputs share no byte with anything else that the call uses. It
- * goes by the strides, so tensors may be interleaved. returns SUCCESS;
+ * uses the strides, so tensors may be interleaved. returns SUCCESS;
  * INVALID_ARGUMENT naming both. (dist_overlap.c) */
 ulyx_status_t uli_dist_check_overlap(
     const struct ulyx_dist_attention *dist, const struct uli_dist_call *call);

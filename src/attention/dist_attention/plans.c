@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The plans of a head group, and what a rank holds of it.
+ * The plans of a head group, and a rank's part of the group.
  *
  * Sequence side: the caller's tensors of all heads, seen from the group's
  * first head on, so strides are those of the whole tensor. Head side: dense
@@ -271,7 +271,7 @@ set_dtypes(const struct ulyx_dist_attention *dist,
         shape->tensors[v < shape->ntensors ? v : k].partial_dtype;
 }
 
-/* delta of the rank's own rows, for all heads of the group. */
+/* delta of this rank's rows, for all heads of the group. */
 static bool
 seq_delta_bytes(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, const struct uli_layout *layout,

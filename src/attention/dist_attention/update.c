@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Documents and rows: copies that distributed attention owns, in two banks, so
- * that the present ones stay until new ones are accepted; and what follows from
- * the tables of PACKED plans. All of this is local.
+ * that the present documents and rows stay until new ones are accepted. Also
+ * segments and the hash of the tables of PACKED plans. All of this is local.
  */
 #include "attention/dist_attention/memory.h"
 
@@ -301,8 +301,8 @@ update_plan(
                : ULYX_SUCCESS;
 }
 
-/* Updates the plans, up to the first that refuses. *done_p: the number of plans
- * that have the tables. */
+/* Updates the plans, up to the first plan that refuses. *done_p: the number of
+ * plans that have the new tables. */
 static ulyx_status_t
 update_plans(struct ulyx_dist_attention *dist, void *stream, int64_t most,
     int64_t *done_p)
