@@ -201,7 +201,7 @@ struct uli_sum_item {
     struct uli_sum_source *sources;
 };
 
-/* A box to fill with zeros, or the own share. */
+/* A box to fill with zeros, or the rank's own share. */
 struct uli_local {
     struct uli_box box;
     int32_t tensor;

@@ -100,8 +100,8 @@ pair_how_left(const struct uli_exchange *exchange, int32_t p, const char *plan)
     return left != ULI_STAYS ? uli_left_text((enum uli_left)left) : plan;
 }
 
-/* A rank of this node notes whom it waited for in its control block, a remote
- * rank in the pair flags of its last post. */
+/* A rank of this node notes the ranks for which it waited in its control block,
+ * a remote rank in the pair flags of its last post. */
 bool
 uli_exchange_timed_out(
     const struct uli_exchange *exchange, int32_t p, struct uli_late *late_p)

@@ -29,7 +29,7 @@ post_at(struct uli_exchange *exchange, int32_t p, _Atomic uint64_t *flag,
         uli_doorbell_ring(exchange->comm->peers[p].control);
         return;
     }
-    /* A rank that has left needs nothing more, and cannot be reached. */
+    /* A rank that has left needs no further post, and cannot be reached. */
     if (atomic_load(&exchange->comm->control->left[p]))
         return;
     struct uli_net_put put = {.signal_window = pair->flags_at.window,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where the rings of a call lie: in a ring set that the call leases from the
- * communicator (ring_pool.h, which argues why that is safe), or in the small
- * rings of its plan. Each is one block, divided alike:
+ * communicator (ring_pool.h says why that is safe), or in the small rings of
+ * its plan. Each is one block, divided alike:
  *
  *   staging of the schedule       schedule_bytes
  *   rings of peers of this node   [local][2 chunks]

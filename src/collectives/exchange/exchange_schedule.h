@@ -90,8 +90,8 @@ struct uli_schedule_ops {
      * Does the call wait for rank p, in addition to what pairs wait for? False
      * where p is known only to wait for others. */
     bool (*missing)(const struct uli_exchange *exchange, int32_t p);
-    /* Do pairs announce to each other for whom they wait (the flag WAITS)?
-     * False where the pair flags of the schedule show that already. */
+    /* Do pairs announce to each other for which rank they wait (the flag
+     * WAITS)? False where the pair flags of the schedule show that already. */
     bool announces_waits;
 
     /* ---- description and numbers ------------------------------------------

@@ -2,15 +2,15 @@
  *
  * For which ranks a call waits, and which rank is the cause. A rank whose call
  * has stood still for a while announces to its peers one rank that it waits for
- * (the flag WAITS), and takes that back when something moves. A rank whose
- * deadline is over therefore does not name peers that only wait themselves. It
- * follows their flags to the ranks that announce nothing: those are late.
+ * (the flag WAITS), until something moves. So a rank whose deadline is over
+ * does not name peers that only wait. It follows their flags to the ranks that
+ * announce nothing: those are late.
  *
  * A value of WAITS is a growing number, above 32 bits that hold the awaited
  * rank + 1 (0: none); it grows because of two puts to one flag the greater
- * value stays. Under a schedule whose own pair flags show for whom ranks wait,
- * nothing is announced to peers. The flight recorder gets the awaited rank in
- * any case, and what is known about the missing peers.
+ * value stays. Under a schedule whose own pair flags show for which ranks the
+ * ranks wait, nothing is announced to peers. The flight recorder gets the
+ * awaited rank in any case, and what is known about the missing peers.
  */
 #include "collectives/exchange/exchange_schedule.h"
 
@@ -181,7 +181,7 @@ uli_exchange_waits_start(struct uli_exchange *exchange, uli_deadline_t deadline)
     return now;
 }
 
-/* Once per call, after it has announced for some time whom it waits for. */
+/* Once per call, after it has announced an awaited rank for some time. */
 static void
 exchange_warn(struct uli_exchange *exchange, int64_t now)
 {

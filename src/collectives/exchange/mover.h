@@ -7,13 +7,12 @@
  * plan has.
  *
  * A plan's state outlives the plan. Peers may still post into this rank's
- * memory after it has destroyed its plan, so the state waits in
- * comm->retired_plans until all peers have left the plan too.
+ * memory after it has destroyed its plan, so comm->retired_plans keeps the
+ * state until all peers have left the plan too.
  *
  * Threads: unless an entry says otherwise, it is called by the thread of the
- * public call. That only one such call per plan runs at a time is ensured by
- * the caller (creation, destroy) or by the mover (plan->exchange's `busy`:
- * BUSY).
+ * public call. The caller (creation, destroy) or the mover (plan->exchange's
+ * `busy`: BUSY) ensures that only one such call per plan runs at a time.
  */
 #ifndef ULI_COLLECTIVES_EXCHANGE_MOVER_H
 #define ULI_COLLECTIVES_EXCHANGE_MOVER_H

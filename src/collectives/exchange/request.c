@@ -3,10 +3,11 @@
  * Operations driven by the thread that started them.
  *
  * The operations of a thread are a thread-local list, so that a wait for one
- * moves the others too: a thread that drives several ranks of a communicator
- * would otherwise wait for itself. While all operations of the thread belong to
- * one communicator handle, the thread sleeps on that handle's doorbell;
- * otherwise it sleeps in short slices, because a futex waits for one word only.
+ * operation moves the others too: a thread that drives several ranks of a
+ * communicator would otherwise wait for itself. While all operations of the
+ * thread belong to one communicator handle, the thread sleeps on that handle's
+ * doorbell; otherwise it sleeps in short slices, because a futex waits for one
+ * word only.
  */
 #include "collectives/exchange/request.h"
 

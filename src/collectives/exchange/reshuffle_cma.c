@@ -6,7 +6,7 @@
  * shown that the kernel permits it, and for rows so long that it costs less CPU
  * time than the two copies of the ring. The least such row is measured once per
  * process, with the transport that reads; on some machines (nested guests) the
- * kernel never wins.
+ * kernel's copy is never faster.
  */
 #include "collectives/exchange/exchange.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Copies boxes between memory that this rank can address: stores into a peer's
- * window, loads from one, and the own share. One copy, no packing: each byte is
- * read once and written once.
+ * window, loads from a peer's window, and the rank's own share. One copy, no
+ * packing: each byte is read once and written once.
  */
 #include "base/size.h"
 #include "collectives/exchange/exchange.h"

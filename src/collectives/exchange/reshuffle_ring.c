@@ -3,17 +3,18 @@
  * Streams: items are packed one after another into chunks in the destination's
  * arena, and unpacked there. There are two chunks per pair and direction, so
  * that one is filled while the other is emptied; a byte is copied twice, and
- * the memory does not grow with the exchange. The place and size of the chunks
- * are settled in each call (exchange_rings.c). A remote pair has more chunks,
- * because the wire lies between filling and emptying. A pairwise exchange sends
- * to at most peer_limit remote peers at a time, in its own order, and the next
- * stream begins when one has ended. Streams that carry shares of sums are
- * exempt: a sum waits for all its sharers, so two ranks that held their shares
- * back could wait for each other. Copies wait for no rank, so a rank that is
- * sent only copies always ends.
+ * the memory does not grow with the exchange. Each call decides the place and
+ * size of the chunks (exchange_rings.c). A remote pair has more chunks, because
+ * the wire lies between filling and emptying. A pairwise exchange sends to at
+ * most peer_limit remote peers at a time, in its own order, and the next stream
+ * begins when one has ended. Streams that carry shares of sums are exempt: a
+ * sum waits for all its sharers, so two ranks that held their shares back could
+ * wait for each other. Copies wait for no rank, so a rank that is sent only
+ * copies always ends.
  *
  * An eager slot is the same stream in one chunk: all bytes fit, the chunk is
- * there as soon as EAGER(n) is, and it is written again only two calls later.
+ * complete when EAGER(n) has arrived, and it is written again only two calls
+ * later.
  *
  * Both ends walk the same items in the same order with the same box, so a
  * stream has no headers. Items begin at multiples of 16 bytes, and chunks are

@@ -167,7 +167,7 @@ run_staged(struct uli_exchange *exchange, const struct uli_sum_item *item,
 /* ---- a sum without a result ---------------------------------------------- */
 
 /* Takes what has arrived of a sum that cannot be computed, so that the other
- * sharers are not held up; true when all of it has been taken. */
+ * sharers need not wait; true when all of it has been taken. */
 static bool
 sum_drain(struct uli_exchange *exchange, const struct uli_sum_item *item,
     bool *advanced_p)

@@ -18,9 +18,9 @@
  * Staging belongs to a call, as rings do (exchange_rings.c): each rank leases
  * it, or takes the small staging of its plan, and gives its kind and place in
  * its record. A rail uses the smaller chunk of its two ends. A lease is over
- * when all ranks of the node have ended the call, for they read the staging:
- * each then takes itself off the count of readers. What others put into the
- * staging has arrived by then, since the readers have taken it.
+ * when all ranks of the node have ended the call, because they read the
+ * staging: each rank then decrements the count of readers. What others put into
+ * the staging has arrived by then, since the readers have taken it.
  *
  * Words. A count within call n is stored as n * 2^32 + count, so a word never
  * falls and no call reads another call's count. Chunk c uses place c mod K of
@@ -36,14 +36,14 @@
  * sums.
  *
  * A call. Each rank posts a record (status, direction, hash of the tables) in
- * the mailbox of its node. The rank that finds the last one posted sends all of
- * them to each other node in one put. Bytes cross nodes only when the records
- * of all ranks have arrived and agree; otherwise nothing crosses at any rank,
- * and each rank reports the lowest rank that differs. So a refusal refuses the
- * call for all ranks of the plan, also for ranks that share no byte with the
- * refusing one: stricter than the direct schedule, because rails pass through
- * every rank. Record n + 1 announces that its rank has left call n, so a call
- * may begin with empty places everywhere once all records have arrived.
+ * the mailbox of its node. The rank that finds all records posted sends them to
+ * each other node in one put. Bytes cross nodes only when the records of all
+ * ranks have arrived and agree; otherwise nothing crosses at any rank, and each
+ * rank reports the lowest rank that differs. So a refusal refuses the call for
+ * all ranks of the plan, also for ranks that share no byte with the refusing
+ * one: stricter than the direct schedule, because rails pass through every
+ * rank. Record n + 1 announces that its rank has left call n, so a call may
+ * begin with empty places everywhere once all records have arrived.
  *
  * No deadlock. Let the items to a node be ordered: copies, then sums in the
  * order that all streams share. All earlier items of the stream of the first
@@ -79,7 +79,7 @@ struct uli_hier_give {
     int64_t at, bytes; /* in the stream */
     int32_t tensor;
     struct uli_hier_area area;
-    int32_t before;    /* local rank whose share comes before; -1: none */
+    int32_t before;    /* local rank whose share is added before; -1: none */
     int32_t acc_bytes; /* bytes of an accumulator, for a share; 0: a copy */
     struct uli_box box;
 };
@@ -225,7 +225,7 @@ struct uli_hier {
     int64_t small_bytes;       /* chunk of staging that is not leased */
     struct uli_arena_block block;
     struct uli_hier_mailbox *mailbox;
-    struct uli_hier_message **mails; /* [nnodes], NULL for the own node */
+    struct uli_hier_message **mails; /* [nnodes], NULL for this node */
     struct uli_address
         *messages_there; /* [nnodes]: the message of this node, at node n */
     struct uli_hier_rail *rails;

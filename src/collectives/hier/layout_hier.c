@@ -66,7 +66,7 @@ struct pair {
     const struct uli_hier_nodes *nodes;
     ulyx_direction_t direction;
     int32_t from, to;
-    int32_t source; /* the rank of `from` that is being visited */
+    int32_t source; /* the rank of `from` whose moves are visited now */
     struct uli_hier_rects rects;
     struct uli_place *scratch, *givers, *readers;
     struct uli_place *cut_givers, *cut_readers;
@@ -166,7 +166,7 @@ emit_rows(struct pair *x, struct uli_hier_item item, int64_t low, int64_t high)
     x->visit(x->context, &item);
 }
 
-/* Emits the bytes that ranks first[0 .. nreaders).dst.rank read. */
+/* Emits the bytes that the ranks first[0 .. nreaders).dst.rank read. */
 static void
 pair_emit(struct pair *x, const struct uli_hier_rect *first, int32_t nreaders)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables of the hierarchical schedule: what this rank gives to and takes from
- * the streams that leave, enter and stay in its node. Needs the strides of this
- * rank only; where a call has other strides, this rank's boxes are rebuilt in
- * place.
+ * Tables of the hierarchical schedule: the items that this rank puts into and
+ * takes from the streams that leave, enter and stay in its node. Needs the
+ * strides of this rank only; where a call has other strides, this rank's boxes
+ * are rebuilt in place.
  */
 #include <stdlib.h>
 #include <string.h>

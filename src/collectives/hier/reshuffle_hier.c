@@ -4,9 +4,9 @@
  * hier.h.
  *
  * At its deadline a call names ranks. A chunk passes through several ranks, so
- * a rank waits for some that only wait themselves. The call names the ranks
- * whose turn it is: exactly those of this node, by the words; all ranks of
- * another node, because its words cannot be read here.
+ * a rank waits for some ranks that only wait. The call names the ranks whose
+ * turn it is: exactly those of this node, by the words; all ranks of another
+ * node, because its words cannot be read here.
  */
 #include "collectives/hier/hier.h"
 
@@ -189,8 +189,8 @@ hier_move(struct uli_hier *h)
 {
     bool advanced = false;
     for (int32_t i = 0; i < h->nrails && hier_running(h); i++) {
-        /* Each rank begins at another rail, so that all rails are served at any
-         * time. */
+        /* Each rank begins at another rail, so that all rails are served at the
+         * same time. */
         struct uli_hier_rail *rail = &h->rails[(i + h->local) % h->nrails];
         if (rail->kind != ULI_HIER_IN)
             advanced |= uli_hier_gather(h, rail);

@@ -171,7 +171,7 @@ put_chunk(struct uli_hier *h, struct uli_hier_rail *rail, int64_t c)
     h->exchange->wire_bytes += put.bytes;
 }
 
-/* Puts chunks that are whole and have a place at the other end. */
+/* Puts chunks that are complete and have a place at the other end. */
 static bool
 send_chunks(struct uli_hier *h, struct uli_hier_rail *rail)
 {

@@ -3,7 +3,7 @@
  * Records of the hierarchical schedule: in the mailbox of the node, from there
  * to all other nodes; and which ranks have posted or left; see hier.h. Records
  * cost N - 1 puts per node and call, by the rank that finds them complete
- * first; a compare-and-swap makes it one rank.
+ * first; a compare-and-swap chooses one rank.
  */
 #include <stdio.h>
 #include "base/size.h"
@@ -265,8 +265,8 @@ record_chunk(const struct uli_hier *h, const struct uli_hier_record *record)
     return record->leased ? h->chunk_bytes : h->small_bytes;
 }
 
-/* The staging of rail number `place` of those that the record's rank
- * carries. */
+/* The staging of rail number `place` of those whose proxy is the record's
+ * rank. */
 static struct uli_address
 record_staging(const struct uli_hier *h, const struct uli_hier_record *record,
     int32_t place)
@@ -332,7 +332,7 @@ uli_hier_close(struct uli_hier *h)
 {
     int32_t failed = atomic_load(&h->comm->failed);
     uint64_t poison = uli_remote_poison(h->comm);
-    /* A timeout is this rank's alone and is not passed on. */
+    /* A timeout stays local and is not sent to other ranks. */
     bool passed_on = failed != ULYX_SUCCESS && failed != ULYX_ERR_TIMEOUT;
     atomic_store(&uli_hier_slot_of(h, h->local)->closed,
         !passed_on ? ULI_HIER_CLOSED
