@@ -88,7 +88,7 @@ transports_of(const char *preference, char *value_p, size_t bytes)
 }
 
 /* Sets an option of TCP. Versions before 1.14 have it without the prefix, later
- * ones with it; each ignores the other name. */
+ * ones with it; each version ignores the other name. */
 static void
 set_tcp(const struct uli_ucx_calls *ucx, ucp_config_t *config, const char *name,
     const char *value)

@@ -112,7 +112,7 @@ tcp_device_here(char *device_p, size_t bytes)
 /* ---- the nearest NIC ----------------------------------------------------- */
 
 /* The rank's nearest NIC, if an InfiniBand device has its name; else UCX may
- * take any. */
+ * use any device. */
 static void
 nearest_nic(const struct uli_net_params *params, char *devices_p, size_t bytes)
 {

@@ -26,7 +26,8 @@
  * endpoint that has failed and was closed (1.18 to 1.22: short rendezvous by
  * active messages). The endpoint is gone and with it the connection, so nothing
  * reads or sends the data any more; after ten checks the operation is
- * abandoned. Its memory stays until UCX ends it, or until close.
+ * abandoned. The operation's memory stays until UCX ends the operation, or
+ * until close.
  */
 #include <arpa/inet.h>
 #include <errno.h>

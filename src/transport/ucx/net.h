@@ -479,8 +479,8 @@ enum uli_ucx_verb uli_ucx_verb_choose(
 
 /* ---- keepalive.c --------------------------------------------------------- */
 
-/* Listens on one of the ports. After a failure others only notice the end of
- * this host late. */
+/* Listens on one of the ports. After a failure other ranks notice the end of
+ * this host late only. */
 void uli_ucx_keepalive_open(struct uli_net *net, struct uli_port_range ports);
 void uli_ucx_keepalive_close(struct uli_net *net);
 /* Something is on its way to or from the peer. */

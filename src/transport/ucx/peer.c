@@ -237,7 +237,7 @@ do_due(struct uli_net *net, struct uli_ucx_peer *peer)
     }
 }
 
-/* do_due may put peers back on the list: they wait for the next step. */
+/* do_due may put peers on the list again: the next step works on these. */
 void
 uli_ucx_do_due(struct uli_net *net)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Arriving messages; see net.h. Every field of a header is checked: the token
- * proves that the sender was given this rank's address, and the hook checks
- * that the memory belongs to a window of this rank. A peer that names other
- * memory is lost, because its put would be missing for ever.
+ * proves that the sender has this rank's address, and the hook checks that the
+ * memory belongs to a window of this rank. A peer that names other memory is
+ * lost, because its put would never arrive.
  */
 #include <stdlib.h>
 #include <string.h>

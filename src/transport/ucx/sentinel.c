@@ -12,7 +12,7 @@
  *                              keeps the socket; nothing more is sent
  *
  * After the answer the end of the connection means the end of the process,
- * unless the peer has sent BYE: UCX gets a moment for data that has arrived
+ * unless the peer has sent BYE: UCX gets a short time for data that has arrived
  * before. Until the answer the end means nothing, and the watcher tries again.
  * Connections that do not send this message are kept for a second, at most a
  * few at a time.

@@ -37,7 +37,8 @@ enum {
     ENOUGH = 3,         /* links with equal results */
     ATTEMPTS = 3,       /* probes of a link */
     TRIED = 2,          /* rounds in which every verb has its turn */
-    EXCLUDED_ABOVE = 3, /* so many times as long as AM */
+    EXCLUDED_ABOVE = 3, /* a verb that takes this many times as long as AM has
+                         * no more turns */
 };
 static const int64_t limit_ns = 500000000; /* the most time of a probe */
 static const int64_t rest_ns = 1000000000; /* after a probe without a result */
