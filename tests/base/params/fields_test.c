@@ -165,7 +165,7 @@ fields_out_of_range_are_named(void **state)
     WRONG(own.share = INFINITY, bad, "share is inf, must be at least 0");
     WRONG(own.share = NAN, bad, "share is nan, must be at least 0");
     WRONG(own.flags = 5, ULYX_ERR_UNSUPPORTED,
-        "flags is 0x5: bits 0x4 are unknown");
+        "flags is 0x5: bits 0x1 are unknown");
     WRONG(own.nparts = 3, bad, "nparts is 3, must be 1 to 2");
     WRONG(
         own.parts[1].rows = -2, bad, "parts[1].rows is -2, must be at least 0");
