@@ -136,7 +136,7 @@ written over at once.
 
 $(rows)
 
-- *injected*: scenes. *ranks*: those that had to be told. *named*: those that were told the
+- *injected*: scenes. *ranks*: those that had to get the error. *named*: those that got the
   right error, with the rank it is about in the text. Of **none**, **pause** (a rank is
   stopped for up to 0.3 s), **fork** (a child is forked in the middle of a call, and its
   own calls have to give \`ERR_FORKED\`) and **link pause** (a host's link is down for up to
@@ -144,13 +144,14 @@ $(rows)
 - **abort**, **kill**, **stop** (for good) and **link down** (of a host): each other rank
   has to return \`ERR_ABORTED\`, \`ERR_RANK_LOST\` or \`ERR_TIMEOUT\`, naming the rank, or
   ranks behind the link. After all but the last the survivors shrink, and exchange among
-  all that are left; where a stopped rank is all of its host, nobody may go on without
-  it.
-- *longest wait*: from the moment when a rank was due to be told until it had been:
+  all that are left; where a stopped rank is all of its host, no rank may continue without
+  it, unless it continues without them when it is resumed.
+- *longest wait*: from the moment when a rank's error was due until it arrived:
   from the fault, or, of a stopped rank or a link that is down, from the deadline of the
   call ($deadline s, of attention twice that). More than 15 s counts as *other*.
 - *wrong data*: ranks whose call succeeded with another result than it has to have; also a
-  stopped rank that forms a communicator of its own when it wakes.
+  stopped rank that forms a communicator of its own when it is resumed, beside the
+  others' communicator.
 - *leaks*: ranks that hold more descriptors, mapped shared memory, threads or heap than
   before the communicator, 5 s after its end.
 - *other*: ranks that crashed, hung, or could not go on. *ended by UCX*: scenes in which

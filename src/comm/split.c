@@ -130,8 +130,17 @@ bootstrap_gather(struct uli_bootstrap *bootstrap, const void *mine,
     return status;
 }
 
-/* A member of this node that has failed has posted its error to the next
- * gather. */
+static bool
+rank_refuses(ulyx_comm_t *parent, int32_t p, uint64_t round)
+{
+    if (uli_comm_is_remote(parent, p))
+        return uli_remote_refused(parent, p, round);
+    return uli_rounds_has(parent, ULI_ROUNDS_AGREE, p, round) &&
+           uli_rounds_read(parent, ULI_ROUNDS_AGREE, p, round)->status !=
+               ULYX_SUCCESS;
+}
+
+/* A member that has failed refuses the next gather. */
 static bool
 is_broken(struct uli_bootstrap *bootstrap)
 {
@@ -142,23 +151,27 @@ is_broken(struct uli_bootstrap *bootstrap)
     for (int32_t m = 0; m < bootstrap->nranks; m++) {
         int32_t p = group->members[m];
 
-        if (!uli_comm_is_remote(parent, p) && p != parent->rank &&
-            uli_rounds_has(parent, ULI_ROUNDS_AGREE, p, next) &&
-            uli_rounds_read(parent, ULI_ROUNDS_AGREE, p, next)->status !=
-                ULYX_SUCCESS)
+        if (p != parent->rank && rank_refuses(parent, p, next))
             return true;
     }
     return uli_comm_check(parent) != ULYX_SUCCESS;
 }
 
-/* Refuses the next gather. The other members of this node find the refusal
- * before they reach that gather. */
+/* Refuses the next gather. The other members find the refusal before they
+ * reach that gather. */
 static ulyx_status_t
 group_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
     const char *text, uli_deadline_t deadline)
 {
+    struct group *group = (struct group *)bootstrap;
+    ulyx_comm_t *parent = group->parent;
+
+    for (int32_t m = 0; m < bootstrap->nranks; m++)
+        if (uli_comm_is_remote(parent, group->members[m]))
+            uli_remote_refuse(
+                parent, group->members[m], parent->agree_round + 1);
     uli_error_pass(status, text);
-    gather_parent((struct group *)bootstrap, status, NULL, 0, NULL, deadline);
+    gather_parent(group, status, NULL, 0, NULL, deadline);
     return uli_error_pass(status, text);
 }
 

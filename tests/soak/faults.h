@@ -36,6 +36,7 @@ struct strike {
     _Atomic int ready;  /* ranks that have begun their calls */
     _Atomic int done;   /* ranks that are through, a stopped victim not */
     _Atomic int awake;  /* 1: the stopped victim is through as well */
+    _Atomic int alone;  /* 1: and formed a communicator without the others */
     _Atomic int spoilt; /* ranks that UCX has ended by an assertion */
     _Atomic bool over;  /* the fault has passed: calls may end */
     _Atomic int64_t struck_ns;

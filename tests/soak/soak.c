@@ -145,16 +145,30 @@ within_main(void *argument)
     return NULL;
 }
 
+/* Does a node remain of which every process is stopped? The other ranks may not
+ * continue without such a node (ulyx_comm_shrink). */
+static bool
+victim_is_a_node(const struct scene_state *state)
+{
+    const struct strike *strike = &state->strike;
+    int count = 0;
+    for (int r = 0; r < strike->nranks; r++)
+        count += strike_is_beside(strike, r);
+    return count == 1;
+}
+
 /* A stopped rank that wakes after the others have gone on without it must not
- * form a communicator of its own, as long as they have not left. On a machine
- * so busy that they have not gone on in the time that the fault waits for them,
- * the rank wakes early, and may take part in what they form. */
+ * form a communicator of its own, as long as they have not left. Where it is a
+ * node, the others had to give up: then it may, and they may not any more. On a
+ * machine so busy that they have not gone on in the time that the fault waits
+ * for them, the rank wakes early, and may take part in what they form. */
 static void
 rank_wake_late(struct scene_state *state, ulyx_comm_t *comm, int rank)
 {
-    const struct strike *strike = &state->strike;
+    struct strike *strike = &state->strike;
     int others = atomic_load(&strike->done);
     bool late = others + atomic_load(&strike->spoilt) >= strike->nranks - 1;
+    bool may = !late || victim_is_a_node(state);
     int32_t nranks = 0;
     char text[128];
     ulyx_comm_t *alone;
@@ -166,20 +180,25 @@ rank_wake_late(struct scene_state *state, ulyx_comm_t *comm, int rank)
         "split brain: formed a communicator of %d, %d others had gone on",
         nranks, others);
     rank_count(
-        &state->outcome.wrong, rank, text, status == ULYX_SUCCESS && late);
-    atomic_store(&state->strike.awake, 1);
+        &state->outcome.wrong, rank, text, status == ULYX_SUCCESS && !may);
+    atomic_store(&strike->alone, nranks == 1);
+    atomic_store(&strike->awake, 1);
 }
 
-/* Does a node remain of which every process is stopped? The other ranks may not
- * continue without such a node (ulyx_comm_shrink). */
-static bool
-victim_is_a_node(const struct scene_state *state)
+/* The other ranks of a node that was stopped: they have given up, and wait for
+ * it before they leave. Once it has gone on without them they are left out. */
+static void
+rank_give_up(struct scene_state *state, ulyx_comm_t *comm, int rank)
 {
-    const struct strike *strike = &state->strike;
-    int count = 0;
-    for (int r = 0; r < strike->nranks; r++)
-        count += strike_is_beside(strike, r);
-    return count == 1;
+    struct strike *strike = &state->strike;
+    ulyx_comm_t *fewer;
+    fault_await_awake(strike);
+    if (!atomic_load(&strike->alone))
+        return;
+    ulyx_status_t status = ulyx_comm_shrink(comm, NULL, &fewer);
+    rank_count(&state->outcome.wrong, rank,
+        "split brain: was not left out by the rank that went on",
+        status != ULYX_ERR_RANK_LOST);
 }
 
 static void
@@ -274,7 +293,7 @@ in_communicator(struct scene_state *state, ulyx_comm_t *comm, int rank)
     /* A rank that has left gives no vote: a rank that is resumed then may
      * continue alone. */
     if (strike->fault == FAULT_STOPPED && victim_is_a_node(state))
-        fault_await_awake(strike);
+        rank_give_up(state, comm, rank);
     /* No rank leaves while another rank still sends to it. */
     if (fault_is_harmless(strike->fault))
         rank_count(&state->outcome.broken, rank, "the barrier failed",

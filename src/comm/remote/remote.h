@@ -87,6 +87,11 @@ ulyx_status_t uli_remote_connect(
  * node's ranks. Errors: TIMEOUT naming the rank that did not answer over the
  * network, the communicator's failure, and those of arenas. */
 ulyx_status_t uli_remote_ready(ulyx_comm_t *comm, uli_deadline_t deadline);
+/* Before this rank posts a refusal to an agreement round: a remote peer that
+ * waits for this rank elsewhere then ends that wait before it posts as well. */
+void uli_remote_refuse(ulyx_comm_t *comm, int32_t peer, uint64_t round);
+/* Whether that has come from the peer. Any thread. */
+bool uli_remote_refused(const ulyx_comm_t *comm, int32_t peer, uint64_t round);
 /* Sends to remote peers that this rank leaves in good order. */
 void uli_remote_leave(ulyx_comm_t *comm);
 /* Ends the thread and the network: no hook is called afterwards. May be called

@@ -28,6 +28,7 @@ enum uli_message_kind {
     ULI_MESSAGE_POSTS,     /* agreement posts of some ranks (nodes.c) */
     ULI_MESSAGE_QUERY,     /* queries which ranks of a node are in the round */
     ULI_MESSAGE_HERE,      /* answers; also for which ranks the others wait */
+    ULI_MESSAGE_REFUSE,    /* the sender's post of the round is a refusal */
     ULI_MESSAGE_SHRINK,    /* the sender's post of the shrink rounds */
     ULI_MESSAGE_COME,      /* the sender has come to a decision */
     ULI_MESSAGE_BALLOT,    /* queries the votes of a node (survivors.h) */
@@ -78,6 +79,7 @@ struct uli_remote_peer {
                                 * elsewhere */
     _Atomic int32_t awaits;    /* with `waits`: the rank for which it waits */
     _Atomic uint64_t answered; /* a round about which it has answered */
+    _Atomic uint64_t refused;  /* the last round that it has refused early */
 };
 
 struct uli_survivors_call;

@@ -101,8 +101,9 @@ uli_remote_post(ulyx_comm_t *comm, int32_t peer, struct uli_message *message,
     size_t bytes = sizeof(*message) + count;
     struct outgoing *out = malloc(sizeof(*out) + bytes);
     if (!out) {
-        ULI_WARN(ULI_LOG_FAULT, comm->rank,
-            "no memory to answer rank %d: it will time out", peer);
+        /* The peer would wait for the answer until its deadline. */
+        (void)uli_comm_fail(comm, ULYX_ERR_NO_MEMORY, -1,
+            "no memory to answer rank %d", uli_comm_number(comm, peer));
         return;
     }
     message->head.token = remote->token;
@@ -217,6 +218,20 @@ uli_remote_flush(ulyx_comm_t *comm)
     }
 }
 
+void
+uli_remote_refuse(ulyx_comm_t *comm, int32_t peer, uint64_t round)
+{
+    struct uli_message message = {
+        .head.kind = ULI_MESSAGE_REFUSE, .value = round};
+    (void)uli_remote_send_message(comm, peer, &message, NULL, 0);
+}
+
+bool
+uli_remote_refused(const ulyx_comm_t *comm, int32_t peer, uint64_t round)
+{
+    return atomic_load(&comm->remote->peers[peer].refused) == round;
+}
+
 /* ---- receiving ----------------------------------------------------------- */
 
 static void
@@ -268,6 +283,10 @@ carry_out(ulyx_comm_t *comm, int32_t from, const struct uli_message *message,
         break;
     case ULI_MESSAGE_HERE:
         uli_nodes_here(comm, from, message, bytes);
+        break;
+    case ULI_MESSAGE_REFUSE:
+        atomic_store(&comm->remote->peers[from].refused, message->value);
+        uli_doorbell_ring(comm->control);
         break;
     case ULI_MESSAGE_SHRINK:
         take_shrink(comm, from, message);
