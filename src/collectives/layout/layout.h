@@ -235,7 +235,7 @@ typedef bool (*uli_move_fn)(void *context, const struct uli_move *move);
  *                        with FULL the sum on every rank
  *   HEAD_TO_SEQ_ADJOINT  dst head side: the lowest holder <- token owner,
  *                        other holders ZERO; replicated: SUM of all ranks'
- *                        copies, or with GRAD_EQUAL the own copy
+ *                        copies, or with GRAD_EQUAL this rank's own copy
  * returns false when the visitor ended the enumeration. */
 bool uli_layout_each_move(const struct uli_layout *layout,
     ulyx_direction_t direction, int32_t tensor, int32_t dst_rank,

@@ -268,7 +268,7 @@ free_channel(struct uli_channel_gpu *channel)
     free(channel);
 }
 
-/* A kernel that waits for nobody. */
+/* Enqueues a kernel that waits for no rank. */
 static void
 notify_peers(struct uli_channel_gpu *channel)
 {

@@ -15,7 +15,7 @@
 #include "comm/device/residency.h"
 #include "device/device.h"
 
-/* Places within the block of a rank whose queues and chunks are so many. */
+/* Places within a rank's block, for given numbers of queues and chunks. */
 struct uli_channel_places {
     int64_t words, state, peers, recv_buffers, queue_flags, counts, chunks, bytes;
 };

@@ -15,7 +15,7 @@
 
 enum {
     WARP_THREADS = 32,
-    /* Without a claim one warp does calls of at most so many bytes alone. */
+    /* Without a claim, one warp alone does calls of at most this many bytes. */
     ONE_WARP_BYTES = 65536,
 };
 

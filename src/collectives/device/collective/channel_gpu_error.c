@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the device has noted of collectives, read by the host and put into
- * words. All of it looks at pinned memory or asks an event: nothing waits.
+ * words. All functions read pinned memory or query an event: none waits.
  */
 #include "base/status.h"
 #include "collectives/device/calls_gpu.h"

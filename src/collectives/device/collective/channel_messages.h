@@ -4,15 +4,15 @@
  * (comm/messages/batch.h) moves the messages straight from src to dst, whatever
  * carries it; shares of sums wait in memory of the channel. Nothing is packed.
  *
- * A batch needs the same sizes at both ends, and nobody finds out on a stream
- * that they differ. So the host agrees on every call before anything of it is
- * enqueued: a call returns once all ranks have made theirs. No stream is waited
- * for. What differs is an error of the call itself, and the communicator stays
+ * A batch needs the same sizes at both ends, and a stream cannot detect that
+ * sizes differ. So the hosts agree on every call before they enqueue any of it:
+ * a call returns when all ranks have made the call. No rank waits for a stream.
+ * A difference is an error of the call itself, and the communicator stays
  * usable. A captured call is agreed on by its capture.
  *
- * All ranks count the calls that are enqueued alike: the device notes begin and
- * end of each, and the watch over the batch (uli_batch_look) sees to the
- * deadline and names the rank that has not come.
+ * All ranks count the same enqueued calls: the device notes begin and end of
+ * each call, and the watch over the batch (uli_batch_look) checks the deadline
+ * and names the rank that has not come.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_CHANNEL_MESSAGES_H
 #define ULI_COLLECTIVES_DEVICE_COLLECTIVE_CHANNEL_MESSAGES_H
@@ -98,9 +98,9 @@ ulyx_status_t uli_channel_messages_check(
     const void *pointer, int64_t begin, int64_t end);
 
 /* Steps of an agreed call, in order: begin; add and send, copy, sum as often as
- * the call wants; end, which also gives the batch back and is called whatever
- * has failed: others wait for what was not sent, so an error of status fails
- * the communicator. */
+ * the call needs; end, which also gives the batch back and is called after any
+ * failure. Other ranks wait for messages that were not sent, so an error of
+ * status fails the communicator. */
 ulyx_status_t uli_channel_messages_begin(struct uli_channel_messages *channel);
 /* One more message of the next send; of 0 bytes: none. */
 void uli_channel_messages_add(struct uli_channel_messages *channel, int32_t p,

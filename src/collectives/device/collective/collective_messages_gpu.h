@@ -38,7 +38,7 @@ struct uli_messages_sum {
     int64_t count;       /* elements; 1 at least */
     int32_t rank, nranks, dtype;
 };
-/* blocks: at most so many. returns a cudaError_t. */
+/* blocks: the most blocks of the launch. returns a cudaError_t. */
 int uli_messages_sum_launch(
     const struct uli_messages_sum *sum, int32_t blocks, void *stream);
 

@@ -95,7 +95,7 @@ queue_has_taken(struct queue &queue)
             &queue.recv_buffer->yours[queue.number].emptied, queue.received);
 }
 
-/* One thread that has found nothing to do so many times: may it look again? */
+/* One thread, after `polls` polls without work: may it poll again? */
 static __device__ bool
 may_wait(const struct call &c, int polls, int32_t peer)
 {

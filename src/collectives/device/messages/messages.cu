@@ -83,8 +83,8 @@ warp_moves_range(const struct call &c, const uli_messages_args &args,
     }
 }
 
-/* The warp's tiles: of the peers' windows from the next higher rank on, then
- * of the own list. */
+/* The warp's tiles: of the peers' windows from the next higher rank on, then of
+ * this rank's list. */
 template <bool SUMS>
 static __device__ void
 warp_works_streams(const struct call &c, const uli_messages_args &args)

@@ -14,7 +14,7 @@
  * does not grow with the tensors.
  *
  *   pack    of each stream to a peer the window, into the message; in round 0
- *           the own share and zeros straight to their place, and in front of
+ *           this rank's own share and zeros to their place, and in front of
  *           the message the words that the direct exchange stores at the peer:
  *           READY(n) and the record
  *   batch   message p to p, message of p from p
@@ -43,8 +43,9 @@ enum {
 };
 
 /* Items of one stream, by their places (first_tile of each), as numbers in
- * order[first .. first + count). A sum stands in the stream of the first peer
- * that it has a share of; the list of the own rank has what needs no message.
+ * order[first .. first + count). A sum is in the stream of the first peer of
+ * which it has a share; this rank's own list has the items that need no
+ * message.
  */
 struct uli_messages_list {
     int64_t end; /* of the stream */
@@ -77,7 +78,8 @@ struct uli_messages_args {
     int64_t begin, end;   /* the window */
     int64_t tile_bytes;
     int64_t tiles;     /* of a window; 0 = the call is refused */
-    int64_t own_tiles; /* of the own list, all of it; 0 = not in this round */
+    int64_t own_tiles; /* of this rank's list, all of it; 0 = not in this
+                        * round */
     int32_t steps;
     struct uli_messages_reason *reason;
 };

@@ -246,8 +246,8 @@ uli_messages_table_free(struct uli_messages_table *table)
 
 /* ---- lists --------------------------------------------------------------- */
 
-/* The peer whose stream an item that is unpacked stands in; the own rank where
- * all shares of a sum are here. */
+/* The peer in whose stream an unpacked item is; this rank itself if all shares
+ * of a sum are here. */
 static int32_t
 stream_of(const struct uli_gpu_table *table, const struct uli_gpu_item *item,
     int32_t me)
@@ -281,7 +281,7 @@ messages_list_append(struct uli_messages_list *list, struct uli_gpu_item *item, 
     list->count++;
 }
 
-/* Items are made peer by peer, the own share and zeros last. */
+/* Items are made peer by peer, this rank's own share and zeros last. */
 static void
 list_packed(const struct walk *w, const struct uli_gpu_table *table,
     struct uli_messages_list *lists, int32_t *order)

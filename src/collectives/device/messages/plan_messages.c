@@ -58,9 +58,9 @@ messages_of(const ulyx_plan_t *plan)
     return (struct uli_plan_messages *)plan->state;
 }
 
-/* A batch transport's name asks for it. "direct" is an exchange over mapped
- * memory; the other schedules of the host are between nodes and ask for nothing
- * here. */
+/* The name of a batch transport requests this mover. "direct" is an exchange
+ * over mapped memory; the host's other schedules are between nodes and have no
+ * effect here. */
 static bool
 messages_serve(const ulyx_plan_t *plan, const char *algo)
 {
