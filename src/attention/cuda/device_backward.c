@@ -173,7 +173,7 @@ waits_for_flags(const struct uli_gpu_attn_backward_args *args)
            args->dlse.flags;
 }
 
-/* Enqueues a pass on so many multiprocessors. */
+/* Enqueues a pass on `sms` multiprocessors. */
 static int
 pass_enqueue(const struct uli_attn_call *call,
     const struct uli_gpu_attn_backward_args *args, int32_t sms, bool keys)

@@ -25,7 +25,7 @@ int64_t uli_gpu_attn_call_bytes(
 struct uli_gpu_attn_piece uli_gpu_attn_piece_at(
     const struct uli_attn_view *view, int64_t n);
 
-/* A tensor as it lies; where its pieces' table will be is not known yet.
+/* Describes a tensor; the place of the table of its pieces is not known yet.
  * returns SUCCESS, or UNSUPPORTED: more pieces than above. */
 ulyx_status_t uli_gpu_attn_tensor_describe(
     const struct uli_attn_view *view, struct uli_gpu_attn_tensor *tensor_p);
@@ -54,11 +54,12 @@ ulyx_status_t uli_gpu_attn_forward_put(const struct uli_attn_call *call,
     int32_t tile_rows, int32_t tile_keys, struct uli_gpu_attn_args *args);
 
 /* Blocks of a pass on a device of sms multiprocessors, of which each holds
- * per_sm: all that there are at once; under max_sms one on each of so many, for
- * then no more of them can be in use. A pass that waits for flags leaves an
- * eighth of the multiprocessors, one at least, and shares the rest with the
- * passes of the other ranks on the device: what sets the flags must find room
- * whatever waits, or all end at the deadline. */
+ * per_sm: all blocks that can run at once; with max_sms one block on each of
+ * max_sms multiprocessors, because then no more of these can be in use. A pass
+ * that waits for flags leaves an eighth of the multiprocessors, one at least,
+ * and shares the rest with the passes of the other ranks on the device: the
+ * kernels that set the flags must find room beside all that wait, or all end at
+ * the deadline. */
 int32_t uli_gpu_attn_blocks(int32_t sms, int32_t per_sm, int32_t max_sms,
     bool waits, int32_t device_ranks);
 

@@ -103,7 +103,7 @@ work_loop(const struct uli_gpu_attn_args &args, struct forward_work *work,
     if (threadIdx.x == 0)
         work_begin(work);
     for (;;) {
-        __syncthreads(); /* nobody looks at the last work any more */
+        __syncthreads(); /* no thread reads the last work any more */
         if (threadIdx.x == 0)
             work_take(args, work);
         __syncthreads();

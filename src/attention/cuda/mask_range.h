@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which keys a row sees (base/mask.h), as kernels ask for it. Rows i and keys
- * count from their document.
+ * Which keys a row sees (base/mask.h), in the form that kernels use. Rows i and
+ * keys count from their document.
  */
 #ifndef ULI_ATTENTION_CUDA_MASK_RANGE_H
 #define ULI_ATTENTION_CUDA_MASK_RANGE_H

@@ -149,8 +149,9 @@ call_stopped(const struct uli_gpu_attn_args &args)
 }
 
 /* The poison is memory of the host, and a read of it takes a microsecond and
- * more: a block of forward that has taken many pairs reads it for one pair in
- * so many. Backward counts none, and reads it for every pair. */
+ * more: a block of forward that has taken many pairs reads the poison for one
+ * pair in POISON_PAIRS. Backward counts no pairs, and reads the poison for
+ * every pair. */
 enum { POISON_PAIRS = 16 };
 
 /* One thread: takes the next (tile, head) of the call; taken: pairs that the

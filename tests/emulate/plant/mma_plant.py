@@ -80,7 +80,7 @@ FAULTS = [
     ("HEADS_OF_SLOPE_0_UNSCALED", IN_PLAIN, PLAIN, "",
      "args.cap > 0 || args.slopes", "args.cap > 0 || work->slope != 0"),
     ("WORK_TAKEN_TOO_SOON", IN_BOTH, WORK, "",
-     "__syncthreads(); /* nobody looks", None),
+     "__syncthreads(); /* no thread reads the last work", None),
 ]
 
 

@@ -270,8 +270,8 @@ cuda_begin(struct uli_pass *pass)
                                     : ULYX_SUCCESS;
 }
 
-/* What begins in a window is memory of the device: only of other memory the
- * driver is asked. */
+/* Memory that begins in a window is memory of the device; the driver is queried
+ * about other memory only. */
 static ulyx_status_t
 check_array(
     const struct ulyx_dist_attention *dist, const char *name, const void *array)
@@ -405,8 +405,8 @@ cuda_follow(const struct uli_pass *pass, enum uli_mark mark)
         mark == ULI_MARK_ATTENDED ? own->exchanges : pass->call->stream);
 }
 
-/* The kernels wait for nobody, so ranks that share the device take turns, or
- * have a part of the device each beside exchanges. */
+/* The kernels wait for no rank, so ranks that share the device take turns, or
+ * beside exchanges have a part of the device each. */
 static ulyx_status_t
 cuda_attend(const struct uli_pass *pass, struct uli_attn_call *attention,
     ulyx_attention_pass_t kind)
