@@ -392,13 +392,13 @@ void *uli_window_address(const ulyx_comm_t *comm, int32_t rank, uint32_t window,
 bool uli_window_find(const ulyx_comm_t *comm, const void *address,
     int64_t bytes, uint32_t *window_p, int64_t *offset_p);
 /* Puts memory at an address of this process into the table of (comm, rank).
- * Window 0 of the own rank also sets peers[rank].control, before the window can
- * be found. Memory that peers give is mapped first, see windows.h. Errors:
+ * Window 0 of this rank also sets peers[rank].control, before the window can be
+ * found. Memory that peers give is mapped first, see windows.h. Errors:
  * NO_MEMORY (table full: ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS). */
 ulyx_status_t uli_window_publish(ulyx_comm_t *comm, int32_t rank,
     uint32_t window, void *base, int64_t bytes);
 void uli_window_withdraw(ulyx_comm_t *comm, int32_t rank, uint32_t window);
-/* note: a remote peer has a window of so many bytes. Errors: NO_MEMORY. unnote:
+/* note: a remote peer has a window of `bytes` bytes. Errors: NO_MEMORY. unnote:
  * it has the window no longer; returns how many bytes it had. */
 ulyx_status_t uli_window_note(
     ulyx_comm_t *comm, int32_t rank, uint32_t window, int64_t bytes);

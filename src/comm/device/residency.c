@@ -37,7 +37,7 @@ class_of(int32_t per_sm)
 }
 
 /* Whether all claims have room at one time, with `more` blocks of class k
- * (none: MOST_PER_SM) and so many launches of one warp. */
+ * (none: MOST_PER_SM) and `waits` launches of one warp. */
 static bool
 claims_fit(const struct claims *all, int64_t multiprocessors, int32_t k,
     int64_t more, int64_t waits)

@@ -27,7 +27,7 @@
 /* The launches of one plan, channel or batch. */
 struct uli_residency {
     int32_t multiprocessors, per_sm; /* given */
-    int32_t claimed;                 /* so many blocks may wait, or 0 */
+    int32_t claimed;                 /* number of blocks that may wait, or 0 */
     int32_t waits;                   /* launches of one warp that wait, or 0 */
     bool crowded; /* the device may not hold them beside what is claimed */
     bool shares_device; /* with another rank of this process */

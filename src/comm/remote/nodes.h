@@ -33,9 +33,9 @@ struct uli_nodes {
     /* The leader's exchange (owner): */
     uint64_t round;
     int32_t distance;      /* 2^k of the next step */
-    int32_t present_nodes; /* so many of nodes mine, mine + 1, ... are
+    int32_t present_nodes; /* number of nodes mine, mine + 1, ... that are
                             * complete */
-    int32_t present_ranks; /* so many ranks of the next node are here */
+    int32_t present_ranks; /* number of ranks of the next node that are here */
 
     /* Written by the hook: how many posts of other nodes have arrived, for two
      * rounds. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The model of direct and of pairwise: every rank to every other. Pairwise
- * sends the same messages, to so many ranks of other nodes at one time.
+ * sends the same messages, to a limited number of ranks of other nodes at one
+ * time.
  */
 #include "topology/model/schedule_model.h"
 

@@ -111,9 +111,9 @@ make_flags(struct staged_batch *batch)
 }
 
 /* Loads the kernel and claims blocks: one warp per part of the largest launch,
- * if so many blocks may wait for other ranks. Without enough claimed blocks, a
- * launch has as few blocks as give a warp at most ULI_STAGED_PARTS parts
- * (blocks_of), which is one block. */
+ * if that number of blocks may wait for other ranks. Without enough claimed
+ * blocks, a launch has as few blocks as give a warp at most ULI_STAGED_PARTS
+ * parts (blocks_of), which is one block. */
 static ulyx_status_t
 claim_blocks(struct staged_batch *batch)
 {
