@@ -9,8 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/dtype.h"
-#include "collectives/kernels/copy.h"
+#include "emulate/exchange/exchange_items.h"
 #include "emulate/self/fixture.h"
 #include "support/random.h"
 #include "support/test.h"
@@ -274,51 +273,6 @@ graphs_replay_with_new_data(void **state)
 
 /* ---- one rank alone ------------------------------------------------------ */
 
-/* Launches one item at one rank, without peers; dst, src: device memory. */
-static void
-launch_alone(const struct uli_gpu_item *item,
-    const struct uli_gpu_source *sources, int64_t ntiles, void *dst,
-    const void *src)
-{
-    struct uli_gpu_state zero = {0}, *state;
-    struct uli_gpu_peer peer = {0}, *peers;
-    struct uli_gpu_item *items;
-    struct uli_gpu_source *shares;
-    size_t nshares = (size_t)item->nsources;
-    good(cudaMalloc((void **)&state, sizeof(zero)));
-    good(cudaMalloc((void **)&peers, sizeof(peer)));
-    good(cudaMalloc((void **)&items, sizeof(*item)));
-    good(cudaMalloc((void **)&shares, (nshares + 1) * sizeof(*shares)));
-    good(cudaMemcpy(state, &zero, sizeof(zero), cudaMemcpyHostToDevice));
-    good(cudaMemcpy(peers, &peer, sizeof(peer), cudaMemcpyHostToDevice));
-    good(cudaMemcpy(items, item, sizeof(*item), cudaMemcpyHostToDevice));
-    if (nshares)
-        good(cudaMemcpy(shares, sources, nshares * sizeof(*shares),
-            cudaMemcpyHostToDevice));
-    struct uli_gpu_args args = {.items = items,
-        .sources = shares,
-        .nitems = 1,
-        .nfirst = 1,
-        .ntiles = ntiles,
-        .nfirst_tiles = ntiles,
-        .tile_bytes = ULI_GPU_TILE_MIN,
-        .state = state,
-        .peers = peers,
-        .nranks = 1,
-        .timeout_ns = UINT64_C(1000000000),
-        .steps = ULI_GPU_ALL,
-        .sums = item->kind == ULI_GPU_SUM};
-    args.dst[0] = dst;
-    args.src[0] = (unsigned char *)(uintptr_t)src;
-    args.record[ULI_GPU_RECORD_USUAL] = ULI_GPU_USUAL_ALL;
-    good(uli_gpu_exchange_launch(&args, 1, 32, NULL));
-    good(cudaDeviceSynchronize());
-    good(cudaFree(state));
-    good(cudaFree(peers));
-    good(cudaFree(items));
-    good(cudaFree(shares));
-}
-
 /* A copy at all 256 pairs of offsets, rows of 48 bytes. */
 static void
 every_pair_of_alignments(void **state)
@@ -346,86 +300,43 @@ every_pair_of_alignments(void **state)
         good(cudaMemset(to, 0xEE, BYTES));
         for (int row = 0; row < ROWS; row++)
             memcpy(expected + a + row * 64, src + b + row * 80, RUN);
-        launch_alone(&item, NULL, 1, to + a, from + b);
+        struct item_launch launch = {.item = item,
+            .dst = to + a,
+            .src = from + b,
+            .tile_bytes = ULI_GPU_TILE_MIN,
+            .blocks = 1,
+            .threads = 32};
+        assert_true(item_run(&launch));
         good(cudaMemcpy(dst, to, BYTES, cudaMemcpyDeviceToHost));
         assert_memory_equal(dst, expected, BYTES);
     }
     assert_int_equal(emu_fault_count(), 0);
 }
 
-/* Random bits in every pair of types, NaN and infinity among them, sharers on
- * several nodes: the bits of the host's sum. */
+/* Both kinds of loop, over extents, strides and tiles that are drawn. */
 static void
-sum_once(struct test_random *random)
+run_items(
+    uint64_t seed, int64_t draws, bool (*is_right)(struct test_random *random))
 {
-    enum { MOST = 7, ELEMENTS = 600, BYTES = ELEMENTS * 8 + 64 };
-    static unsigned char host[MOST][BYTES], expected[BYTES], got[BYTES];
-    unsigned char *from, *to;
-    int32_t group[MOST], shares = (int32_t)test_random_in(random, 1, MOST);
-    int64_t offset[MOST], stride[MOST][3], run = test_random_in(random, 1, 40);
-    int64_t rows = test_random_in(random, 1, 12);
-    const void *base[MOST];
-    struct uli_gpu_source sources[MOST];
-    struct uli_sum sum = {.extent = {1, 1, rows},
-        .run = run,
-        .dtype = (int32_t)test_random_in(random, 1, 4),
-        .partial_dtype = (int32_t)test_random_in(random, 1, 4),
-        .nsources = shares,
-        .group = group,
-        .src_offset = offset,
-        .src_stride = (const int64_t(*)[3])stride};
-    int64_t element = uli_dtype_size(sum.partial_dtype);
-    memset(sources, 0, sizeof(sources));
-    memset(stride, 0, sizeof(stride));
-    good(cudaMalloc((void **)&from, sizeof(host)));
-    good(cudaMalloc((void **)&to, BYTES));
-    uint64_t align = (uint64_t)run;
-    for (int32_t s = 0; s < shares; s++) {
-        for (int i = 0; i < BYTES; i++)
-            host[s][i] = (unsigned char)test_random_next(random);
-        group[s] =
-            s == 0 ? 0 : group[s - 1] + (test_random_in(random, 0, 2) == 0);
-        offset[s] = test_random_in(random, 0, 1) * element;
-        stride[s][2] = (run + test_random_in(random, 0, 1) * 8) * element;
-        base[s] = host[s];
-        sources[s].offset = (int64_t)s * BYTES + offset[s];
-        sources[s].stride[2] = stride[s][2];
-        sources[s].group = group[s];
-        align |= (uint64_t)((offset[s] | stride[s][2]) / element);
-    }
-    sum.dst_stride[2] = run * uli_dtype_size(sum.dtype);
-    align |= (uint64_t)run;
-    memset(expected, 0xEE, BYTES);
-    struct uli_box_span span = {0, rows};
-    uli_sum_run(&sum, span, expected, base);
-    good(cudaMemcpy(from, host, sizeof(host), cudaMemcpyHostToDevice));
-    good(cudaMemset(to, 0xEE, BYTES));
-    struct uli_gpu_item item = {.extent = {1, 1, rows},
-        .run = run,
-        .dst_stride = {0, 0, sum.dst_stride[2]},
-        .align = align,
-        .nsources = shares,
-        .kind = ULI_GPU_SUM,
-        .dtype = sum.dtype,
-        .partial_dtype = sum.partial_dtype};
-    int64_t each = ULI_GPU_TILE_MIN / 4;
-    launch_alone(&item, sources, (rows * run + each - 1) / each, to, from);
-    good(cudaMemcpy(got, to, BYTES, cudaMemcpyDeviceToHost));
-    assert_memory_equal(got, expected, BYTES);
-    good(cudaFree(from));
-    good(cudaFree(to));
+    struct test_random random = {test_seed(seed)};
+    const struct emu_config config = {.seed = 5};
+    assert_int_equal(emu_open(&config), 0);
+    for (int64_t i = 0; i < test_draws(draws); i++)
+        assert_true(is_right(&random));
+}
+
+static void
+copies_of_any_rectangle_are_right(void **state)
+{
+    (void)state;
+    run_items(62, 300, item_copy_is_right);
 }
 
 static void
 sums_over_nodes_have_the_hosts_bits(void **state)
 {
-    struct test_random random = {test_seed(61)};
-    const struct emu_config config = {.seed = 5};
     (void)state;
-    assert_int_equal(emu_open(&config), 0);
-    for (int64_t i = 0; i < test_draws(150); i++)
-        sum_once(&random);
-    assert_int_equal(emu_fault_count(), 0);
+    run_items(61, 300, item_sum_is_right);
 }
 
 static const struct CMUnitTest tests[] = {
@@ -436,6 +347,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(different_operations_are_reported),
     cmocka_unit_test(graphs_replay_with_new_data),
     cmocka_unit_test_teardown(every_pair_of_alignments, close_all),
+    cmocka_unit_test_teardown(copies_of_any_rectangle_are_right, close_all),
     cmocka_unit_test_teardown(sums_over_nodes_have_the_hosts_bits, close_all),
 };
 
