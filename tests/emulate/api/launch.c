@@ -82,9 +82,12 @@ cudaOccupancyMaxActiveBlocksPerMultiprocessor(
     int by_threads = EMU_SM_THREADS / (threads > 0 ? threads : 1);
     emu_enter();
     int room = emu.config.shared_bytes + 1024;
+    int registers = (emu.config.registers + 7) / 8 * 8 * threads;
     emu_leave();
     int by_shared = room / (int)(shared_bytes + 1024);
     int n = by_threads < by_shared ? by_threads : by_shared;
+    if (registers > 0 && n > EMU_SM_REGISTERS / registers)
+        n = EMU_SM_REGISTERS / registers;
     *blocks = n < EMU_SM_BLOCKS ? n : EMU_SM_BLOCKS;
     return cudaSuccess;
 }

@@ -302,17 +302,18 @@ bits_of(struct backward_world *b, size_t *bytes_p)
     return bits;
 }
 
-/* The problem again, on a device that runs its threads in the seed's order, and
- * whose blocks have the shared memory of a Hopper or of compute capability 8.9:
- * room for two slots or one. */
+/* The problem again, on a device that runs its threads in the seed's order,
+ * whose blocks have the shared memory of a Hopper or of compute capability 8.9,
+ * and whose threads take many registers or none: one slot or two. */
 static unsigned char *
 run_in_order(
     ulyx_dtype_t dtype, uint64_t seed, int32_t max_sms, size_t *bytes_p)
 {
     struct backward_world b;
 #ifdef ULI_EMULATE
-    const struct emu_config config = {
-        .seed = seed, .shared_bytes = seed % 2 ? 0 : 99 * 1024};
+    const struct emu_config config = {.seed = seed,
+        .shared_bytes = seed % 2 ? 0 : 99 * 1024,
+        .registers = seed % 3 ? 255 : 0};
     good(emu_open(&config));
 #else
     (void)seed;

@@ -5,9 +5,13 @@
  * seed; the same source with none planted must pass. The suite draws a few;
  * ULYX_TEST_DRAWS=20 runs all of them.
  */
+#include <cuda_runtime.h>
 #include <stdlib.h>
+#include <string.h>
+#include "attention/cuda/backward_gpu.h"
 #include "attention/kernelcheck/kc.h"
 #include "backward_planted.h"
+#include "emulate.h"
 #include "emulate/plant/fault_runs.h"
 #include "support/test.h"
 
@@ -110,6 +114,43 @@ static const struct fault_runs runs = {.names = names,
     .limit_s = 200,
     .run = run_planted};
 
+/* Slots of a family's streaming tiles on a device whose blocks have so much
+ * shared memory, by the registers that ptxas gives. */
+static int
+slots_of(const struct uli_gpu_attn_backward *family, int shared_kib, bool keys)
+{
+    const struct emu_config config = {
+        .shared_bytes = shared_kib * 1024, .registers = 255};
+    struct uli_gpu_attn_backward_args args;
+    struct uli_gpu_attn_fit fit = {0, 0};
+    memset(&args, 0, sizeof(args));
+    args.by_query.dtype = args.by_key.dtype = ULYX_DTYPE_BF16;
+    assert_int_equal(emu_open(&config), 0);
+    assert_int_equal(family->fit(&args, keys, &fit), cudaSuccess);
+    emu_close();
+    return fit.slots;
+}
+
+/* Slots of 8.0, and of 8.6 and 8.9, as docs/internals/gpu.md has them. */
+static void
+slots_are_two_where_they_cost_no_block(void **state)
+{
+    static const struct {
+        const struct uli_gpu_attn_backward *family;
+        int large, small;
+    } rows[] = {{&uli_gpu_attn_backward_mma64, 2, 2},
+        {&uli_gpu_attn_backward_mma128, 2, 1},
+        {&uli_gpu_attn_backward_mma192, 2, 2},
+        {&uli_gpu_attn_backward_mma256, 2, 1}};
+    (void)state;
+    for (int n = 0; n < 4; n++)
+        for (int keys = 0; keys < 2; keys++) {
+            assert_int_equal(
+                slots_of(rows[n].family, 163, keys), rows[n].large);
+            assert_int_equal(slots_of(rows[n].family, 99, keys), rows[n].small);
+        }
+}
+
 static void
 none_planted_passes(void **state)
 {
@@ -125,6 +166,7 @@ each_fault_is_caught(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(slots_are_two_where_they_cost_no_block),
     cmocka_unit_test(none_planted_passes),
     cmocka_unit_test(each_fault_is_caught),
 };

@@ -31,7 +31,7 @@ block_unflatten(uint64_t i, struct emu_dim3 extent)
 static void
 start_warps(struct emu_block *block)
 {
-    uint32_t budget = 65536 / (block->warp_count * EMU_WARP) / 8 * 8;
+    uint32_t budget = EMU_SM_REGISTERS / (block->warp_count * EMU_WARP) / 8 * 8;
     for (uint32_t w = 0; w < block->warp_count; w++) {
         struct emu_warp *warp = &block->warps[w];
         warp->block = block;

@@ -209,7 +209,7 @@ emu_setmaxnreg(bool increase, uint32_t count)
     struct emu_meet meet = {
         "setmaxnreg", UINT32_MAX, {increase, count}, act_registers};
     emu_meet_warp(&meet, NULL);
-    while (increase && total_registers(warp, count) > 65536)
+    while (increase && total_registers(warp, count) > EMU_SM_REGISTERS)
         emu_park(&warp->block->register_queue,
             "%llu registers a thread (setmaxnreg.inc)", count, 0, false);
     if (increase)

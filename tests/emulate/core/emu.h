@@ -26,6 +26,7 @@ enum {
     EMU_DEVICES = 16,
     EMU_SM_THREADS = 2048,
     EMU_SM_BLOCKS = 32,
+    EMU_SM_REGISTERS = 65536,
     EMU_SHARED_BYTES = 232448, /* what a block may have: 227 KiB */
     EMU_SHARED_START = 1024,   /* the 32-bit address of the first byte */
     EMU_BARRIERS = 16,

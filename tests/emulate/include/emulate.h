@@ -42,6 +42,10 @@ struct emu_config {
     /* Shared memory that a block may have, in bytes; a multiprocessor has 1 KiB
      * more. 0 = 227 KiB, a Hopper's. */
     int shared_bytes;
+    /* Registers of a thread of any kernel, for the number of blocks that a
+     * multiprocessor is said to hold, since the compiler here does not know
+     * them. 0 = none. */
+    int registers;
     /* Host threads that drive devices: once so many wait in the emulator and
      * nothing can move, that is a deadlock. 0 = 1. */
     int host_threads;

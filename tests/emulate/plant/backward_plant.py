@@ -87,7 +87,7 @@ FAULTS = [
      "", "-dlse_of(args, row_of)", "0.0f"),
     ("DELTA_OF_ROWS_WITHOUT_KEYS_COMPUTED", IN_BOTH, ROWS,
      "bool sees = ", "forward_begin(mask, n) < forward_end(mask, n)", "false"),
-    ("DELTA_ONE_WARP_SHORT", IN_BOTH, ROWS,
+    ("DELTA_ONE_WARP_SHORT", IN_MMA, ROWS,
      "n < t.rows; n += ", "32", "64"),
     ("SINK_WITHOUT_DLSE_OF_ROWS_WITHOUT_KEYS", IN_BOTH, ROWS,
      "if (tensor_given(args.dlse))\n"
