@@ -166,30 +166,39 @@ cost_of(const prepare &p, const uli_gpu_attn_tile &tile)
     return end - first;
 }
 
-/* Sections of the keys of all batch items, of *rows_p rows each. */
-static __device__ int64_t
-sections_of(const prepare &p, int64_t *rows_p)
+/* Buckets by the keys' section, then by cost. */
+struct prepare_order {
+    int64_t rows; /* of the keys of all batch items, a section */
+    int64_t each; /* buckets a section */
+    int64_t most; /* the largest cost */
+    int64_t step; /* of costs a bucket; 1 as long as no tile sees more key tiles
+                   * than a section has buckets */
+};
+
+static __device__ struct prepare_order
+order_of(const prepare &p)
 {
     int64_t keys = p.args->batch * p.args->len_k, rows = p.args->section_rows;
     if (rows == 0 || rows > keys)
         rows = mask_max(keys, 1);
-    *rows_p = mask_max(rows, (keys + SECTIONS - 1) / SECTIONS);
-    return (keys + *rows_p - 1) / *rows_p;
+    rows = mask_max(rows, (keys + SECTIONS - 1) / SECTIONS);
+    int64_t sections = mask_max((keys + rows - 1) / rows, 1);
+    int64_t each = BUCKETS / sections, most = (int64_t)p.shared->most;
+    return {rows, each, most, most / each + 1};
 }
 
-/* Of a section's buckets the first is for the longest. Exact as long as no tile
- * sees more key tiles than a section has buckets. */
+/* Of a section's buckets the first is for the longest. */
 static __device__ uint32_t
-bucket_of(const prepare &p, const uli_gpu_attn_tile &tile)
+bucket_of(const prepare &p, const prepare_order &order,
+    const uli_gpu_attn_tile &tile)
 {
-    int64_t rows, most = (int64_t)p.shared->most;
-    int64_t each = BUCKETS / mask_max(sections_of(p, &rows), 1);
-    int64_t step = most / each + 1;
-    int64_t section = (tile.k_batch * p.args->len_k + tile.k_begin) / rows;
-    return (uint32_t)(section * each + (most - cost_of(p, tile)) / step);
+    int64_t section =
+        (tile.k_batch * p.args->len_k + tile.k_begin) / order.rows;
+    return (uint32_t)(section * order.each +
+                      (order.most - cost_of(p, tile)) / order.step);
 }
 
-static __device__ void
+static __device__ struct prepare_order
 count_tiles(const prepare &p)
 {
     unsigned long long most = 0;
@@ -202,9 +211,11 @@ count_tiles(const prepare &p)
         most = max(most, (unsigned long long)cost_of(p, tile_at(p, t)));
     atomicMax(&p.shared->most, most);
     __syncthreads();
+    struct prepare_order order = order_of(p);
     for (int64_t t = threadIdx.x; t < p.ntiles; t += PREPARE_THREADS)
-        atomicAdd(&p.shared->buckets[bucket_of(p, tile_at(p, t))], 1u);
+        atomicAdd(&p.shared->buckets[bucket_of(p, order, tile_at(p, t))], 1u);
     __syncthreads();
+    return order;
 }
 
 /* Counts to first places. */
@@ -222,13 +233,13 @@ scan_buckets(const prepare &p)
 }
 
 static __device__ void
-place_tiles(const prepare &p)
+place_tiles(const prepare &p, const prepare_order &order)
 {
     for (int64_t first = 0; first < p.ntiles; first += PREPARE_THREADS) {
         int64_t t = first + threadIdx.x;
         if (t < p.ntiles) {
             struct uli_gpu_attn_tile tile = tile_at(p, t);
-            uint32_t b = bucket_of(p, tile);
+            uint32_t b = bucket_of(p, order, tile);
             p.args->tiles[atomicAdd(&p.shared->buckets[b], 1u)] = tile;
         }
         __syncthreads(); /* keeps the order of rows within a cost, nearly */
@@ -268,9 +279,9 @@ __launch_bounds__(PREPARE_THREADS, 1)
         p.nunits = write_starts(p, p.run_units, p.nruns, units_of_run);
         p.unit_tiles = p.run_units + p.nruns + 1;
         p.ntiles = write_starts(p, p.unit_tiles, p.nunits, tiles_of_unit);
-        count_tiles(p);
+        struct prepare_order order = count_tiles(p);
         scan_buckets(p);
-        place_tiles(p);
+        place_tiles(p, order);
     }
     write_state(p, cause);
 }

@@ -121,6 +121,21 @@ head_param(const struct uli_gpu_attn_args &args, const void *params,
                           : (double)((const float *)params)[n];
 }
 
+/* One thread: raises the head's largest score, sink apart. */
+static __device__ __forceinline__ void
+raise_max(const struct uli_gpu_attn_args &args, int64_t head, float value)
+{
+    uint32_t *word = (uint32_t *)&args.max_logit[head];
+    uint32_t old = ptx_ld_relaxed_gpu_u32(word);
+    while (value > __uint_as_float(old)) {
+        uint32_t found =
+            ptx_atom_cas_relaxed_gpu_u32(word, old, __float_as_uint(value));
+        if (found == old)
+            return;
+        old = found;
+    }
+}
+
 /* ---- flags --------------------------------------------------------------- */
 
 /* In shared memory: which of the first 64 pieces of q, k and v have come, and

@@ -13,6 +13,7 @@ import plant
 PORTABLE = "attention/cuda/portable/"
 PLAIN, MMA = PORTABLE + "backward_plain.cu", PORTABLE + "backward_mma.h"
 PARTS, ROWS = PORTABLE + "backward_parts.h", PORTABLE + "backward_rows.cu"
+SIGHT = PORTABLE + "mma_sight.h"
 COPIED = (PORTABLE + "backward_mma64.cu", PORTABLE + "backward_mma256.cu")
 # The kernels that have a fault, as bits: mma.sync of one group of warps, plain,
 # mma.sync of two groups. A fault of rows shows with either of the first two.
@@ -106,9 +107,9 @@ FAULTS = [
      "fmaf(s[0][n][e], ", "w.args.scale", "1.0f"),
     ("MMA_P_IN_BASE_E_BY_BASE_2", IN_MMA, MMA,
      "fminf(s[0][n][e], 0) * ", "(float)BACKWARD_LOG2_E", "1.0f"),
-    ("MMA_MASK_ONE_SHORT", IN_MMA, MMA,
+    ("MMA_MASK_ONE_SHORT", IN_MMA, SIGHT,
      "from = ", "sight.begin", "1 + sight.begin"),
-    ("MMA_MASK_ONE_LONG", IN_MMA, MMA,
+    ("MMA_MASK_ONE_LONG", IN_MMA, SIGHT,
      "int to = min(", "sight.end", "1 + sight.end"),
     ("MMA_PART_TAKEN_FOR_ALL", IN_MMA, MMA,
      "if (", "part != SEES_ALL", "false"),
@@ -164,7 +165,7 @@ def planted(number, place, instead):
 
 
 def main():
-    sources = plant.Sources(sys.argv[1], (PLAIN, MMA, PARTS, ROWS) + COPIED)
+    sources = plant.Sources(sys.argv[1], (PLAIN, MMA, SIGHT, PARTS, ROWS) + COPIED)
     for number, (name, _, file, lead, place, instead) in enumerate(FAULTS, 1):
         sources.put(name, file, lead + place,
                     lead + planted(number, place, instead))

@@ -14,10 +14,11 @@ FOLDER = "attention/cuda/"
 PORTABLE = FOLDER + "portable/"
 MMA, PLAIN = PORTABLE + "forward_mma.h", PORTABLE + "forward_plain.cu"
 SOFTMAX, STORE = PORTABLE + "mma_softmax.h", PORTABLE + "mma_store.h"
+SIGHT = PORTABLE + "mma_sight.h"
 MASK, ROW = FOLDER + "forward_mask.h", PORTABLE + "forward_row.h"
 TILES, WORK = PORTABLE + "forward_tiles.h", FOLDER + "forward_work.h"
 ROWS = FOLDER + "rows_gpu.h"
-FILES = (MMA, PLAIN, SOFTMAX, MASK, ROW, TILES, WORK, ROWS, STORE,
+FILES = (MMA, PLAIN, SOFTMAX, SIGHT, MASK, ROW, TILES, WORK, ROWS, STORE,
          PORTABLE + "mma_shape.h", PORTABLE + "mma_products.h",
          PORTABLE + "forward_mma64.cu")
 IN_MMA, IN_PLAIN, IN_BOTH = 1, 2, 3
@@ -25,7 +26,7 @@ IN_MMA, IN_PLAIN, IN_BOTH = 1, 2, 3
 # name, kernels, file, text that leads to the place, the place, what takes its
 # place (None: a statement that is left out)
 FAULTS = [
-    ("K_NOT_AWAITED", IN_MMA, MMA, "mma_part(w, tile);\n        ",
+    ("K_NOT_AWAITED", IN_MMA, MMA, "w.work->tile.rows);\n        ",
      "ptx_cp_async_wait<1>();", None),
     ("V_NOT_AWAITED", IN_MMA, MMA, "rows, p, o);\n        ",
      "ptx_cp_async_wait<1>();", None),
@@ -35,11 +36,11 @@ FAULTS = [
      "__syncthreads(); /* values", None),
     ("SLOT_IN_USE", IN_MMA, MMA, "load_step<S>(w, false, tile + 1, ", "third",
      "second"),
-    ("MASK_ONE_LONG", IN_MMA, SOFTMAX, "int to = min(", "sight.end",
+    ("MASK_ONE_LONG", IN_MMA, SIGHT, "int to = min(", "sight.end",
      "1 + sight.end"),
-    ("MASK_ONE_SHORT", IN_MMA, SOFTMAX, "int from = ", "sight.begin",
+    ("MASK_ONE_SHORT", IN_MMA, SIGHT, "int from = ", "sight.begin",
      "1 + sight.begin"),
-    ("KEYS_PAST_THE_DOCUMENT", IN_MMA, SOFTMAX, "+ row, ", "sight.keys",
+    ("KEYS_PAST_THE_DOCUMENT", IN_MMA, SIGHT, "+ row, ", "sight.keys",
      "S::KEYS"),
     ("PART_TAKEN_FOR_ALL", IN_MMA, MASK, "&& sight.end + ", "first", "last"),
     ("PART_TAKEN_FOR_NONE", IN_MMA, MASK, "|| sight.end + ", "last", "first"),

@@ -8,6 +8,7 @@
 #define ULI_ATTENTION_CUDA_HOPPER_SM90_STORE_H
 
 #include "attention/cuda/hopper/sm90_softmax.h"
+#include "attention/cuda/rows_gpu.h"
 
 #if PTX_SM90
 /* Address of row n of the item in out or lse. */
@@ -15,34 +16,10 @@ static __device__ __forceinline__ unsigned char *
 sm90_result_row(const struct uli_gpu_attn_args &args,
     const struct uli_gpu_attn_tensor &t, const struct sm90_item *item, int n)
 {
-    int64_t row = item->row + n;
     if (args.q_segments)
         return t.base + (item->packed + n) * t.row_stride;
-    if (!t.pieces)
-        return t.base + item->batch * t.batch_stride +
-               item->head * t.head_stride + row * t.row_stride;
-    int32_t at = 0;
-    while (
-        at + 1 < t.npieces && t.pieces[at].row_begin + t.pieces[at].rows <= row)
-        at++;
-    const struct uli_gpu_attn_piece &p = t.pieces[at];
-    return p.base + item->batch * p.batch_stride + item->head * p.head_stride +
-           (row - p.row_begin) * p.row_stride;
-}
-
-/* *p = max(*p, value); value is no NaN. */
-static __device__ __forceinline__ void
-sm90_raise(float *p, float value)
-{
-    uint32_t *word = (uint32_t *)p;
-    uint32_t old = ptx_ld_relaxed_gpu_u32(word);
-    while (__uint_as_float(old) < value) {
-        uint32_t seen =
-            ptx_atom_cas_relaxed_gpu_u32(word, old, __float_as_uint(value));
-        if (seen == old)
-            break;
-        old = seen;
-    }
+    int64_t row = item->row + n;
+    return strided_span(t, item->head, item->batch, row, row + 1).data;
 }
 
 /* Ends a row, in fp32 where the head allows it. */
@@ -88,7 +65,7 @@ sm90_statistics(const struct uli_gpu_attn_args &args,
     for (int n = 4; n < 32; n *= 2)
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, n));
     if (ptx_thread() % 32 == 0)
-        sm90_raise(&args.max_logit[item->head], top);
+        raise_max(args, item->head, top);
 }
 
 /* Stores the warp's 16 rows in its panels: 16 columns as four 8 x 8 matrices. A

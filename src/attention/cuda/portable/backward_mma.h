@@ -31,6 +31,7 @@
 
 #include "attention/cuda/portable/backward_parts.h"
 #include "attention/cuda/portable/mma_products.h"
+#include "attention/cuda/portable/mma_sight.h"
 
 /* DIM: columns of q and k, VDIM <= DIM: of v and dout, both padded. */
 template <int DIM_, int VDIM_, int GROUPS_> struct backward_shape {
@@ -254,28 +255,6 @@ pairs_transform(const backward_warp &w, int entry, float slope, int64_t j,
         }
 }
 
-/* p and ds are 0 where a row does not see a column. */
-template <typename P>
-static __device__ __forceinline__ void
-pairs_hide(
-    const struct forward_sight &sight, mma_scores<P> &s, mma_scores<P> &dp)
-{
-    int lane_column = mma_lane() % 4 * 2;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        int row = mma_row<P>(0, h), from = sight.begin + row - lane_column;
-        int to = min(sight.end + row, sight.keys) - lane_column;
-#pragma unroll
-        for (int n = 0; n < P::KEYS / 8; n++)
-#pragma unroll
-            for (int e = 0; e < 2; e++)
-                if (8 * n + e < from || 8 * n + e >= to) {
-                    s[0][n][2 * h + e] = -HUGE_VALF;
-                    dp[0][n][2 * h + e] = 0;
-                }
-    }
-}
-
 /* s becomes p, and dp becomes ds. */
 template <typename P>
 static __device__ __forceinline__ void
@@ -309,18 +288,7 @@ weights_pack(const mma_scores<P> &from, mma_weights<P> &weights)
 
 /* ---- sums ---------------------------------------------------------------- */
 
-template <int COLUMNS> using row_sums = float[1][COLUMNS / 8][4];
-
-template <int COLUMNS>
-static __device__ __forceinline__ void
-row_sums_clear(row_sums<COLUMNS> &sums)
-{
-#pragma unroll
-    for (int n = 0; n < COLUMNS / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            sums[0][n][e] = 0;
-}
+template <int COLUMNS> using row_sums = mma_rows_of<1, COLUMNS>;
 
 /* Stores columns c and c + 1 of a gradient's row. */
 static __device__ __forceinline__ void
@@ -389,19 +357,6 @@ groups_add(unsigned char *shared, row_sums<S::DIM> &sums)
 
 /* ---- a streaming tile ---------------------------------------------------- */
 
-/* What the warp's rows see of the warp's columns. */
-template <typename P>
-static __device__ __forceinline__ enum forward_part
-flow_part(
-    const struct backward_work *work, const struct forward_sight &sight)
-{
-    int first = mma_first<P>();
-    int last = min(first + 16, work->tile.rows) - 1;
-    if (last < first)
-        return SEES_NONE;
-    return forward_part_of<P::KEYS>(sight, first, last);
-}
-
 /* Adds the products of the streaming tile in a slot. one: dq or dk, else not
  * used; two: dv, else not used. */
 template <typename S, bool BF16, bool TRANSFORMED, enum backward_sum SUM>
@@ -418,7 +373,7 @@ flow_add(const backward_warp &w,
     int own = pass::COLUMNS < S::STREAM ? (int)threadIdx.y * pass::COLUMNS : 0;
     int64_t j = step.t * S::STREAM + own;
     struct forward_sight sight = forward_sight_of(w.work->mask, j);
-    enum forward_part part = flow_part<first>(w.work, sight);
+    enum forward_part part = mma_part<first>(sight, w.work->tile.rows);
     if (part == SEES_NONE)
         return;
     uint32_t still = ptx_smem_addr(w.shared);
@@ -435,8 +390,11 @@ flow_add(const backward_warp &w,
         mma_score<second, BF16>(still + S::STILL_2, held.second, flow_2, dp);
     pairs_transform<first, SUM, TRANSFORMED>(
         w, SUM == SUM_DQ ? 0 : slot * S::STREAM, slope, j, s, dp);
-    if (part != SEES_ALL)
-        pairs_hide<first>(sight, s, dp);
+    if (part != SEES_ALL) /* then p and ds are 0 */
+        mma_hide<first>(sight, [&](int mt, int n, int e) {
+            s[mt][n][e] = -HUGE_VALF;
+            dp[mt][n][e] = 0;
+        });
     pairs_weigh<first>(s, dp);
     if (SUM == SUM_DV || SUM == SUM_DK_DV) {
         weights_pack<first, BF16>(s, weights);
@@ -506,7 +464,7 @@ queries_work(const backward_warp &w)
     row_sums<S::VDIM> none;
     backward_held<S, false> held;
     bool fresh = true;
-    row_sums_clear<S::DIM>(dq);
+    mma_clear(dq);
     flow_run<S, false>(w, [&](int slot, struct flow_step step) {
         still_hold<S, false>(w, &fresh, held);
         flow_add<S, BF16, TRANSFORMED, SUM_DQ>(w, held, slot, step, dq, none);
@@ -529,8 +487,8 @@ keys_work(const backward_warp &w)
     row_sums<S::VDIM> dv;
     backward_held<S, true> held;
     bool fresh = true;
-    row_sums_clear<S::DIM>(dk);
-    row_sums_clear<S::VDIM>(dv);
+    mma_clear(dk);
+    mma_clear(dv);
     flow_run<S, true>(w, [&](int slot, struct flow_step step) {
         still_hold<S, true>(w, &fresh, held);
         flow_add<S, BF16, TRANSFORMED, SUM_DK_DV>(w, held, slot, step, dk, dv);
@@ -552,7 +510,7 @@ keys_work_apart(const backward_warp &w)
     row_sums<S::DIM> sums;
     backward_held<S, true> held;
     bool values = threadIdx.y == 1;
-    row_sums_clear<S::DIM>(sums);
+    mma_clear(sums);
     flow_run<S, true>(w, [&](int slot, struct flow_step step) {
         if (values)
             flow_add<S, BF16, TRANSFORMED, SUM_DV>(

@@ -25,6 +25,7 @@
 
 #include "attention/cuda/forward_gpu.h"
 #include "attention/cuda/portable/mma_products.h"
+#include "attention/cuda/portable/mma_sight.h"
 #include "attention/cuda/portable/mma_softmax.h"
 #include "attention/cuda/portable/mma_store.h"
 
@@ -48,26 +49,16 @@ mma_begin(mma_rows<S> &rows, mma_output<S> &o)
     for (int mt = 0; mt < S::MT; mt++) {
         rows.max[mt][0] = rows.max[mt][1] = -HUGE_VALF;
         rows.sum[mt][0] = rows.sum[mt][1] = 0;
-#pragma unroll
-        for (int n = 0; n < S::VDIM / 8; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                o[mt][n][e] = 0;
     }
+    mma_clear(o);
 }
 
-/* What the warp's rows see of a tile of keys. */
 template <typename S>
-static __device__ __forceinline__ enum forward_part
-mma_part(const mma_warp<S> &w, int tile)
+static __device__ __forceinline__ struct forward_sight
+mma_sight(const mma_warp<S> &w, int tile)
 {
-    int first = mma_first<S>();
-    int last = min(first + 16 * S::MT, w.work->tile.rows) - 1;
-    if (last < first)
-        return SEES_NONE;
-    struct forward_sight sight =
-        forward_sight_of(w.work->mask, (w.work->first + tile) * S::KEYS);
-    return forward_part_of<S::KEYS>(sight, first, last);
+    return forward_sight_of(
+        w.work->mask, (w.work->first + tile) * S::KEYS);
 }
 
 /* Computes p of a tile of keys; slot: where the keys are. */
@@ -78,11 +69,12 @@ mma_weigh(const mma_warp<S> &w, const mma_queries<S> &held, int tile, bool all,
 {
     mma_scores<S> s;
     mma_score<S, BF16>(ptx_smem_addr(w.shared), held, slot, s);
-    int64_t j = (w.work->first + tile) * S::KEYS;
     if (TRANSFORMED)
-        mma_transform(w, j, s);
+        mma_transform(w, (w.work->first + tile) * S::KEYS, s);
     if (!all)
-        mma_hide(w, j, s);
+        mma_hide<S>(mma_sight(w, tile), [&](int mt, int n, int e) {
+            s[mt][n][e] = -HUGE_VALF;
+        });
     mma_softmax<S, BF16>(w.args.factor, s, rows, p, o);
 }
 
@@ -104,7 +96,8 @@ mma_work(const mma_warp<S> &w)
         mma_weights<S> p;
         uint32_t second = slot == 2 ? 0 : slot + 1;
         uint32_t third = second == 2 ? 0 : second + 1;
-        enum forward_part part = mma_part(w, tile);
+        enum forward_part part =
+            mma_part<S>(mma_sight(w, tile), w.work->tile.rows);
         ptx_cp_async_wait<1>();
         __syncthreads(); /* keys are loaded; the slot `third` is free */
         load_step<S>(w, false, tile + 1, third);

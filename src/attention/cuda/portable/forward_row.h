@@ -74,21 +74,6 @@ shift_of(const struct forward_work *work, int n)
     return work->slope * (double)mask_nearest(tile.off, tile.i + n, begin, end);
 }
 
-/* One thread: raises the head's largest score, sink apart. */
-static __device__ __forceinline__ void
-raise_max(const struct uli_gpu_attn_args &args, int64_t head, float value)
-{
-    uint32_t *word = (uint32_t *)&args.max_logit[head];
-    uint32_t old = ptx_ld_relaxed_gpu_u32(word);
-    while (value > __uint_as_float(old)) {
-        uint32_t found =
-            ptx_atom_cas_relaxed_gpu_u32(word, old, __float_as_uint(value));
-        if (found == old)
-            return;
-        old = found;
-    }
-}
-
 static __device__ __forceinline__ void
 store_lse(const struct uli_gpu_attn_args &args, const struct forward_work *work,
     int n, float lse)

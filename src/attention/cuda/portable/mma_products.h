@@ -49,13 +49,7 @@ mma_score(uint32_t queries, const mma_queries<S> &held, uint32_t slot,
     mma_scores<S> &s)
 {
     uint32_t q_at = queries + mma_a_at<S>(), k_at = slot + mma_b_at<S>();
-#pragma unroll
-    for (int mt = 0; mt < S::MT; mt++)
-#pragma unroll
-        for (int n = 0; n < S::KEYS / 8; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[mt][n][e] = 0;
+    mma_clear(s);
 #pragma unroll(S::SCORE_STEPS)
     for (int c = 0; c < S::DIM / 16; c++) {
         uint32_t a[S::MT][4];

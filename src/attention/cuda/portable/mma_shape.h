@@ -84,10 +84,25 @@ mma_bt_at(void)
     return tile_at<S::DIM>(lane % 16, lane / 16);
 }
 
-/* Of a warp's rows: its scores, p packed, sums of values. */
-template <typename S> using mma_scores = float[S::MT][S::KEYS / 8][4];
+/* Of a warp's rows: numbers of so many columns; its scores, p packed, sums of
+ * values. */
+template <int MT, int COLUMNS> using mma_rows_of = float[MT][COLUMNS / 8][4];
+template <typename S> using mma_scores = mma_rows_of<S::MT, S::KEYS>;
 template <typename S> using mma_weights = uint32_t[S::MT][S::KEYS / 16][4];
-template <typename S> using mma_output = float[S::MT][S::VDIM / 8][4];
+template <typename S> using mma_output = mma_rows_of<S::MT, S::VDIM>;
+
+template <int MT, int N>
+static __device__ __forceinline__ void
+mma_clear(float (&rows)[MT][N][4])
+{
+#pragma unroll
+    for (int mt = 0; mt < MT; mt++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                rows[mt][n][e] = 0;
+}
 
 /* Running maximum and lane's sum of each of its rows. */
 template <typename S> struct mma_rows {

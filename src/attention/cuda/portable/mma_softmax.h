@@ -35,28 +35,6 @@ mma_transform(const mma_warp<S> &w, int64_t j, mma_scores<S> &s)
         }
 }
 
-/* Sets scores of keys from j on that a row does not see to -inf. */
-template <typename S>
-static __device__ __forceinline__ void
-mma_hide(const mma_warp<S> &w, int64_t j, mma_scores<S> &s)
-{
-    struct forward_sight sight = forward_sight_of(w.work->mask, j);
-#pragma unroll
-    for (int mt = 0; mt < S::MT; mt++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int row = mma_row<S>(mt, h), own = mma_lane() % 4 * 2;
-            int from = sight.begin + row - own;
-            int to = min(sight.end + row, sight.keys) - own;
-#pragma unroll
-            for (int n = 0; n < S::KEYS / 8; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    if (8 * n + e < from || 8 * n + e >= to)
-                        s[mt][n][2 * h + e] = -HUGE_VALF;
-        }
-}
-
 /* Turns s into packed p, and scales o and the sums to the new maximum. */
 template <typename S, bool BF16>
 static __device__ __forceinline__ void
