@@ -345,8 +345,8 @@ uli_batch_watch_leave(ulyx_comm_t *comm, struct uli_batch_watch *watch)
 void
 uli_batch_watch_remove(ulyx_comm_t *comm, struct uli_batch_watch *watch)
 {
-    uli_batch_watch_leave(comm, watch);
     pthread_mutex_lock(&comm->batch->lock);
+    batch_watch_notify(watch, batch_load(watch->begun));
     uli_list_remove(&watch->node);
     pthread_mutex_unlock(&comm->batch->lock);
 }
