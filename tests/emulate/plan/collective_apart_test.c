@@ -150,28 +150,6 @@ turn_end(struct turn *turn, ulyx_status_t status, const char *text)
             turn->status, turn->text, status, text ? text : "");
 }
 
-static struct coll_call
-plain_call(enum coll_kind kind, int64_t count)
-{
-    struct coll_call call;
-    memset(&call, 0, sizeof(call));
-    call.kind = kind;
-    call.count = count;
-    call.dtype = ULYX_DTYPE_F32;
-    return call;
-}
-
-/* A call that all make alike, and its bytes: the channel is in order. */
-static void
-expect_well(struct coll_scene *c, enum coll_kind kind)
-{
-    struct test_random random = {77};
-    struct coll_call call = plain_call(kind, 500);
-    coll_fill(c, &call, &random);
-    coll_run_all(c, &call);
-    coll_check(c, &call);
-}
-
 /* All ranks' calls, of which rank r ends as wanted[r]; no byte has come. */
 static void
 expect_errors(struct coll_scene *c, const struct coll_call *calls,
@@ -196,13 +174,7 @@ run_draws(int32_t nranks, int32_t devices, const char *room, int64_t count,
     struct coll_scene c;
     setenv("ULYX_GPU_RECV_BUFFER", room, 1);
     apart_open(&c, nranks, devices, 0);
-    for (int64_t i = 0; i < draws; i++) {
-        struct coll_call call;
-        coll_draw(&c, &call, &random);
-        coll_fill(&c, &call, &random);
-        coll_run_all(&c, &call);
-        coll_check(&c, &call);
-    }
+    coll_run_draws(&c, &random, draws);
     apart_close(&c);
 }
 
@@ -237,14 +209,14 @@ sizes_that_differ_are_named_by_both(void **state)
     struct coll_scene c;
     (void)state;
     apart_open(&c, 3, 3, 0);
-    struct coll_call calls[3], call = plain_call(COLL_ALLTOALLV, 0);
+    struct coll_call calls[3], call = coll_plain(COLL_ALLTOALLV, 0, false);
     coll_fill(&c, &call, &random);
     call.bytes[0][1] = 100;
     call.come[1][0] = 90;
     for (int r = 0; r < 3; r++)
         calls[r] = call;
     expect_errors(&c, calls, wanted, "alltoallv: rank ");
-    expect_well(&c, COLL_ALLTOALL);
+    coll_expect_well(&c, COLL_ALLTOALL, false);
     /* the same with messages for others, which arrive */
     struct turn turns[3];
     coll_fill(&c, &call, &random);
@@ -279,15 +251,15 @@ reductions_that_differ_move_nothing(void **state)
     for (int what = 0; what < 3; what++) {
         struct coll_call calls[3];
         for (int r = 0; r < 3; r++)
-            calls[r] =
-                plain_call(what == 2 ? COLL_BROADCAST : COLL_ALLREDUCE, 700);
+            calls[r] = coll_plain(
+                what == 2 ? COLL_BROADCAST : COLL_ALLREDUCE, 700, false);
         calls[1].count += what == 0 ? 1 : 0;
         calls[1].dtype = what == 1 ? ULYX_DTYPE_BF16 : ULYX_DTYPE_F32;
         calls[1].root = what == 2 ? 2 : 0;
         coll_fill(&c, &calls[0], &random);
         expect_errors(&c, calls, wanted, texts[what]);
     }
-    expect_well(&c, COLL_ALLREDUCE);
+    coll_expect_well(&c, COLL_ALLREDUCE, false);
     apart_close(&c);
 }
 
@@ -299,11 +271,11 @@ different_calls_are_a_mismatch(void **state)
     struct coll_scene c;
     (void)state;
     apart_open(&c, 2, 2, 0);
-    struct coll_call calls[2] = {
-        plain_call(COLL_ALLREDUCE, 300), plain_call(COLL_ALLTOALL, 300)};
+    struct coll_call calls[2] = {coll_plain(COLL_ALLREDUCE, 300, false),
+        coll_plain(COLL_ALLTOALL, 300, false)};
     coll_fill(&c, &calls[0], &random);
     expect_errors(&c, calls, wanted, "rank 1 calls alltoall, rank 0 allreduce");
-    expect_well(&c, COLL_BROADCAST);
+    coll_expect_well(&c, COLL_BROADCAST, false);
     apart_close(&c);
 }
 
@@ -318,7 +290,7 @@ what_is_wrong_with_a_call_is_named_everywhere(void **state)
     (void)state;
     apart_open(&c, 3, 3, 0);
     for (int which = 0; which < COLL_WRONG; which++) {
-        struct coll_call call = plain_call(COLL_ALLREDUCE, 300);
+        struct coll_call call = coll_plain(COLL_ALLREDUCE, 300, false);
         struct turn turns[3];
         ulyx_status_t status;
         coll_fill(&c, &call, &random);
@@ -334,7 +306,7 @@ what_is_wrong_with_a_call_is_named_everywhere(void **state)
         }
         coll_compare(&c, &call);
     }
-    expect_well(&c, COLL_ALLREDUCE);
+    coll_expect_well(&c, COLL_ALLREDUCE, false);
     apart_close(&c);
 }
 
@@ -374,9 +346,9 @@ captured_calls_are_replayed_with_new_data(void **state)
     (void)state;
     setenv("ULYX_GPU_RECV_BUFFER", "4K", 1);
     apart_open(&c, 3, 3, 0);
-    expect_well(&c, COLL_ALLTOALL);
-    struct coll_call calls[2] = {
-        plain_call(COLL_ALLREDUCE, 3000), plain_call(COLL_ALLTOALL, 3001)};
+    coll_expect_well(&c, COLL_ALLTOALL, false);
+    struct coll_call calls[2] = {coll_plain(COLL_ALLREDUCE, 3000, false),
+        coll_plain(COLL_ALLTOALL, 3001, false)};
     struct capture captures[3];
     pthread_t threads[3];
     calls[1].dst_at[0] = 20000;
@@ -396,7 +368,7 @@ captured_calls_are_replayed_with_new_data(void **state)
         coll_host(&c, &calls[0]);
         coll_check(&c, &calls[1]);
         if (i == 1)
-            expect_well(&c, COLL_ALLREDUCE);
+            coll_expect_well(&c, COLL_ALLREDUCE, false);
     }
     for (int32_t r = 0; r < 3; r++)
         good(cudaGraphExecDestroy(captures[r].exec));
@@ -411,7 +383,7 @@ the_first_call_of_all_is_not_captured(void **state)
     struct turn turn;
     (void)state;
     apart_open(&c, 2, 2, 0);
-    struct coll_call call = plain_call(COLL_ALLTOALL, 100);
+    struct coll_call call = coll_plain(COLL_ALLTOALL, 100, false);
     struct test_random random = {614};
     coll_fill(&c, &call, &random);
     good(cudaSetDevice(0));
@@ -423,7 +395,7 @@ the_first_call_of_all_is_not_captured(void **state)
     turn_end(&turn, ULYX_ERR_PEER_REFUSED, "before the capture");
     good(cudaStreamEndCapture(c.s.streams[0], &graph));
     good(cudaGraphDestroy(graph));
-    expect_well(&c, COLL_ALLTOALL);
+    coll_expect_well(&c, COLL_ALLTOALL, false);
     apart_close(&c);
 }
 
@@ -461,8 +433,8 @@ a_stream_that_stands_is_waited_for_by_streams_alone(void **state)
     struct coll_scene c;
     (void)state;
     apart_open(&c, 2, 2, 0);
-    expect_well(&c, COLL_ALLTOALL);
-    struct coll_call call = plain_call(COLL_ALLREDUCE, 900);
+    coll_expect_well(&c, COLL_ALLTOALL, false);
+    struct coll_call call = coll_plain(COLL_ALLREDUCE, 900, false);
     coll_fill(&c, &call, &random);
     uint32_t *gate = gate_put(&c, 1);
     coll_run_all(&c, &call);
@@ -492,8 +464,8 @@ a_stream_that_stands_is_named_after_the_deadline(void **state)
     struct coll_scene c;
     (void)state;
     apart_open(&c, 2, 2, LATE_S);
-    expect_well(&c, COLL_ALLTOALL);
-    struct coll_call call = plain_call(COLL_ALLREDUCE, 400);
+    coll_expect_well(&c, COLL_ALLTOALL, false);
+    struct coll_call call = coll_plain(COLL_ALLREDUCE, 400, false);
     coll_fill(&c, &call, &random);
     uint32_t *gate = gate_put(&c, 1);
     coll_run_all(&c, &call);
@@ -513,8 +485,8 @@ a_rank_that_does_not_call_is_named_after_the_deadline(void **state)
     struct coll_scene c;
     (void)state;
     apart_open(&c, 3, 3, LATE_S);
-    expect_well(&c, COLL_ALLTOALL);
-    struct coll_call call = plain_call(COLL_ALLREDUCE, 400);
+    coll_expect_well(&c, COLL_ALLTOALL, false);
+    struct coll_call call = coll_plain(COLL_ALLREDUCE, 400, false);
     struct test_random random = {621};
     struct turn turns[2];
     coll_fill(&c, &call, &random);
@@ -534,8 +506,8 @@ an_abort_ends_calls_and_streams(void **state)
     struct turn turn;
     (void)state;
     apart_open(&c, 2, 2, 0);
-    expect_well(&c, COLL_ALLTOALL);
-    struct coll_call call = plain_call(COLL_ALLREDUCE, 400);
+    coll_expect_well(&c, COLL_ALLTOALL, false);
+    struct coll_call call = coll_plain(COLL_ALLREDUCE, 400, false);
     coll_fill(&c, &call, &random);
     uint32_t *gate = gate_put(&c, 1);
     coll_run_all(&c, &call);
@@ -554,8 +526,8 @@ a_rank_that_has_left_is_named_by_the_next_call(void **state)
     struct coll_scene c;
     (void)state;
     apart_open(&c, 2, 2, 30);
-    expect_well(&c, COLL_ALLGATHER);
-    struct coll_call call = plain_call(COLL_ALLREDUCE, 400);
+    coll_expect_well(&c, COLL_ALLGATHER, false);
+    struct coll_call call = coll_plain(COLL_ALLREDUCE, 400, false);
     struct test_random random = {619};
     coll_fill(&c, &call, &random);
     assert_status(ulyx_comm_destroy(c.s.ranks.comms[1]), ULYX_SUCCESS);
@@ -573,7 +545,7 @@ without_any_batch_transport_the_reasons_are_named(void **state)
     (void)state;
     setenv("ULYX_TRANSPORTS", "^staged", 1);
     apart_open(&c, 2, 2, 0);
-    struct coll_call call = plain_call(COLL_ALLREDUCE, 400);
+    struct coll_call call = coll_plain(COLL_ALLREDUCE, 400, false);
     struct test_random random = {620};
     struct turn turns[2];
     coll_fill(&c, &call, &random);

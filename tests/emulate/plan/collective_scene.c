@@ -261,6 +261,46 @@ coll_check(struct coll_scene *c, const struct coll_call *call)
     coll_compare(c, call);
 }
 
+struct coll_call
+coll_plain(enum coll_kind kind, int64_t count, bool window)
+{
+    struct coll_call call;
+    memset(&call, 0, sizeof(call));
+    call.kind = kind;
+    call.count = count;
+    call.dtype = ULYX_DTYPE_F32;
+    for (int r = 0; r < PLAN_RANKS_MAX; r++)
+        call.in_window[r][SRC] = call.in_window[r][DST] = window;
+    return call;
+}
+
+static void
+run_checked(struct coll_scene *c, const struct coll_call *call,
+    struct test_random *random)
+{
+    coll_fill(c, call, random);
+    coll_run_all(c, call);
+    coll_check(c, call);
+}
+
+void
+coll_expect_well(struct coll_scene *c, enum coll_kind kind, bool window)
+{
+    struct test_random random = {77};
+    struct coll_call call = coll_plain(kind, 500, window);
+    run_checked(c, &call, &random);
+}
+
+void
+coll_run_draws(struct coll_scene *c, struct test_random *random, int64_t draws)
+{
+    for (int64_t i = 0; i < draws; i++) {
+        struct coll_call call;
+        coll_draw(c, &call, random);
+        run_checked(c, &call, random);
+    }
+}
+
 /* ---- calls that are wrong ------------------------------------------------ */
 
 const char *

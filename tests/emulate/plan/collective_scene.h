@@ -82,4 +82,12 @@ void coll_host(struct coll_scene *c, const struct coll_call *call);
 /* Runs the call and compares. */
 void coll_check(struct coll_scene *c, const struct coll_call *call);
 
+/* A call of fp32, of tensors in windows or outside. */
+struct coll_call coll_plain(enum coll_kind kind, int64_t count, bool window);
+/* A call that all make alike, and its bytes: the channel is in order. */
+void coll_expect_well(struct coll_scene *c, enum coll_kind kind, bool window);
+/* So many drawn calls, each checked. */
+void coll_run_draws(
+    struct coll_scene *c, struct test_random *random, int64_t draws);
+
 #endif

@@ -25,13 +25,7 @@ run_draws(int32_t nranks, int32_t devices, const char *sms,
     setenv("ULYX_GPU_SMS", sms, 1);
     setenv("ULYX_GPU_RECV_BUFFER", recv_buffer, 1);
     coll_open(&c, nranks, devices, 0);
-    for (int64_t i = 0; i < draws; i++) {
-        struct coll_call call;
-        coll_draw(&c, &call, &random);
-        coll_fill(&c, &call, &random);
-        coll_run_all(&c, &call);
-        coll_check(&c, &call);
-    }
+    coll_run_draws(&c, &random, draws);
     coll_close(&c);
     unsetenv("ULYX_GPU_SMS");
     unsetenv("ULYX_GPU_RECV_BUFFER");
@@ -97,30 +91,6 @@ ranks_with_and_without_a_claim_meet(void **state)
 
 /* ---- differences --------------------------------------------------------- */
 
-static struct coll_call
-plain_call(enum coll_kind kind, int64_t count, bool window)
-{
-    struct coll_call call;
-    memset(&call, 0, sizeof(call));
-    call.kind = kind;
-    call.count = count;
-    call.dtype = ULYX_DTYPE_F32;
-    for (int r = 0; r < PLAN_RANKS_MAX; r++)
-        call.in_window[r][0] = call.in_window[r][1] = window;
-    return call;
-}
-
-/* A call that all make alike, and its bytes: the channel is in order. */
-static void
-expect_well(struct coll_scene *c, enum coll_kind kind, bool window)
-{
-    struct test_random random = {77};
-    struct coll_call call = plain_call(kind, 500, window);
-    coll_fill(c, &call, &random);
-    coll_run_all(c, &call);
-    coll_check(c, &call);
-}
-
 /* The next call of rank r returns the error of the last one, once. */
 static void
 expect_reported(struct coll_scene *c, int32_t r, const struct coll_call *call,
@@ -143,8 +113,8 @@ sizes_that_differ_are_named_by_both(void **state)
     (void)state;
     coll_open(&c, 3, 3, 0);
     for (int window = 0; window < 2; window++) {
-        struct coll_call call = plain_call(COLL_ALLTOALLV, 0, window);
-        expect_well(&c, COLL_ALLTOALL, window);
+        struct coll_call call = coll_plain(COLL_ALLTOALLV, 0, window);
+        coll_expect_well(&c, COLL_ALLTOALL, window);
         coll_fill(&c, &call, &random);
         call.bytes[0][1] = 100;
         call.come[1][0] = 90;
@@ -158,7 +128,7 @@ sizes_that_differ_are_named_by_both(void **state)
         expect_reported(&c, 1, &call, ULYX_ERR_MISMATCH, "call ");
         expect_reported(&c, 2, &call, ULYX_SUCCESS, NULL);
         plan_sync(&c.s);
-        expect_well(&c, COLL_ALLTOALL, window);
+        coll_expect_well(&c, COLL_ALLTOALL, window);
     }
     coll_close(&c);
 }
@@ -183,14 +153,14 @@ reductions_that_differ_move_nothing(void **state)
     struct coll_scene c;
     (void)state;
     coll_open(&c, 3, 3, 0);
-    expect_well(&c, COLL_ALLREDUCE, true);
+    coll_expect_well(&c, COLL_ALLREDUCE, true);
     for (int window = 0; window < 2; window++)
         for (int what = 0; what < 3; what++) {
             static const char *const names[] = {
                 "count is", "dtype is", "root is"};
             struct coll_call calls[3];
             for (int r = 0; r < 3; r++)
-                calls[r] = plain_call(
+                calls[r] = coll_plain(
                     what == 2 ? COLL_BROADCAST : COLL_ALLREDUCE, 700, window);
             calls[1].count += what == 0 ? 1 : 0;
             calls[1].dtype = what == 1 ? ULYX_DTYPE_BF16 : ULYX_DTYPE_F32;
@@ -198,7 +168,7 @@ reductions_that_differ_move_nothing(void **state)
             coll_fill(&c, &calls[0], &random);
             expect_all_reported(&c, calls, names[what]);
         }
-    expect_well(&c, COLL_ALLREDUCE, false);
+    coll_expect_well(&c, COLL_ALLREDUCE, false);
     coll_close(&c);
 }
 
@@ -209,9 +179,9 @@ different_calls_are_a_mismatch(void **state)
     struct coll_scene c;
     (void)state;
     coll_open(&c, 2, 2, 0);
-    expect_well(&c, COLL_ALLGATHER, false);
-    struct coll_call calls[2] = {plain_call(COLL_ALLREDUCE, 300, true),
-        plain_call(COLL_ALLTOALL, 300, true)};
+    coll_expect_well(&c, COLL_ALLGATHER, false);
+    struct coll_call calls[2] = {coll_plain(COLL_ALLREDUCE, 300, true),
+        coll_plain(COLL_ALLTOALL, 300, true)};
     coll_fill(&c, &calls[0], &random);
     for (int32_t r = 0; r < 2; r++)
         assert_status(coll_run(&c, &calls[r], r), ULYX_SUCCESS);
@@ -221,7 +191,7 @@ different_calls_are_a_mismatch(void **state)
     expect_reported(&c, 1, &calls[0], ULYX_ERR_MISMATCH,
         "rank 0 calls allreduce, rank 1 alltoall");
     plan_sync(&c.s);
-    expect_well(&c, COLL_BROADCAST, true);
+    coll_expect_well(&c, COLL_BROADCAST, true);
     coll_close(&c);
 }
 
@@ -234,8 +204,8 @@ memory_of_the_host_is_refused_everywhere(void **state)
     struct coll_scene c;
     (void)state;
     coll_open(&c, 3, 3, 0);
-    expect_well(&c, COLL_ALLTOALL, true);
-    struct coll_call call = plain_call(COLL_ALLREDUCE, 300, true);
+    coll_expect_well(&c, COLL_ALLTOALL, true);
+    struct coll_call call = coll_plain(COLL_ALLREDUCE, 300, true);
     coll_fill(&c, &call, &random);
     assert_status(ulyx_allreduce(c.s.ranks.comms[0], c.at[0].src_host,
                       c.at[0].dst, 300, ULYX_DTYPE_F32, c.s.streams[0]),
@@ -249,7 +219,7 @@ memory_of_the_host_is_refused_everywhere(void **state)
             &c, r, &call, ULYX_ERR_PEER_REFUSED, "rank 0 refused: ");
     expect_reported(&c, 0, &call, ULYX_SUCCESS, NULL);
     plan_sync(&c.s);
-    expect_well(&c, COLL_ALLREDUCE, true);
+    coll_expect_well(&c, COLL_ALLREDUCE, true);
     coll_close(&c);
 }
 
@@ -261,9 +231,9 @@ what_is_wrong_with_a_call_is_named(void **state)
     struct coll_scene c;
     (void)state;
     coll_open(&c, 3, 3, 0);
-    expect_well(&c, COLL_ALLTOALL, true);
+    coll_expect_well(&c, COLL_ALLTOALL, true);
     for (int which = 0; which < COLL_WRONG; which++) {
-        struct coll_call call = plain_call(COLL_ALLREDUCE, 300, which % 2);
+        struct coll_call call = coll_plain(COLL_ALLREDUCE, 300, which % 2);
         ulyx_status_t status;
         coll_fill(&c, &call, &random);
         const char *text = coll_wrong(&c, which, &status);
@@ -279,7 +249,7 @@ what_is_wrong_with_a_call_is_named(void **state)
         expect_reported(&c, 0, &call, ULYX_SUCCESS, NULL);
         plan_sync(&c.s);
     }
-    expect_well(&c, COLL_ALLREDUCE, true);
+    coll_expect_well(&c, COLL_ALLREDUCE, true);
     coll_close(&c);
 }
 
@@ -289,7 +259,7 @@ wrong_arguments_are_refused_everywhere(void **state)
     struct coll_scene c;
     (void)state;
     coll_open(&c, 2, 1, 0);
-    struct coll_call call = plain_call(COLL_ALLTOALL, 100, false);
+    struct coll_call call = coll_plain(COLL_ALLTOALL, 100, false);
     struct test_random random = {511};
     coll_fill(&c, &call, &random);
     /* before there is a channel, from the agreement of the first use */
@@ -300,7 +270,7 @@ wrong_arguments_are_refused_everywhere(void **state)
     assert_status(coll_run(&c, &call, 1), ULYX_SUCCESS);
     assert_status(ulyx_group_end(), ULYX_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(ulyx_last_error(), "message_bytes is -1"));
-    expect_well(&c, COLL_ALLTOALL, false);
+    coll_expect_well(&c, COLL_ALLTOALL, false);
     /* afterwards, from the stream; and a stream that takes turns */
     for (int i = 0; i < 2; i++) {
         assert_status(i ? ulyx_alltoall(c.s.ranks.comms[0], c.at[0].src,
@@ -315,7 +285,7 @@ wrong_arguments_are_refused_everywhere(void **state)
         expect_reported(&c, 1, &call, ULYX_ERR_PEER_REFUSED, "rank 0 refused");
         assert_status(coll_run(&c, &call, 0), ULYX_SUCCESS);
         plan_sync(&c.s);
-        expect_well(&c, COLL_ALLREDUCE, i);
+        coll_expect_well(&c, COLL_ALLREDUCE, i);
     }
     coll_close(&c);
 }
@@ -359,14 +329,14 @@ captured_calls_are_replayed_with_new_data(void **state)
     setenv("ULYX_GPU_RECV_BUFFER", "4K", 1);
     coll_open(&c, 3, 3, 0);
     for (int window = 0; window < 2; window++) {
-        struct coll_call calls[2] = {plain_call(COLL_ALLREDUCE, 3000, window),
-            plain_call(COLL_ALLTOALL, 3001, window)};
+        struct coll_call calls[2] = {coll_plain(COLL_ALLREDUCE, 3000, window),
+            coll_plain(COLL_ALLTOALL, 3001, window)};
         calls[1].dst_at[0] = 20000;
-        expect_well(&c, COLL_ALLTOALL, !window);
+        coll_expect_well(&c, COLL_ALLTOALL, !window);
         struct test_random random = {513};
         coll_fill(&c, &calls[0], &random);
         calls_replay(&c, calls, 2);
-        expect_well(&c, COLL_ALLREDUCE, window);
+        coll_expect_well(&c, COLL_ALLREDUCE, window);
     }
     coll_close(&c);
     unsetenv("ULYX_GPU_RECV_BUFFER");
@@ -379,7 +349,7 @@ the_first_call_of_all_is_not_captured(void **state)
     cudaGraph_t graph;
     (void)state;
     coll_open(&c, 2, 2, 0);
-    struct coll_call call = plain_call(COLL_ALLTOALL, 100, true);
+    struct coll_call call = coll_plain(COLL_ALLTOALL, 100, true);
     struct test_random random = {514};
     coll_fill(&c, &call, &random);
     good(cudaSetDevice(0));
@@ -392,7 +362,7 @@ the_first_call_of_all_is_not_captured(void **state)
     assert_non_null(strstr(ulyx_last_error(), "before the capture"));
     good(cudaStreamEndCapture(c.s.streams[0], &graph));
     good(cudaGraphDestroy(graph));
-    expect_well(&c, COLL_ALLTOALL, true);
+    coll_expect_well(&c, COLL_ALLTOALL, true);
     coll_close(&c);
 }
 
@@ -431,8 +401,8 @@ a_rank_that_does_not_come_is_named_after_the_deadline(void **state)
     ulyx_status_t status = ULYX_SUCCESS;
     (void)state;
     coll_open(&c, 2, 2, 3);
-    expect_well(&c, COLL_ALLTOALL, false);
-    struct coll_call call = plain_call(COLL_ALLREDUCE, 400, false);
+    coll_expect_well(&c, COLL_ALLTOALL, false);
+    struct coll_call call = coll_plain(COLL_ALLREDUCE, 400, false);
     assert_status(coll_run(&c, &call, 0), ULYX_SUCCESS);
     plan_sync(&c.s);
     assert_status(
@@ -450,8 +420,8 @@ an_abort_ends_calls_that_wait(void **state)
     struct coll_scene c;
     (void)state;
     coll_open(&c, 2, 2, 0);
-    expect_well(&c, COLL_ALLTOALL, false);
-    struct coll_call call = plain_call(COLL_ALLREDUCE, 400, false);
+    coll_expect_well(&c, COLL_ALLTOALL, false);
+    struct coll_call call = coll_plain(COLL_ALLREDUCE, 400, false);
     assert_status(coll_run(&c, &call, 0), ULYX_SUCCESS);
     assert_status(ulyx_comm_destroy(c.s.ranks.comms[0]), ULYX_ERR_BUSY);
     assert_status(ulyx_comm_abort(c.s.ranks.comms[1]), ULYX_SUCCESS);
@@ -468,10 +438,10 @@ a_late_rank_is_waited_for(void **state)
     struct coll_scene c;
     (void)state;
     coll_open(&c, 3, 3, 0);
-    expect_well(&c, COLL_ALLTOALL, false);
+    coll_expect_well(&c, COLL_ALLTOALL, false);
     for (int i = 0; i < 6; i++) {
         struct coll_call call =
-            plain_call(i % 2 ? COLL_ALLREDUCE : COLL_ALLTOALL, 900, i / 2 % 2);
+            coll_plain(i % 2 ? COLL_ALLREDUCE : COLL_ALLTOALL, 900, i / 2 % 2);
         coll_fill(&c, &call, &random);
         for (int32_t r = 0; r < 3; r++)
             if (r != i % 3)
@@ -491,8 +461,8 @@ a_rank_that_has_left_is_named_by_the_next_call(void **state)
     struct coll_scene c;
     (void)state;
     coll_open(&c, 2, 2, 0);
-    expect_well(&c, COLL_ALLGATHER, true);
-    struct coll_call call = plain_call(COLL_ALLREDUCE, 400, true);
+    coll_expect_well(&c, COLL_ALLGATHER, true);
+    struct coll_call call = coll_plain(COLL_ALLREDUCE, 400, true);
     struct test_random random = {516};
     coll_fill(&c, &call, &random);
     assert_status(
