@@ -170,3 +170,35 @@ const struct case_place device_place_apart = {.open = place_open_apart,
     .before = place_before,
     .after = place_after,
     .close = place_close};
+
+/* ---- drawn cases --------------------------------------------------------- */
+
+void
+device_place_adapt(struct dist_case *c, const struct case_place *place)
+{
+    c->place = place;
+    if (c->p.dtype == ULYX_DTYPE_F64)
+        c->p.dtype = ULYX_DTYPE_F32;
+    c->p.dim_qk = (c->p.dim_qk + 7) / 8 * 8;
+    c->p.dim_v = (c->p.dim_v + 7) / 8 * 8;
+    c->window = false;
+}
+
+int64_t
+device_place_scores(const struct dist_case *c)
+{
+    return c->p.batch * c->p.heads * case_rows(c, 0) * case_rows(c, 1);
+}
+
+void
+device_place_bits(const struct dist_case *c, bool *dq_p, bool *dk_p)
+{
+    bool replicated = false, sums_dout = false;
+    for (int i = 0; i < c->p.nparts; i++)
+        if (c->parts[i].kind == ULYX_PART_REPLICATED) {
+            replicated = true;
+            sums_dout = sums_dout || (c->parts[i].axis == 0 && c->nranks > 1);
+        }
+    *dq_p = !sums_dout || c->p.flags & ULYX_DIST_ATTENTION_GRAD_EQUAL;
+    *dk_p = *dq_p && !replicated;
+}

@@ -16,4 +16,14 @@ extern const struct case_place device_place;
  * other's. */
 extern const struct case_place device_place_apart;
 
+/* What device memory refuses by name becomes what it takes. */
+void device_place_adapt(struct dist_case *c, const struct case_place *place);
+/* Query rows times keys, of all heads: an emulated one costs some
+ * microseconds. */
+int64_t device_place_scores(const struct dist_case *c);
+/* Whether all gradients have one rank's bits, as on the host
+ * (dist_random_test.c): dq unless dout is summed, dk and dv neither where keys
+ * are replicated. */
+void device_place_bits(const struct dist_case *c, bool *dq_p, bool *dk_p);
+
 #endif

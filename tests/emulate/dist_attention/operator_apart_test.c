@@ -59,48 +59,24 @@ machine_close(void)
 
 /* ---- draws --------------------------------------------------------------- */
 
-static int64_t
-case_scores(const struct dist_case *c)
-{
-    return c->p.batch * c->p.heads * case_rows(c, 0) * case_rows(c, 1);
-}
-
-/* What device memory, and messages, refuse by name becomes what they take. */
 static void
 draw_case(struct dist_case *c, struct test_random *random)
 {
     do
         case_draw(c, random);
-    while (
-        c->nranks < 2 || case_scores(c) > SCORES_MOST || case_scores(c) == 0);
-    c->place = &device_place_apart;
-    if (c->p.dtype == ULYX_DTYPE_F64)
-        c->p.dtype = ULYX_DTYPE_F32;
-    c->p.dim_qk = (c->p.dim_qk + 7) / 8 * 8;
-    c->p.dim_v = (c->p.dim_v + 7) / 8 * 8;
-    c->changes_rows = c->call_strides = c->window = false;
-}
-
-/* As on the host (dist_random_test.c): dq has one rank's bits unless dout is
- * summed; dk and dv neither where keys are replicated. */
-static bool
-part_replicated(const struct dist_case *c, bool keys)
-{
-    for (int i = 0; i < c->p.nparts; i++)
-        if (c->parts[i].kind == ULYX_PART_REPLICATED &&
-            (keys || c->parts[i].axis == 0))
-            return true;
-    return false;
+    while (c->nranks < 2 || device_place_scores(c) > SCORES_MOST ||
+           device_place_scores(c) == 0);
+    device_place_adapt(c, &device_place_apart);
+    c->changes_rows = c->call_strides = false; /* messages refuse them */
 }
 
 static bool
 random_check(const struct dist_case *c, bool processes, int64_t *count)
 {
-    bool dq = !part_replicated(c, false) ||
-              c->p.flags & ULYX_DIST_ATTENTION_GRAD_EQUAL;
+    bool dq, dk;
+    device_place_bits(c, &dq, &dk);
     machine_open(c->nranks);
-    bool good =
-        world_check(c, processes, dq, dq && !part_replicated(c, true), NULL);
+    bool good = world_check(c, processes, dq, dk, NULL);
     machine_close();
     ++*count;
     return good;

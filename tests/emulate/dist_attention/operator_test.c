@@ -19,33 +19,14 @@ enum { SCORES_MOST = 30000 };
 
 /* ---- draws --------------------------------------------------------------- */
 
-/* Features that device memory refuses are replaced by ones that it takes. */
-static void
-case_to_device(struct dist_case *c)
-{
-    c->place = &device_place;
-    if (c->p.dtype == ULYX_DTYPE_F64)
-        c->p.dtype = ULYX_DTYPE_F32;
-    c->p.dim_qk = (c->p.dim_qk + 7) / 8 * 8;
-    c->p.dim_v = (c->p.dim_v + 7) / 8 * 8;
-    c->window = false;
-}
-
-/* An emulated score costs some microseconds. */
-static int64_t
-case_scores(const struct dist_case *c)
-{
-    return c->p.batch * c->p.heads * case_rows(c, 0) * case_rows(c, 1);
-}
-
 static void
 draw_for(struct dist_case *c, struct test_random *random, int32_t nranks)
 {
     do
         case_draw(c, random);
-    while (c->nranks != nranks || case_scores(c) > SCORES_MOST ||
-           case_scores(c) == 0);
-    case_to_device(c);
+    while (c->nranks != nranks || device_place_scores(c) > SCORES_MOST ||
+           device_place_scores(c) == 0);
+    device_place_adapt(c, &device_place);
 }
 
 #define DRAW(n)                                                                \
@@ -58,33 +39,15 @@ DRAW(2)
 DRAW(3)
 DRAW(4)
 
-/* As on the host (dist_random_test.c). */
-static bool
-sums_dout(const struct dist_case *c)
-{
-    for (int i = 0; i < c->p.nparts; i++)
-        if (c->parts[i].axis == 0 && c->parts[i].kind == ULYX_PART_REPLICATED &&
-            c->nranks > 1)
-            return !(c->p.flags & ULYX_DIST_ATTENTION_GRAD_EQUAL);
-    return false;
-}
-
-static bool
-replicated_keys(const struct dist_case *c)
-{
-    for (int i = 0; i < c->p.nparts; i++)
-        if (c->parts[i].kind == ULYX_PART_REPLICATED)
-            return true;
-    return false;
-}
-
-/* A card's contexts are the library's, so they are not reset. */
+/* Kernels take so many registers that backward's tiles have two slots. A card's
+ * contexts are the library's, so they are not reset. */
 static void
 machine_open(int32_t nranks, uint64_t seed)
 {
 #ifdef ULI_EMULATE
     const struct emu_config config = {.devices = DEVICE_PLACE_DEVICES,
         .sm_count = 4,
+        .registers = 255,
         .host_threads = nranks + 1,
         .seed = seed,
         .wall_time = true};
@@ -108,9 +71,10 @@ machine_close(void)
 static bool
 random_check(const struct dist_case *c, bool processes, int64_t *count)
 {
-    bool dq = !sums_dout(c);
+    bool dq, dk;
+    device_place_bits(c, &dq, &dk);
     machine_open(c->nranks, 0);
-    bool good = world_check(c, processes, dq, dq && !replicated_keys(c), NULL);
+    bool good = world_check(c, processes, dq, dk, NULL);
     if (emu_fault_count())
         case_print(c);
     machine_close();
