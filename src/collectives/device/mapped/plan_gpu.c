@@ -244,9 +244,11 @@ fill_args(ulyx_plan_t *plan, struct uli_gpu_op *op)
     struct uli_gpu_args *args = &op->args;
     args->items = (void *)(tables + op->items_at);
     args->sources = (void *)(tables + op->sources_at);
-    args->rects = (void *)(tables + op->rects_at);
-    args->indices = (void *)(tables + op->indices_at);
-    args->usual = (void *)(tables + op->usual_at);
+    if (plan->mover->takes_strides) {
+        args->rects = (void *)(tables + op->rects_at);
+        args->indices = (void *)(tables + op->indices_at);
+        args->usual = (void *)(tables + op->usual_at);
+    }
     args->head = (void *)(tables + op->head_at);
     args->state = (void *)(base + gpu->state_at);
     args->peers = (void *)(base + gpu->peers_at);

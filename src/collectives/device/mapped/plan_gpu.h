@@ -34,7 +34,8 @@ enum {
 /* The table of one direction. All places are within a buffer of tables. */
 struct uli_gpu_op {
     int64_t item_room, source_room;
-    int64_t head_at, items_at, sources_at, rects_at, indices_at, usual_at;
+    int64_t head_at, items_at, sources_at;
+    int64_t rects_at, indices_at, usual_at; /* where calls may give strides */
     /* Rows change: do the slots hold a call with the most rows? Fixed at
      * creation, since a captured launch is that of one kernel. */
     bool most_fit_slots;

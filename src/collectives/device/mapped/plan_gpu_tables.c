@@ -79,6 +79,8 @@ uli_plan_gpu_measure(ulyx_plan_t *plan)
             &at, op->item_room, sizeof(struct uli_gpu_item));
         op->sources_at = uli_plan_device_take(
             &at, op->source_room, sizeof(struct uli_gpu_source));
+        if (!plan->mover->takes_strides)
+            continue;
         op->rects_at = uli_plan_device_take(
             &at, op->item_room, sizeof(struct uli_gpu_rect));
         op->indices_at = uli_plan_device_take(
@@ -113,9 +115,11 @@ fill_one(ulyx_plan_t *plan, int o, unsigned char *buffer)
         table_params(plan, o, slot_bytes_of(plan, o));
     op->table.items = (void *)(buffer + op->items_at);
     op->table.sources = (void *)(buffer + op->sources_at);
-    op->table.rects = (void *)(buffer + op->rects_at);
-    op->table.indices = (void *)(buffer + op->indices_at);
-    fill_usual(plan, o, (void *)(buffer + op->usual_at));
+    if (plan->mover->takes_strides) {
+        op->table.rects = (void *)(buffer + op->rects_at);
+        op->table.indices = (void *)(buffer + op->indices_at);
+        fill_usual(plan, o, (void *)(buffer + op->usual_at));
+    }
     ULI_TRY(uli_gpu_table_fill(
         &params, &gpu->scratch, op->item_room, op->source_room, &op->table));
     return ULYX_SUCCESS;
