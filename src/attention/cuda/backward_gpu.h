@@ -57,7 +57,8 @@ struct uli_gpu_attn_backward {
     int32_t any_dtype;     /* 0: 16-bit dtypes only */
     /* Loads the kernel of a pass (keys: keys stationary) on the current device
      * at the first call, which must be outside of a capture; later calls are
-     * cheap. returns a cudaError_t. */
+     * cheap. returns a cudaError_t, also where the device's shared memory is
+     * too small: another family may take the problem then. */
     int (*fit)(const struct uli_gpu_attn_backward_args *args, bool keys,
         struct uli_gpu_attn_fit *fit_p);
     /* Enqueues a pass, whose prepare kernel has been enqueued. Bits do not
@@ -72,6 +73,7 @@ extern const struct uli_gpu_attn_backward uli_gpu_attn_backward_mma192;
 extern const struct uli_gpu_attn_backward uli_gpu_attn_backward_mma256;
 extern const struct uli_gpu_attn_backward uli_gpu_attn_backward_plain128;
 extern const struct uli_gpu_attn_backward uli_gpu_attn_backward_plain256;
+extern const struct uli_gpu_attn_backward uli_gpu_attn_backward_plain256_small;
 extern const struct uli_gpu_attn_backward uli_gpu_attn_backward_plain512;
 
 /* Kernels of all families; each function enqueues one and returns a

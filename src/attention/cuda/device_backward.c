@@ -19,6 +19,7 @@ static const struct uli_gpu_attn_backward *const families[] = {
 #endif
     &uli_gpu_attn_backward_plain128,
     &uli_gpu_attn_backward_plain256,
+    &uli_gpu_attn_backward_plain256_small,
     &uli_gpu_attn_backward_plain512,
 };
 
@@ -31,15 +32,58 @@ family_takes(const struct uli_gpu_attn_backward *family,
            (problem->dtype != ULYX_DTYPE_F32 || family->any_dtype);
 }
 
-/* The first family that takes the problem. The last family takes every problem
- * that forward does not refuse. */
-static const struct uli_gpu_attn_backward *
-family_of(const struct uli_attn_problem *problem)
+enum { LAST_FAMILY = sizeof(families) / sizeof(families[0]) - 1 };
+
+/* The first family from n on that takes the problem. The last family takes
+ * every problem that forward does not refuse. */
+static int
+family_from(int n, const struct uli_attn_problem *problem)
 {
-    int n = 0, last = (int)(sizeof(families) / sizeof(families[0])) - 1;
-    while (n < last && !family_takes(families[n], problem))
+    while (n < LAST_FAMILY && !family_takes(families[n], problem))
         n++;
-    return families[n];
+    return n;
+}
+
+/* What the workspace is cut for: families that stand in for each other have
+ * tiles of as many stationary rows. */
+static int32_t
+tile_rows_of(const struct uli_attn_problem *problem)
+{
+    return families[family_from(0, problem)]->tile_rows;
+}
+
+/* The family of a call, and how its kernels fit the current device: [0] queries
+ * stationary, [1] keys stationary. */
+struct backward_kernels {
+    const struct uli_gpu_attn_backward *family;
+    struct uli_gpu_attn_fit fits[2];
+};
+
+static int
+kernels_fit(const struct uli_gpu_attn_backward_args *args,
+    struct backward_kernels *kernels)
+{
+    int error = kernels->family->fit(args, false, &kernels->fits[0]);
+    return error ? error : kernels->family->fit(args, true, &kernels->fits[1]);
+}
+
+/* The first family that takes the problem and has room on the device; args, of
+ * which a family's kernels depend, are complete but for its streaming tiles.
+ * returns a cudaError_t: of the last that takes it, where none has. */
+static int
+choose_kernels(const struct uli_attn_problem *problem,
+    struct uli_gpu_attn_backward_args *args, struct backward_kernels *kernels)
+{
+    int n = family_from(0, problem), error;
+    for (;; n = family_from(n + 1, problem)) {
+        kernels->family = families[n];
+        error = kernels_fit(args, kernels);
+        if (!error || n == LAST_FAMILY)
+            break;
+    }
+    args->by_query.tile_keys = kernels->family->tile_flow;
+    args->by_key.tile_keys = kernels->family->tile_flow;
+    return error;
 }
 
 void
@@ -75,8 +119,7 @@ key_sizes(
         return false;
     return uli_gpu_attn_sizes(problem->batch, rows, problem->heads_kv,
         problem->has_docs ? problem->max_docs : 0,
-        packed ? problem->k_runs.count : -1, family_of(problem)->tile_rows,
-        sizes_p);
+        packed ? problem->k_runs.count : -1, tile_rows_of(problem), sizes_p);
 }
 
 /* Places in the workspace: the parts of the pass with queries stationary, those
@@ -95,8 +138,7 @@ backward_places_of(
 {
     struct backward_places *p = places_p;
     int64_t delta = 0;
-    p->keys_at =
-        uli_gpu_attn_call_bytes(problem, family_of(problem)->tile_rows);
+    p->keys_at = uli_gpu_attn_call_bytes(problem, tile_rows_of(problem));
     bool ok = p->keys_at >= 0 && key_sizes(problem, &p->keys) &&
               uli_size_add(p->keys_at, p->keys.bytes, &p->delta_at);
     if (!problem->q_runs.segments)
@@ -148,10 +190,8 @@ static ulyx_status_t
 backward_put(const struct uli_attn_call *call,
     struct uli_gpu_attn_backward_args *args, struct backward_places *places_p)
 {
-    const struct uli_gpu_attn_backward *family = family_of(&call->problem);
-    int32_t rows = family->tile_rows;
-    ULI_TRY(
-        uli_gpu_attn_call_put(call, rows, family->tile_flow, &args->by_query));
+    int32_t rows = tile_rows_of(&call->problem);
+    ULI_TRY(uli_gpu_attn_call_put(call, rows, 0, &args->by_query));
     for (int n = 0; n < GRADIENTS; n++)
         ULI_TRY(uli_gpu_attn_tensor_put(
             call, rows, gradients[n], gradient_of(args, n)));
@@ -176,16 +216,13 @@ waits_for_flags(const struct uli_gpu_attn_backward_args *args)
 /* Enqueues a pass on `sms` multiprocessors. */
 static int
 pass_enqueue(const struct uli_attn_call *call,
+    const struct backward_kernels *kernels,
     const struct uli_gpu_attn_backward_args *args, int32_t sms, bool keys)
 {
-    const struct uli_gpu_attn_backward *family = family_of(&call->problem);
-    struct uli_gpu_attn_fit fit;
-    int error = family->fit(args, keys, &fit);
-    if (error)
-        return error;
+    const struct uli_gpu_attn_fit *fit = &kernels->fits[keys];
     int32_t blocks = uli_gpu_attn_blocks(
-        sms, fit.blocks_per_sm, call->max_sms, false, call->device_ranks);
-    return family->launch(args, keys, &fit, blocks, call->stream);
+        sms, fit->blocks_per_sm, call->max_sms, false, call->device_ranks);
+    return kernels->family->launch(args, keys, fit, blocks, call->stream);
 }
 
 /* Where delta is not given: enqueues the delta kernel, and the arguments give
@@ -215,6 +252,7 @@ delta_enqueue(const struct uli_attn_call *call,
  * The passes themselves wait for no flag. */
 static int
 backward_enqueue(const struct uli_attn_call *call,
+    const struct backward_kernels *kernels,
     struct uli_gpu_attn_backward_args *args, int64_t delta_at)
 {
     int32_t sms;
@@ -228,9 +266,9 @@ backward_enqueue(const struct uli_attn_call *call,
     if (!error)
         error = delta_enqueue(call, args, delta_at, sms);
     if (!error)
-        error = pass_enqueue(call, args, sms, false);
+        error = pass_enqueue(call, kernels, args, sms, false);
     if (!error)
-        error = pass_enqueue(call, args, sms, true);
+        error = pass_enqueue(call, kernels, args, sms, true);
     if (!error && args->d_sink && args->heads_global > 0)
         error = uli_gpu_attn_backward_sinks(args, call->stream);
     return error;
@@ -241,6 +279,7 @@ uli_gpu_attn_backward(struct uli_attn_call *call)
 {
     struct uli_gpu_attn_backward_args args = {.scale = 1};
     struct backward_places places;
+    struct backward_kernels kernels;
     ulyx_status_t status = backward_describe(call, &args);
     if (status == ULYX_SUCCESS)
         status = backward_put(call, &args, &places);
@@ -248,8 +287,9 @@ uli_gpu_attn_backward(struct uli_attn_call *call)
         atomic_store(&call->failed, status);
         return;
     }
-    int error = backward_enqueue(call, &args, places.delta_at);
+    int error = choose_kernels(&call->problem, &args, &kernels);
+    if (!error)
+        error = backward_enqueue(call, &kernels, &args, places.delta_at);
     if (error)
-        uli_gpu_attn_launch_failed(
-            call, family_of(&call->problem)->name, error);
+        uli_gpu_attn_launch_failed(call, kernels.family->name, error);
 }

@@ -91,18 +91,17 @@ count_sm90(const struct uli_attn_call *call)
     }
 }
 
-/* An emulated device, each call in an order of its own. Every other backward of
- * 16 bits has the shared memory of compute capability 8.9, and two of three
- * have kernels of as many registers as ptxas gives: streaming tiles then have
- * two slots where they have one otherwise. On a card the device that there is,
- * or the end of the program. */
+/* An emulated device, each call in an order of its own. Every other backward
+ * of head dimensions to 256 has the shared memory of compute capability 8.9,
+ * and two of three have kernels of as many registers as ptxas gives: streaming
+ * tiles then have two slots where they have one otherwise. On a card the device
+ * that there is, or the end of the program. */
 static cudaError_t
 open_device(const struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {
 #ifdef ULI_EMULATE
     static uint64_t seed;
     bool small = pass == ULYX_ATTENTION_PASS_BACKWARD &&
-                 call->problem.dtype != ULYX_DTYPE_F32 &&
                  uli_max(call->problem.dim_qk, call->problem.dim_v) <= 256;
     seed = seed ? seed + 1 : test_seed(1);
     const struct emu_config config = {.seed = seed,

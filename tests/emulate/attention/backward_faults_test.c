@@ -126,12 +126,14 @@ slots_of(const struct uli_gpu_attn_backward *family, int shared_kib, bool keys)
     memset(&args, 0, sizeof(args));
     args.by_query.dtype = args.by_key.dtype = ULYX_DTYPE_BF16;
     assert_int_equal(emu_open(&config), 0);
-    assert_int_equal(family->fit(&args, keys, &fit), cudaSuccess);
+    int error = family->fit(&args, keys, &fit);
+    assert_int_equal(error == cudaSuccess, fit.slots > 0);
     emu_close();
     return fit.slots;
 }
 
-/* Slots of 8.0, and of 8.6 and 8.9, as docs/internals/gpu.md has them. */
+/* Slots of 8.0, and of 8.6 and 8.9, as docs/internals/gpu.md has them. A family
+ * of one slot only has 0 where it finds no room. */
 static void
 slots_are_two_where_they_cost_no_block(void **state)
 {
@@ -141,14 +143,45 @@ slots_are_two_where_they_cost_no_block(void **state)
     } rows[] = {{&uli_gpu_attn_backward_mma64, 2, 2},
         {&uli_gpu_attn_backward_mma128, 2, 1},
         {&uli_gpu_attn_backward_mma192, 2, 2},
-        {&uli_gpu_attn_backward_mma256, 2, 1}};
+        {&uli_gpu_attn_backward_mma256, 2, 1},
+        {&uli_gpu_attn_backward_plain128, 1, 1},
+        {&uli_gpu_attn_backward_plain256, 1, 0},
+        {&uli_gpu_attn_backward_plain256_small, 1, 1},
+        {&uli_gpu_attn_backward_plain512, 1, 0}};
     (void)state;
-    for (int n = 0; n < 4; n++)
+    for (int n = 0; n < 8; n++)
         for (int keys = 0; keys < 2; keys++) {
             assert_int_equal(
                 slots_of(rows[n].family, 163, keys), rows[n].large);
             assert_int_equal(slots_of(rows[n].family, 99, keys), rows[n].small);
         }
+}
+
+/* Two families share a kernel. Without tiles a launch ends at once. */
+static void
+a_fit_leaves_room_to_other_families(void **state)
+{
+    const struct uli_gpu_attn_backward *large = &uli_gpu_attn_backward_plain512;
+    struct uli_gpu_attn_backward_args args;
+    struct uli_gpu_attn_fit fit, other;
+    (void)state;
+    memset(&args, 0, sizeof(args));
+    args.by_query.dim_qk = args.by_query.dim_v = large->dim_qk;
+    args.by_query.tile_keys = large->tile_flow;
+    assert_int_equal(emu_open(NULL), 0);
+    assert_int_equal(
+        cudaMalloc((void **)&args.by_query.state, sizeof(*args.by_query.state)),
+        cudaSuccess);
+    assert_int_equal(
+        cudaMemset(args.by_query.state, 0, sizeof(*args.by_query.state)),
+        cudaSuccess);
+    assert_int_equal(large->fit(&args, false, &fit), cudaSuccess);
+    assert_int_equal(
+        uli_gpu_attn_backward_plain256.fit(&args, false, &other), cudaSuccess);
+    assert_int_equal(large->launch(&args, false, &fit, 1, NULL), cudaSuccess);
+    assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
+    assert_int_equal(emu_fault_count(), 0);
+    emu_close();
 }
 
 static void
@@ -167,6 +200,7 @@ each_fault_is_caught(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(slots_are_two_where_they_cost_no_block),
+    cmocka_unit_test(a_fit_leaves_room_to_other_families),
     cmocka_unit_test(none_planted_passes),
     cmocka_unit_test(each_fault_is_caught),
 };

@@ -211,7 +211,10 @@ backward_loop(const struct uli_gpu_attn_args &args, struct backward_work *work,
 /* ---- host ---------------------------------------------------------------- */
 
 /* bytes[n]: shared memory of a block with n + 1 slots, n < most. Takes the
- * largest number of slots that leaves as many blocks per multiprocessor. */
+ * largest number of slots that leaves as many blocks per multiprocessor. The
+ * kernel is allowed all that a block may have, because another thread's call,
+ * or another family with the same kernel, would lower the limit before this
+ * call's launch. */
 static inline int
 backward_fit(void (*kernel)(const backward_args), int threads,
     const size_t *bytes, int most, struct uli_gpu_attn_fit *fit_p)
@@ -221,15 +224,15 @@ backward_fit(void (*kernel)(const backward_args), int threads,
     if (error == cudaSuccess)
         error = cudaDeviceGetAttribute(
             &room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error == cudaSuccess)
+        error = uli_kernel_prepare(kernel, (size_t)room);
     *fit_p = {0, 0};
     for (int n = 0; n < most && error == cudaSuccess; n++) {
         int blocks = 0;
         if (bytes[n] > (size_t)room)
             break;
-        error = uli_kernel_prepare(kernel, bytes[n]);
-        if (error == cudaSuccess)
-            error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                &blocks, (const void *)kernel, threads, bytes[n]);
+        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            &blocks, (const void *)kernel, threads, bytes[n]);
         if (blocks > 0 && blocks >= fit_p->blocks_per_sm)
             *fit_p = {blocks, n + 1};
     }

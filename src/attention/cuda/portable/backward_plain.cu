@@ -21,24 +21,17 @@ enum {
     DIM_MAX = 512,
 };
 
-/* Streaming rows at a time: as many as the shared memory of a block of compute
- * capability 8.0 holds. */
-static __host__ __device__ constexpr int
-flow_rows(int dim)
-{
-    return dim > 256 ? 4 : STREAM;
-}
-
 /* Offsets in shared memory: two stationary and two streaming tiles. */
 struct backward_shared {
     int ld, still[2], flow[2], pair, work, bytes;
 };
 
+/* stream: rows of a streaming tile, STREAM at most. */
 static __host__ __device__ __forceinline__ struct backward_shared
-backward_shared_of(int dim_qk, int dim_v)
+backward_shared_of(int dim_qk, int dim_v, int stream)
 {
     struct backward_shared s;
-    int dim = dim_qk > dim_v ? dim_qk : dim_v, stream = flow_rows(dim);
+    int dim = dim_qk > dim_v ? dim_qk : dim_v;
     s.ld = dim + 4;
     s.still[0] = 0;
     s.still[1] = ROWS * s.ld * 4;
@@ -274,8 +267,8 @@ __launch_bounds__(THREADS, 1)
     backward_queries_kernel(const __grid_constant__ backward_args args)
 {
     ULI_SHARED(shared);
-    struct backward_shared at =
-        backward_shared_of(args.by_query.dim_qk, args.by_query.dim_v);
+    struct backward_shared at = backward_shared_of(args.by_query.dim_qk,
+        args.by_query.dim_v, args.by_query.tile_keys);
     struct backward_work *work = (struct backward_work *)(shared + at.work);
     backward_loop(
         args.by_query, work, [&] { queries_work<NV>(args, shared, at, work); });
@@ -376,8 +369,8 @@ __launch_bounds__(THREADS, 1)
     backward_keys_kernel(const __grid_constant__ backward_args args)
 {
     ULI_SHARED(shared);
-    struct backward_shared at =
-        backward_shared_of(args.by_query.dim_qk, args.by_query.dim_v);
+    struct backward_shared at = backward_shared_of(args.by_query.dim_qk,
+        args.by_query.dim_v, args.by_query.tile_keys);
     struct backward_work *work = (struct backward_work *)(shared + at.work);
     backward_loop(
         args.by_key, work, [&] { keys_work<NV>(args, shared, at, work); });
@@ -395,12 +388,12 @@ plain_kernel(bool keys)
     return keys ? backward_keys_kernel<NV> : backward_queries_kernel<NV>;
 }
 
-template <int DIM>
+template <int DIM, int FLOW>
 static int
 plain_fit(
     const backward_args *args, bool keys, struct uli_gpu_attn_fit *fit_p)
 {
-    const size_t bytes = (size_t)backward_shared_of(DIM, DIM).bytes;
+    const size_t bytes = (size_t)backward_shared_of(DIM, DIM, FLOW).bytes;
     (void)args;
     return backward_fit(plain_kernel<DIM>(keys), THREADS, &bytes, 1, fit_p);
 }
@@ -410,24 +403,27 @@ static int
 plain_launch(const backward_args *args, bool keys,
     const struct uli_gpu_attn_fit *fit, int32_t blocks, void *stream)
 {
-    struct backward_shared at =
-        backward_shared_of(args->by_query.dim_qk, args->by_query.dim_v);
+    struct backward_shared at = backward_shared_of(args->by_query.dim_qk,
+        args->by_query.dim_v, args->by_query.tile_keys);
     struct uli_launch_config launch = {dim3((unsigned)blocks), dim3(THREADS),
         (size_t)at.bytes, (cudaStream_t)stream};
     (void)fit;
     return uli_kernel_launch(launch, plain_kernel<DIM>(keys), *args);
 }
 
-#define PLAIN_FAMILY(dim)                                                      \
-    static_assert(8 * (ROWS + flow_rows(dim)) * (dim + 4) +                    \
+/* For head dimensions to dim, streaming tiles of so many rows, which leave a
+ * block within the shared memory of a device. */
+#define PLAIN_FAMILY(id, dim, flow, shared_kib)                                \
+    static_assert(8 * (ROWS + flow) * (dim + 4) +                              \
                           8 * WARPS * STREAM * WARP_ROWS +                     \
                           (int)sizeof(struct backward_work) <=                 \
-                      163 * 1024,                                              \
-        "fits a block of 8.0");                                                \
-    extern "C" const struct uli_gpu_attn_backward                              \
-        uli_gpu_attn_backward_plain##dim = {"backward plain" #dim, dim, dim,   \
-            ROWS, flow_rows(dim), 1, plain_fit<dim>, plain_launch<dim>}
+                      shared_kib * 1024,                                       \
+        "fits a block");                                                       \
+    extern "C" const struct uli_gpu_attn_backward uli_gpu_attn_backward_##id = \
+        {"backward " #id, dim, dim, ROWS, flow, 1, plain_fit<dim, flow>,       \
+            plain_launch<dim>}
 
-PLAIN_FAMILY(128);
-PLAIN_FAMILY(256);
-PLAIN_FAMILY(512);
+PLAIN_FAMILY(plain128, 128, STREAM, 99);
+PLAIN_FAMILY(plain256, 256, STREAM, 163);
+PLAIN_FAMILY(plain256_small, 256, 8, 99); /* for 8.6 and 8.9 */
+PLAIN_FAMILY(plain512, 512, 4, 163);
