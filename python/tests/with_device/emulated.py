@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A device for ulyx.torch, and ranks that have one each."""
+import contextlib
 import ctypes
 import functools
 import threading
@@ -16,6 +17,10 @@ from ulyx.torch import _device
 SLAB_BYTES = 8 << 20
 lib.emulated_stream.restype = ctypes.c_void_p
 lib.emulated_wait.argtypes = [ctypes.c_void_p]
+lib.emulated_capture.argtypes = [ctypes.c_void_p]
+lib.emulated_captured.argtypes = [ctypes.c_void_p]
+lib.emulated_captured.restype = ctypes.c_void_p
+lib.emulated_launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
 lib.emulated_fault.restype = ctypes.c_char_p
 
 
@@ -29,7 +34,7 @@ class Emulated:
         self.index, self.slab, self.used = index, 0, SLAB_BYTES
         self.own = lib.emulated_stream(index)
         assert self.own
-        self.waits = 0
+        self.waits, self.capturing = 0, False
 
     def stream(self):
         return self.own
@@ -37,6 +42,22 @@ class Emulated:
     def wait(self):
         self.waits += 1
         assert lib.emulated_wait(self.own) == 0
+
+    @contextlib.contextmanager
+    def capture(self, graph):
+        """As torch.cuda.graph(): calls go into `graph`, which runs them."""
+        assert lib.emulated_capture(self.own) == 0
+        self.capturing = True
+        try:
+            yield
+        finally:
+            self.capturing = False
+            graph.append(lib.emulated_captured(self.own))
+        assert graph[-1], "the capture failed"
+
+    def replay(self, graph):
+        assert lib.emulated_launch(graph[-1], self.own) == 0
+        self.wait()
 
     def empty(self, count, dtype, windows):
         if not count:
@@ -63,7 +84,9 @@ def ending(function):
     """A call on a stream, and all that the stream has."""
     def call(self, *arguments, **options):
         function(self, *arguments, **options)
-        _device.pool_of(self.comm).cuda.wait()
+        cuda = _device.pool_of(self.comm).cuda
+        if not cuda.capturing:
+            cuda.wait()
     return call
 
 

@@ -8,7 +8,7 @@ import torch
 
 import ulyx
 import ulyx.torch as sp
-from emulated import install, on_devices, placed
+from emulated import install, lib, on_devices, placed
 from sharded import ORDERS, plain, relative
 from ulyx.torch import _device
 from ulyx.torch._cache import cache_of
@@ -38,17 +38,29 @@ def wanted_of(q, k, v, dout, **options):
     return (out.detach(), *torch.autograd.grad(out, inputs, dout.double()))
 
 
-def layer(comm, tensors, lie="bshd", call=sp.attention, **options):
-    """This rank's rows, and (out, dq, dk, dv) of them."""
+def layer(comm, tensors, lie="bshd", call=sp.attention, sinks=None, **options):
+    """This rank's rows, and (out, dq, dk, dv) of them; with sinks also this
+    rank's share of their gradient."""
     rows = tensors[0].shape[1]
     mine = rows_of(comm, rows)
     local = [ORDERS[lie](t[:, mine]).detach() for t in tensors[:3]]
     dout = tensors[3][:, mine]
-    if comm.nranks == 1:
+    if not _device.pool_of(comm).windows:  # taken where they lie
         *local, dout = (placed(comm, t) for t in (*local, dout))
     local = [t.requires_grad_() for t in local]
-    out = call(*local, comm=comm, rows=rows, **options)
+    if sinks is not None:
+        options["sinks"] = placed(comm, sinks).requires_grad_()
+        local.append(options["sinks"])
+    if "alibi_slopes" in options:
+        options["alibi_slopes"] = placed(comm, options["alibi_slopes"])
+    out = call(*local[:3], comm=comm, rows=rows, **options)
     return mine, (out.detach(), *torch.autograd.grad(out, local, dout))
+
+
+def in_window(comm, tensor):
+    """A copy of a tensor in memory that all ranks reach."""
+    there = _device.pool_of(comm).empty(tensor.numel(), tensor.dtype)
+    return there.view(tensor.shape).copy_(tensor)
 
 
 def compare(nranks, devices, tensors, call=sp.attention, lie="bshd",
@@ -72,6 +84,92 @@ def test_layer(nranks, devices, lie):
     dict(documents=[0, 3, 13, 20, 26])])
 def test_masks_and_documents(options):
     compare(2, 2, whole(2, 13, 3, 3, 8), **options)
+
+
+@pytest.mark.parametrize("nranks", [1, 2])
+def test_sinks_and_slopes(nranks):
+    tensors = whole(1, 13, 4, 2, 8)
+    sinks, slopes = torch.randn(4), torch.rand(4)
+    inputs = [t.double().requires_grad_() for t in (*tensors[:3], sinks)]
+    out = plain(*inputs[:3], causal=True, sinks=inputs[3],
+                slopes=slopes.double())
+    wanted = out.detach(), *torch.autograd.grad(out, inputs,
+                                                tensors[3].double())
+    found = on_devices(nranks, lambda comm: layer(
+        comm, tensors, sinks=sinks, causal=True, alibi_slopes=slopes), nranks)
+    for mine, parts in found:
+        for have, want in zip(parts[:4], wanted):
+            assert relative(have, want[:, mine]) < 2e-6
+    assert relative(sum(parts[4] for _, parts in found), wanted[4]) < 2e-6
+
+
+def test_by_messages(monkeypatch):
+    """Between devices that cannot map each other."""
+    monkeypatch.setenv("ULYX_NCCL_LIB", "/nowhere/libnccl.so")
+    monkeypatch.setenv("ULYX_GPU_SMS", "1")
+    tensors = whole(1, 13, 4, 2, 8)
+
+    def there_and_back(comm):
+        assert not _device.pool_of(comm).windows
+        mine = placed(comm, tensors[0][:, rows_of(comm, 13)])
+        by_head, = sp.reshuffle(mine, comm=comm, rows=13)
+        assert torch.equal(by_head, tensors[0][:, :, 2 * comm.rank:][:, :, :2])
+        back, = sp.reshuffle(by_head, direction="head_to_seq", comm=comm,
+                             heads=[4], rows=13)
+        assert torch.equal(back, mine)
+    lib.emulated_no_peers(1)
+    try:
+        compare(2, 2, tensors, causal=True)
+        on_devices(2, there_and_back, 2)
+    finally:
+        lib.emulated_no_peers(0)
+
+
+def test_captured_and_replayed():
+    """Forward and backward as one graph, run again on other numbers."""
+    first, second = whole(1, 12, 4, 2, 8), whole(1, 12, 4, 2, 8, seed=1)
+    wanted = wanted_of(*second, causal=True)
+
+    def body(comm):
+        mine, cuda = rows_of(comm, 12), _device.pool_of(comm).cuda
+        local = [in_window(comm, t[:, mine]) for t in first]
+        q, k, v, dout = local
+        inputs = [t.requires_grad_() for t in (q, k, v)]
+
+        def step():
+            out = sp.attention(*inputs, comm=comm, causal=True)
+            return (out, *torch.autograd.grad(out, inputs, dout))
+        step()  # objects and windows are made outside of captures
+        graph = []
+        with cuda.capture(graph):
+            found = step()
+        with torch.no_grad():
+            for tensor, new in zip(local, second):
+                tensor.copy_(new[:, mine])
+        comm.barrier()
+        cuda.replay(graph)
+        for have, want in zip(found, wanted):
+            assert relative(have.detach(), want[:, mine]) < 2e-6
+    on_devices(2, body, 2)
+
+
+@pytest.mark.parametrize("options", [
+    dict(causal=True), dict(documents=torch.tensor([0, 5, 12]))])
+def test_compiled(options):
+    tensors = whole(1, 12, 4, 2, 8)
+    wanted = wanted_of(*tensors, **options)
+
+    def body(comm):
+        mine = rows_of(comm, 12)
+        compiled = torch.compile(
+            lambda q, k, v: sp.attention(q, k, v, comm=comm, **options),
+            backend="aot_eager", fullgraph=True)
+        local = [t[:, mine].clone().requires_grad_() for t in tensors[:3]]
+        out = compiled(*local)
+        for have, want in zip((out, *torch.autograd.grad(
+                out, local, tensors[3][:, mine])), wanted):
+            assert relative(have.detach(), want[:, mine]) < 2e-6
+    on_devices(2, body, 2)
 
 
 def test_core():

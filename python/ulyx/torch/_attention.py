@@ -307,7 +307,7 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
                 dout, out, moved = entry.outputs(call.axes, dout, out)
             if saved.data_ptr() != saved_at:
                 saved = _tensors.in_place(comm, saved)
-            d_sinks = None if sinks is None else torch.empty_like(sinks)
+            d_sinks = None if sinks is None else _tensors.like(comm, sinks)
             workspace = cache.workspace(dist.workspace_bytes)
         except Exception:
             entry.refuse(True)

@@ -126,6 +126,15 @@ def empty(comm: Communicator, shape: Shape, strides: Strides,
     return maker(comm, shape, strides, dtype)()
 
 
+def like(comm: Communicator, tensor: torch.Tensor) -> torch.Tensor:
+    """A new tensor of this shape and type, which no other rank needs to reach."""
+    if not comm.cuda:
+        return torch.empty_like(tensor)
+    cuda = _device.pool_of(comm).cuda
+    made: torch.Tensor = cuda.empty(tensor.numel(), tensor.dtype, False)
+    return made.view(tensor.shape)
+
+
 def placed(tensor: torch.Tensor, strides: Strides,
            comm: Communicator) -> torch.Tensor:
     """The tensor itself where it lies by these strides, on a device in memory
