@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tiny models of the kinds that differ in their attention, and batches."""
 import copy
+import functools
 
 import torch
 import transformers as hf
@@ -43,6 +44,25 @@ def make(kind, dtype=torch.float64, seed=5):
             if weight.dim() == 1:
                 weight.add_(0.1 * torch.randn_like(weight))
     return model.to(dtype).train()
+
+
+def route_by_token(model):
+    """A GPT-OSS whose tokens have the experts of their number in the vocabulary:
+    in another type than float32 two that are nearly as good may change places,
+    by each rounding error, and from then on it is another computation."""
+    def noted(module, arguments, named):
+        module.tokens = named["input_ids"].reshape(-1, 1)
+
+    def route(router, hidden):
+        logits = torch.nn.functional.linear(hidden, router.weight, router.bias)
+        chosen = (model.tokens + torch.arange(router.top_k)) % router.num_experts
+        scores = torch.softmax(logits.gather(1, chosen), 1)
+        return logits, scores.to(logits.dtype), chosen
+    model.register_forward_pre_hook(noted, with_kwargs=True)
+    for layer in model.model.layers:
+        router = layer.mlp.router
+        router.forward = functools.partial(route, router)
+    return model
 
 
 def batch(items, rows, seed=7):

@@ -107,6 +107,8 @@ def main():
         dist.init_process_group("gloo")
         comm = ulyx.Communicator.from_group(timeout=60)
     model = models.make(job.get("kind", "llama"), torch.float32)
+    if job.get("by_token"):
+        models.route_by_token(model)
     if comm:
         ut.attach(model, comm)
 
