@@ -96,13 +96,15 @@ def say(*words): print(*words, flush=True)
 
     def end(self, rank, timeout=TIMEOUT):
         """(exit status, rest of the output) of a rank that ends by itself."""
+        process = self.ranks[rank]
         try:
-            said, _ = self.ranks[rank].communicate(timeout=timeout)
+            process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.ranks[rank].kill()
             raise AssertionError(f"rank {rank} does not end: "
                                  f"{self.error(rank)}") from None
-        return self.ranks[rank].returncode, said.strip()
+        # Not communicate(), which loses what line() has read ahead.
+        return process.returncode, process.stdout.read().strip()
 
     def __enter__(self):
         return self

@@ -24,6 +24,13 @@ comm.barrier()
 """
 
 
+def test_lines_that_arrive_together_are_all_read():
+    script = 'print("first\\nsecond", flush=True)'
+    with Processes(1, script, meet=False) as job:
+        assert job.line(0) == "first"
+        assert job.end(0) == (0, "second")
+
+
 @pytest.mark.parametrize("how, wanted", [
     ("sys.exit(0)", "RankLostError"),
     ("raise KeyError('gone')", "RankLostError"),
