@@ -20,4 +20,15 @@ bool uli_cpu_is_intel(void);
  * __builtin_cpu_supports takes "f16c". */
 bool uli_cpu_has_f16c(void);
 
+/* Between two looks at a flag that another core will write. */
+static inline void
+uli_cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 #endif

@@ -227,6 +227,7 @@ set_call(struct uli_channel *channel, const struct uli_alltoall_args *args)
     channel->work.copied_bytes = 0;
     for (int32_t p = 0; p < exchange->nranks; p++)
         channel->work.copied_bytes += channel->send[p];
+    channel->work.small = channel->work.copied_bytes < ULI_COPY_MEDIUM_BYTES;
 }
 
 ulyx_status_t

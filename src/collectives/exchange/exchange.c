@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
+#include "base/system/cpu.h"
 #include "collectives/exchange/copies.h"
 #include "comm/remote/remote.h"
 
@@ -91,6 +92,13 @@ write_record(struct uli_exchange *exchange, int32_t p, ulyx_status_t status)
         exchange->record(exchange, p, record);
 }
 
+static bool
+record_is_brief(const struct uli_exchange *exchange, int32_t p)
+{
+    const struct uli_pair_work *work = &exchange->work->pairs[p];
+    return work->brief && (work->slot || !exchange->strided);
+}
+
 /* ---- opening ------------------------------------------------------------- */
 
 /* True: all peers have posted DONE(n - 1), so they have left call n - 2, and
@@ -108,6 +116,32 @@ may_post(const struct uli_exchange *exchange)
     return exchange->schedule->may_post(exchange);
 }
 
+static void
+open_pair(struct uli_exchange *exchange, int32_t p)
+{
+    struct uli_pair *pair = &exchange->pairs[p];
+    bool brief = record_is_brief(exchange, p);
+    if (!brief)
+        write_record(exchange, p, ULYX_SUCCESS);
+    uli_ring_begin(exchange, p);
+    if (!exchange->work->pairs[p].slot) {
+        if (brief)
+            uli_post_brief(exchange, p, false);
+        else
+            uli_post_ready(exchange, p);
+        return;
+    }
+    uli_ring_send(exchange, p);
+    /* An incomplete slot must not be announced. */
+    if (!exchange_is_running(exchange))
+        return;
+    if (brief)
+        uli_post_brief(exchange, p, true);
+    else
+        uli_post_eager(exchange, p, pair->out.at);
+    pair->posted = true;
+}
+
 static bool
 open_call(struct uli_exchange *exchange)
 {
@@ -115,23 +149,11 @@ open_call(struct uli_exchange *exchange)
         return false;
     exchange->opened = true;
     uli_rings_begin(exchange);
-    for (int32_t k = 1; k < exchange->nranks; k++) {
+    for (int32_t k = 1; k < exchange->nranks && exchange_is_running(exchange);
+         k++) {
         int32_t p = (exchange->rank + k) % exchange->nranks;
-        struct uli_pair *pair = &exchange->pairs[p];
-        if (!pair->shares)
-            continue;
-        write_record(exchange, p, ULYX_SUCCESS);
-        uli_ring_begin(exchange, p);
-        if (!exchange->work->pairs[p].slot) {
-            uli_post_ready(exchange, p);
-            continue;
-        }
-        uli_ring_send(exchange, p);
-        /* An incomplete slot must not be announced. */
-        if (!exchange_is_running(exchange))
-            return true;
-        uli_post_eager(exchange, p, pair->out.at);
-        pair->posted = true;
+        if (exchange->pairs[p].shares)
+            open_pair(exchange, p);
     }
     return true;
 }
@@ -165,7 +187,9 @@ pair_check(
     pair->peer_status = record->status;
     pair->peer_direction = record->direction;
     pair->peer_reads = record->can_read;
-    pair->peer_reason = record->reason; /* valid until call n + 2 */
+    pair->peer_reason = record->status == ULYX_SUCCESS
+                            ? NULL
+                            : record->reason; /* valid until call n + 2 */
     if (record->status != ULYX_SUCCESS)
         pair->outcome = ULYX_ERR_PEER_REFUSED;
     else if (record->direction != exchange->direction ||
@@ -193,16 +217,41 @@ pair_take_gone(struct uli_exchange *exchange, int32_t p)
     return true;
 }
 
+/* The record that a short one stands for. */
+static void
+brief_expand(const struct uli_exchange *exchange,
+    const struct uli_short_record *brief, struct uli_record *record_p)
+{
+    record_p->status = ULYX_SUCCESS;
+    record_p->direction = brief->direction;
+    record_p->hash = brief->hash;
+    record_p->can_read = record_p->strided = 0;
+    for (int32_t t = 0; t < exchange->ntensors; t++) {
+        bool there = t < ULI_SHORT_TENSORS;
+        record_p->src[t] = (struct uli_address){ULI_NO_WINDOW, 0};
+        record_p->dst[t] =
+            (struct uli_address){there ? brief->window[t] : ULI_NO_WINDOW,
+                there ? brief->offset[t] : 0};
+    }
+}
+
 /* Reads the record of call n once it has arrived. */
 static bool
 pair_poll(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     uint64_t n = exchange->call;
-    bool gone = uli_exchange_gone(exchange, p);
-    if (!uli_flags_ready(pair->mine, n))
-        return gone && pair_take_gone(exchange, p);
+    if (!uli_flags_ready(pair->mine, n)) {
+        bool gone = uli_exchange_gone(exchange, p);
+        if (!uli_flags_ready(pair->mine, n))
+            return gone && pair_take_gone(exchange, p);
+    }
     const struct uli_record *record = &uli_eager_in(pair, n)->record;
+    struct uli_record expanded;
+    if (uli_flags_brief(pair->mine, n)) {
+        brief_expand(exchange, &pair->mine->brief[n & 1], &expanded);
+        record = &expanded;
+    }
     pair_check(exchange, p, record);
     pair->seen = true;
     if (pair->skip || exchange->work->pairs[p].slot ||
@@ -211,8 +260,9 @@ pair_poll(struct uli_exchange *exchange, int32_t p)
     ulyx_status_t status = uli_rings_accept(exchange, p, record);
     if (status == ULYX_SUCCESS && pair->remote)
         return true;
-    memcpy(pair->src, record->src, sizeof(pair->src));
-    memcpy(pair->dst, record->dst, sizeof(pair->dst));
+    size_t bytes = (size_t)exchange->ntensors * sizeof(pair->src[0]);
+    memcpy(pair->src, record->src, bytes);
+    memcpy(pair->dst, record->dst, bytes);
     if (status == ULYX_SUCCESS)
         status =
             pair_resolve(exchange, p, pair->src, pair->src_bytes, pair->src_at);
@@ -232,6 +282,8 @@ moved_all(const struct uli_exchange *exchange, int32_t p)
     const struct uli_pair *pair = &exchange->pairs[p];
     if (pair->skip)
         return true;
+    if (exchange->work->pairs[p].stores)
+        return uli_direct_stored(exchange, p);
     return exchange->sum > exchange->work->pairs[p].last_sum &&
            uli_direct_stored(exchange, p) && uli_direct_loaded(exchange, p) &&
            uli_ring_sent(exchange, p) && uli_ring_received(exchange, p);
@@ -241,6 +293,8 @@ static bool
 move_pair(struct uli_exchange *exchange, int32_t p)
 {
     bool advanced = false;
+    if (exchange->work->pairs[p].stores)
+        return uli_direct_store(exchange, p);
     if (!exchange->work->pairs[p].slot) {
         advanced |= uli_ring_send(exchange, p);
         advanced |= uli_direct_store(exchange, p);
@@ -323,25 +377,83 @@ exchange_advance(struct uli_exchange *exchange)
             progress_pair(exchange, (exchange->rank + k) % exchange->nranks);
     if (exchange_is_running(exchange))
         advanced |= exchange->schedule->progress(exchange);
-    if (exchange_is_running(exchange))
+    if (exchange_is_running(exchange) && exchange->sum < exchange->work->nsums)
         advanced |= uli_sums_progress(exchange);
     if (exchange_is_running(exchange) && !advanced)
         advanced |= uli_direct_local(exchange);
     return advanced;
 }
 
+/* ---- small calls --------------------------------------------------------- */
+
+/* Looks at the flags of an opened call this often before the pass ends and
+ * failure, deadline and clock are looked at again: about two microseconds,
+ * several times what a post takes to arrive. */
+enum { LOOKS = 64 };
+
+/* Has a post arrived by which the pair advances? Posts of rings are left to the
+ * passes. */
+static bool
+pair_has_post(const struct uli_exchange *exchange, int32_t p)
+{
+    const struct uli_pair *pair = &exchange->pairs[p];
+    if (!pair->seen)
+        return uli_flags_ready(pair->mine, exchange->call);
+    return pair->posted && is_done(exchange, p) && moved_all(exchange, p);
+}
+
+/* Waits for the next post, as long as a small call usually does; false: none
+ * has come. Only where nothing else could move meanwhile: the caller waits for
+ * this operation, and each rank has a core. */
+static bool
+posts_await(struct uli_exchange *exchange)
+{
+    if (!exchange->opened || exchange->comm->spin_ns == 0 ||
+        exchange->comm->net || !uli_request_is_alone(&exchange->request))
+        return false;
+    uli_post_wakes(exchange);
+    for (int look = 0; look < LOOKS; look++) {
+        for (int32_t p = 0; p < exchange->nranks; p++)
+            if (exchange->pairs[p].shares && !exchange->pairs[p].ended &&
+                pair_has_post(exchange, p))
+                return true;
+        uli_cpu_relax();
+    }
+    return false;
+}
+
+/* Moves what can be moved, a small call to its end without a look at the clock
+ * in between. */
+static bool
+exchange_move(struct uli_exchange *exchange, bool *over_p)
+{
+    bool moved = false, again;
+    exchange->holds = exchange->work->small;
+    do {
+        again = exchange_advance(exchange);
+        moved |= again;
+        *over_p = exchange_is_running(exchange) && exchange->opened &&
+                  all_ended(exchange);
+    } while (!*over_p && exchange_is_running(exchange) &&
+             (again ? exchange->work->small : posts_await(exchange)));
+    exchange->holds = false;
+    return moved;
+}
+
 static bool
 exchange_progress(struct ulyx_request *request)
 {
     struct uli_exchange *exchange = (struct uli_exchange *)request;
-    bool advanced = uli_comm_progress(exchange->comm);
-    if (uli_exchange_expired(exchange))
+    bool advanced = uli_comm_progress(exchange->comm), over = false;
+    if (uli_exchange_comm_failed(exchange))
         return true;
-    bool moved = exchange_advance(exchange);
-    bool over = exchange_is_running(exchange) && exchange->opened &&
-                all_ended(exchange);
+    bool moved = exchange_move(exchange, &over);
+    if (exchange_is_running(exchange) && !over && !moved &&
+        uli_exchange_expired(exchange))
+        moved = true;
     if (exchange_is_running(exchange))
         uli_exchange_waits(exchange, moved || over);
+    uli_post_wakes(exchange);
     if (over) {
         uli_rings_end(exchange); /* before the plan may be called again */
         uli_request_finish(

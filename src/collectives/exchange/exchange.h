@@ -114,6 +114,22 @@ struct uli_record {
     };
 };
 
+/* READY(n) or EAGER(n) with all that its record says, in one line: a flag and a
+ * record apart are two transfers between cores, one after the other, and a
+ * record of several lines is fetched by the reader's guesses while it is being
+ * written. For pairs of one node whose bytes are stored or go by slots, in
+ * calls with the strides of creation. */
+enum { ULI_SHORT_TENSORS = 3 };
+struct uli_short_record {
+    _Alignas(ULI_LINE) _Atomic uint64_t flag; /* n << 1 | is it EAGER;
+                                               * released last */
+    uint64_t hash;
+    int32_t direction;
+    uint32_t window[ULI_SHORT_TENSORS]; /* READY: of dst; its offset */
+    int64_t offset[ULI_SHORT_TENSORS];
+};
+_Static_assert(sizeof(struct uli_short_record) == ULI_LINE, "one line");
+
 /* The head of an eager slot; the bytes of the slot follow, as many as the
  * pair's slots have. */
 struct uli_eager_slot {
@@ -160,6 +176,8 @@ struct uli_pair_flags {
     /* Written with `last`: control->late of the peer, or the record of an
      * abort. */
     struct uli_late late;
+    /* Of call n at n mod 2. At a remote pair unused. */
+    struct uli_short_record brief[2];
 };
 
 /* How an item moves. NONE: the other rank moves it. */
@@ -212,6 +230,9 @@ struct uli_local {
 struct uli_pair_work {
     struct uli_items in, out; /* from and to the peer, in plan order */
     bool slot;                /* all bytes go through the eager slots */
+    bool brief;               /* READY or EAGER is a short record */
+    bool stores;              /* each rank only stores at the other */
+    bool taken;               /* the peer loads from this rank */
     bool loaded;              /* the peer is a loaded source of sums */
     bool stale;               /* the boxes have other strides than the call */
     int64_t last_sum;         /* last sum with the peer as a source, or -1 */
@@ -224,6 +245,7 @@ struct uli_work {
     int64_t nlocals;
     int64_t copied_bytes; /* stored at peers and at this rank, in all */
     bool remote_shares;   /* remote peers get shares of sums */
+    bool small;           /* all bytes together are those of a small call */
     bool stale_sums;      /* as `stale` of pairs */
     bool streams;         /* any bytes go through a ring here */
     bool staged_sums;     /* some sums have sources that are not loaded */
@@ -299,6 +321,7 @@ struct uli_pair {
     bool gone;   /* the peer has destroyed its plan and posts nothing */
     bool skip;   /* nothing moves with this peer */
     bool posted; /* this rank has posted DONE(n) */
+    bool unrung; /* a post to the peer may not have woken the peer yet */
     bool ended;  /* posted, and the peer's DONE(n) has arrived */
     bool named;  /* scratch of uli_exchange_awaited */
     bool peer_reads;
@@ -352,7 +375,10 @@ struct uli_exchange {
     const struct uli_work *work;
     int32_t direction; /* as in a record */
     uint64_t hash;
-    bool opened; /* READY and slots are posted */
+    bool opened;  /* READY and slots are posted */
+    bool strided; /* this rank's strides are not those of creation */
+    bool holds;   /* posts leave the wakes to the end of the pass */
+    bool unrung;  /* some pair is */
     char *src[ULI_TENSORS], *dst[ULI_TENSORS];
     struct uli_address src_at[ULI_TENSORS], dst_at[ULI_TENSORS];
     struct uli_ring_set *ring_set; /* leased, or NULL */
@@ -455,11 +481,25 @@ uli_flag(const struct uli_pair_flags *pair_flags, int flag)
 {
     return atomic_load_explicit(&pair_flags->at[flag], memory_order_acquire);
 }
+static inline uint64_t
+uli_brief_flag(const struct uli_pair_flags *pair_flags, uint64_t call)
+{
+    return atomic_load_explicit(
+        &pair_flags->brief[call & 1].flag, memory_order_acquire);
+}
+/* Is READY(n) or EAGER(n) here as a short record? */
+static inline bool
+uli_flags_brief(const struct uli_pair_flags *pair_flags, uint64_t call)
+{
+    return uli_brief_flag(pair_flags, call) >> 1 >= call;
+}
 /* Has the peer posted EAGER(n); DONE(n) or EAGER(n); READY(n) or EAGER(n)? */
 static inline bool
 uli_flags_eager(const struct uli_pair_flags *pair_flags, uint64_t call)
 {
-    return uli_flag(pair_flags, ULI_EAGER + (int)(call & 1)) >= call;
+    uint64_t brief = uli_brief_flag(pair_flags, call);
+    return uli_flag(pair_flags, ULI_EAGER + (int)(call & 1)) >= call ||
+           (brief >> 1 >= call && (brief & 1) != 0);
 }
 static inline bool
 uli_flags_done(const struct uli_pair_flags *pair_flags, uint64_t call)
@@ -471,6 +511,7 @@ static inline bool
 uli_flags_ready(const struct uli_pair_flags *pair_flags, uint64_t call)
 {
     return uli_flag(pair_flags, ULI_READY + (int)(call & 1)) >= call ||
+           uli_flags_brief(pair_flags, call) ||
            uli_flags_eager(pair_flags, call);
 }
 /* Closed, and all earlier posts of the peer have arrived. */
@@ -478,11 +519,16 @@ bool uli_flags_final(const struct uli_pair_flags *pair_flags);
 
 /* Each posts one flag to peer p, after what the flag announces has been
  * written. A put that fails has failed the communicator; the next check finds
- * the failure. */
+ * the failure. While exchange->holds, the wake of a sleeping peer is left to
+ * uli_post_wakes. */
 void uli_post_ready(struct uli_exchange *exchange, int32_t p);
 void uli_post_done(struct uli_exchange *exchange, int32_t p);
 /* The record and the first `bytes` of the slot. */
 void uli_post_eager(struct uli_exchange *exchange, int32_t p, int64_t bytes);
+/* READY, or EAGER after its slot's bytes, as a short record. */
+void uli_post_brief(struct uli_exchange *exchange, int32_t p, bool eager);
+/* Wakes the peers to which posts were made, where they sleep. */
+void uli_post_wakes(struct uli_exchange *exchange);
 /* The next chunk of the stream has been filled with `bytes`. */
 void uli_post_filled(struct uli_exchange *exchange, int32_t p, int64_t bytes);
 void uli_post_consumed(struct uli_exchange *exchange, int32_t p);

@@ -25,8 +25,13 @@ post_at(struct uli_exchange *exchange, int32_t p, _Atomic uint64_t *flag,
 {
     struct uli_pair *pair = &exchange->pairs[p];
     atomic_store_explicit(flag, value, memory_order_release);
+    if (!pair->remote && exchange->holds) {
+        pair->unrung = exchange->unrung = true;
+        return;
+    }
     if (!pair->remote) {
-        uli_doorbell_ring(exchange->comm->peers[p].control);
+        atomic_thread_fence(memory_order_seq_cst);
+        uli_doorbell_wake(exchange->comm->peers[p].control);
         return;
     }
     /* A rank that has left needs no further post, and cannot be reached. */
@@ -81,6 +86,38 @@ uli_post_eager(struct uli_exchange *exchange, int32_t p, int64_t bytes)
     struct parcel parcel = pair_eager_slot(exchange, p, bytes);
     pair_post(exchange, p, ULI_EAGER + (int)(exchange->call & 1),
         exchange->call, &parcel);
+}
+
+void
+uli_post_brief(struct uli_exchange *exchange, int32_t p, bool eager)
+{
+    struct uli_pair *pair = &exchange->pairs[p];
+    struct uli_short_record *brief = &pair->yours->brief[exchange->call & 1];
+    brief->hash = exchange->hash;
+    brief->direction = exchange->direction;
+    for (int32_t t = 0; !eager && t < exchange->ntensors; t++) {
+        brief->window[t] = exchange->dst_at[t].window;
+        brief->offset[t] = exchange->dst_at[t].offset;
+    }
+    post_at(exchange, p, &brief->flag, exchange->call << 1 | eager, NULL);
+}
+
+/* One fence for all posts: each flag is stored before the peer's `sleeping` is
+ * read. By now most of the stores have left this core, so the fence waits less
+ * than one after each post would. */
+void
+uli_post_wakes(struct uli_exchange *exchange)
+{
+    if (!exchange->unrung)
+        return;
+    exchange->unrung = false;
+    atomic_thread_fence(memory_order_seq_cst);
+    for (int32_t p = 0; p < exchange->nranks; p++) {
+        if (!exchange->pairs[p].unrung)
+            continue;
+        exchange->pairs[p].unrung = false;
+        uli_doorbell_wake(exchange->comm->peers[p].control);
+    }
 }
 
 void

@@ -151,6 +151,7 @@ exchange_set_up(ulyx_plan_t *plan, ulyx_direction_t direction)
         exchange->pairs[p].dst_bytes = extents + to * ULI_TENSORS;
     }
     uli_host_use_strides(plan, direction);
+    exchange->strided = plan->call.given;
 }
 
 static ulyx_status_t

@@ -60,6 +60,14 @@ uli_request_group(bool group)
     }
 }
 
+bool
+uli_request_is_alone(const struct ulyx_request *request)
+{
+    return atomic_load_explicit(&request->awaited, memory_order_relaxed) &&
+           !request->by_library_thread &&
+           request->node.next == request->node.prev;
+}
+
 void
 uli_request_leave(struct ulyx_request *request)
 {
@@ -124,7 +132,8 @@ static ulyx_status_t
 op_take_status(struct ulyx_request *request, ulyx_status_t status)
 {
     char text[sizeof(request->text)];
-    memcpy(text, request->text, sizeof(text));
+    if (status != ULYX_SUCCESS)
+        memcpy(text, request->text, sizeof(text));
     if (!request->by_library_thread)
         uli_list_remove(&request->node);
     request->owner = NULL;
@@ -235,6 +244,8 @@ uli_request_wait(struct ulyx_request *request)
     atomic_store_explicit(&request->awaited, true, memory_order_relaxed);
     if (request->by_library_thread)
         return wait_for_library(request);
+    if (!op_ended(request))
+        ops_drive(); /* small calls end here */
     while (!op_ended(request)) {
         /* On a deadline or failure the operation ends in its own progress,
          * which names what it waits for; here they only end the sleep. */

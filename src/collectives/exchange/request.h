@@ -62,6 +62,9 @@ ulyx_status_t uli_request_wait(struct ulyx_request *request);
 /* Operations that the calling thread starts between true and false form a
  * group: all of them are awaited from false on. */
 void uli_request_group(bool group);
+/* Does the thread that drives the operation wait for it, with no other
+ * operation to drive meanwhile? For progress. */
+bool uli_request_is_alone(const struct ulyx_request *request);
 /* The thread does other work for now: the operation is not awaited. */
 void uli_request_leave(struct ulyx_request *request);
 

@@ -68,6 +68,13 @@ uli_box_cut(const struct uli_box *box, int64_t *run_p, int64_t *in_run_p,
 
 /* ---- stores and loads ---------------------------------------------------- */
 
+/* Is the box so small that it is copied in one step? */
+static bool
+box_is_short(const struct uli_box *box)
+{
+    return uli_box_bytes(box) <= ULI_SPAN_BYTES;
+}
+
 /* Copies a whole box in spans; false when the call has ended meanwhile. */
 static bool
 copy_item(struct uli_exchange *exchange, const struct uli_box *box,
@@ -78,6 +85,12 @@ copy_item(struct uli_exchange *exchange, const struct uli_box *box,
     const struct uli_box *cut;
     struct uli_box_span span;
     int64_t bytes;
+    if (cursor->run == 0 && cursor->in_run == 0 && box_is_short(box)) {
+        span = (struct uli_box_span){0, uli_box_runs(box)};
+        uli_box_copy(box, span, dst, src, &way);
+        cursor->item++;
+        return uli_exchange_check(exchange, uli_box_bytes(box));
+    }
     while ((bytes = uli_box_cut(box, &cursor->run, &cursor->in_run,
                 ULI_SPAN_BYTES, &part, &cut, &span)) > 0) {
         uli_box_copy(cut, span, dst, src, &way);
@@ -105,7 +118,8 @@ uli_direct_store(struct uli_exchange *exchange, int32_t p)
         if (!copy_item(exchange, &item->box, &pair->stores,
                 pair->dst_at[item->tensor], exchange->src[item->tensor]))
             return true;
-        uli_ring_send(exchange, p);
+        if (!exchange->work->pairs[p].stores)
+            uli_ring_send(exchange, p);
     }
     return advanced;
 }
@@ -157,8 +171,16 @@ uli_direct_local(struct uli_exchange *exchange)
     struct uli_box part;
     const struct uli_box *cut;
     struct uli_box_span span;
-    int64_t bytes = uli_box_cut(&local->box, &exchange->local_run,
-        &exchange->local_in_run, ULI_SPAN_BYTES, &part, &cut, &span);
+    int64_t bytes = box_is_short(&local->box) ? uli_box_bytes(&local->box) : 0;
+    bool whole = bytes > 0 && exchange->local_run == 0;
+    if (whole) {
+        cut = &local->box;
+        span = (struct uli_box_span){0, uli_box_runs(cut)};
+        exchange->local++;
+    } else {
+        bytes = uli_box_cut(&local->box, &exchange->local_run,
+            &exchange->local_in_run, ULI_SPAN_BYTES, &part, &cut, &span);
+    }
     if (bytes == 0) {
         exchange->local++;
         exchange->local_run = exchange->local_in_run = 0;

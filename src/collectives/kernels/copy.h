@@ -33,6 +33,11 @@ void uli_box_normalize(struct uli_box *box);
 void uli_box_merge(struct uli_box *box);
 
 int64_t uli_box_bytes(const struct uli_box *box);
+static inline int64_t
+uli_box_runs(const struct uli_box *box)
+{
+    return box->extent[0] * box->extent[1] * box->extent[2];
+}
 
 /* Runs [begin, end) of a box, counted in loop order of the normalized box (0 ..
  * product of extents), so that a long box can be copied in steps with checks of

@@ -148,7 +148,7 @@ uli_box_normalize(struct uli_box *box)
 int64_t
 uli_box_bytes(const struct uli_box *box)
 {
-    return box->extent[0] * box->extent[1] * box->extent[2] * box->run_bytes;
+    return uli_box_runs(box) * box->run_bytes;
 }
 
 /* ---- spans --------------------------------------------------------------- */
@@ -259,25 +259,45 @@ uli_box_reads_on(const struct uli_box *box)
     return box->extent[2] == 1 || box->src_stride[2] == box->run_bytes;
 }
 
+/* The planes of a whole box, without the divisions of a span: they cost as much
+ * as a few rows do. */
+static void
+copy_planes(const struct uli_copy_kernel *kernel, const struct uli_box *box,
+    struct uli_copy_plane plane, const struct uli_copy_way *way)
+{
+    plane.extent[0] = box->extent[1];
+    plane.extent[1] = box->extent[2];
+    for (int64_t i = 0; i < box->extent[0]; i++) {
+        copy_plane(kernel, plane, way);
+        plane.dst += box->dst_stride[0];
+        plane.src += box->src_stride[0];
+    }
+}
+
 void
 uli_box_copy(const struct uli_box *box, struct uli_box_span span, void *dst,
     const void *src, const struct uli_copy_way *way)
 {
     const struct uli_copy_kernel *kernel = uli_copy_kernel();
     struct uli_copy_way usable = *way;
-    struct uli_copy_plane plane = {
+    const struct uli_copy_plane first = {
         .run_bytes = box->run_bytes,
+        .dst = (unsigned char *)dst + box->dst_offset,
         .dst_stride = {box->dst_stride[1], box->dst_stride[2]},
+        .src = (const unsigned char *)src + box->src_offset,
         .src_stride = {box->src_stride[1], box->src_stride[2]},
     };
+    struct uli_copy_plane plane = first;
     struct uli_span_rect rect;
     usable.stream = way->stream && kernel->fence;
+    if (span.begin == 0 && span.end == uli_box_runs(box)) {
+        copy_planes(kernel, box, first, &usable);
+        span.begin = span.end;
+    }
     while (uli_span_next(box->extent, &span, &rect)) {
         memcpy(plane.extent, rect.extent, sizeof(plane.extent));
-        plane.dst = (unsigned char *)dst + box->dst_offset +
-                    uli_span_offset(rect.index, box->dst_stride);
-        plane.src = (const unsigned char *)src + box->src_offset +
-                    uli_span_offset(rect.index, box->src_stride);
+        plane.dst = first.dst + uli_span_offset(rect.index, box->dst_stride);
+        plane.src = first.src + uli_span_offset(rect.index, box->src_stride);
         copy_plane(kernel, plane, &usable);
     }
     if (usable.stream)

@@ -12,7 +12,7 @@
  *
  * The owner of a sum loads sources that are windows, and takes the others from
  * rings. A pair whose bytes fit a slot in both directions uses slots for all of
- * them.
+ * them, unless stores pay.
  */
 #include <string.h>
 #include "base/dtype.h"
@@ -280,6 +280,7 @@ fill_out(void *context, const struct uli_move *move)
         return true;
     if (move->kind == ULI_MOVE_COPY) {
         int32_t verb = copy_verb(f, move, pair->slot);
+        pair->taken |= verb == ULI_VERB_NONE;
         if (verb == ULI_VERB_NONE)
             return true;
         struct uli_item *item = add_item(&pair->out, move->tensor, -1);
@@ -287,7 +288,9 @@ fill_out(void *context, const struct uli_move *move)
         copy_box(f, move, verb, &item->box);
         return true;
     }
-    if (!share_streams(f, me, p))
+    bool streams = share_streams(f, me, p);
+    pair->taken |= !streams;
+    if (!streams)
         return true;
     f->work->remote_shares |= uli_comm_is_remote(plan->comm, p);
     add_share(f, pair, move);
@@ -318,6 +321,35 @@ count_copied(const struct uli_work *work, int32_t nranks)
     return bytes;
 }
 
+/* The bytes of a direction at this rank, whoever moves them. */
+static int64_t
+count_all(const ulyx_plan_t *plan, ulyx_direction_t direction)
+{
+    const struct uli_plan_room *room = &plan->room[direction];
+    int64_t bytes = 0;
+    for (int32_t p = 0; p < plan->comm->nranks; p++)
+        bytes += room->in[p].copies + room->in[p].sums + room->out[p].copies +
+                 room->out[p].sums;
+    return bytes;
+}
+
+/* Notes for which pairs a short record says everything: by slots the peer needs
+ * no address, and with stores in both directions that of dst alone. */
+static void
+note_brief(struct fill *f)
+{
+    const struct uli_exchange *exchange = &f->plan->exchange;
+    for (int32_t p = 0; p < exchange->nranks; p++) {
+        struct uli_pair_work *pair = &f->work->pairs[p];
+        bool remote = exchange->pairs[p].remote;
+        pair->stores = !remote && !pair->slot && pair->in.count == 0 &&
+                       !pair->out.streams && !pair->out.reads && !pair->taken &&
+                       !pair->loaded;
+        pair->brief = (pair->slot && !remote) ||
+                      (pair->stores && exchange->ntensors <= ULI_SHORT_TENSORS);
+    }
+}
+
 /* Notes which verbs the items have, and whether they need rings at this rank:
  * not items that this rank reads itself, and not slots. */
 static void
@@ -345,6 +377,24 @@ note_streams(struct fill *f)
         work->staged_sums |= !work->sums[i].loads_only;
 }
 
+/* Bytes from which two ranks with windows store rather than use slots. */
+enum { STORE_BYTES = 2048 };
+
+/* Slots save a flag and cost a copy; where each of the two ranks can store into
+ * the other's window the flag is cheaper, but for a few rows. Both ranks find
+ * the same: one's `in` is the other's `out`. */
+static bool
+stores_pay(const struct fill *f, int32_t p)
+{
+    const ulyx_plan_t *plan = f->plan;
+    const struct uli_volume *in = &plan->room[f->direction].in[p];
+    const struct uli_volume *out = &plan->room[f->direction].out[p];
+    return !uli_comm_is_remote(plan->comm, p) &&
+           side_is_window(f, plan->comm->rank, false) &&
+           side_is_window(f, p, false) && in->sums == 0 && out->sums == 0 &&
+           uli_max(in->copies, out->copies) > STORE_BYTES;
+}
+
 static void
 fill_direction(struct fill *f)
 {
@@ -357,9 +407,10 @@ fill_direction(struct fill *f)
         struct uli_pair_work *pair = &f->work->pairs[p];
         plan->laid[f->direction][p].given = false;
         pair->in.count = pair->out.count = 0;
-        pair->loaded = pair->stale = false;
+        pair->loaded = pair->stale = pair->taken = false;
         pair->last_sum = -1;
-        pair->slot = p != me && uli_plan_slot(plan, f->direction, p);
+        pair->slot = p != me && uli_plan_slot(plan, f->direction, p) &&
+                     !stores_pay(f, p);
     }
     for (int32_t t = 0; t < plan->exchange.ntensors; t++) {
         uli_layout_each_move(
@@ -370,7 +421,10 @@ fill_direction(struct fill *f)
                     plan->scratch, fill_out, f);
     }
     note_streams(f);
+    note_brief(f);
     f->work->copied_bytes = count_copied(f->work, nranks);
+    f->work->small = f->work->copied_bytes < ULI_COPY_MEDIUM_BYTES &&
+                     count_all(plan, f->direction) < ULI_COPY_MEDIUM_BYTES;
 }
 
 void

@@ -40,6 +40,7 @@ check_pointer(ulyx_plan_t *plan, bool source, int32_t t, enum uli_side side,
     const struct uli_shape_tensor *tensor =
         &uli_layout_shape(plan->layout)->tensors[t];
     int64_t align = uli_dtype_size(uli_plan_dtype(tensor, side));
+    uint32_t last = at_p->window; /* of the call before; at first 0 */
     at_p->window = ULI_NO_WINDOW;
     at_p->offset = (int64_t)(uintptr_t)pointer;
     if (bytes == 0)
@@ -55,6 +56,11 @@ check_pointer(ulyx_plan_t *plan, bool source, int32_t t, enum uli_side side,
     const char *why = plan->mover->needs_windows(plan, side);
     if (!why)
         return ULYX_SUCCESS;
+    if (last > 0 && last != ULI_NO_WINDOW &&
+        uli_window_at(plan->comm, pointer, bytes, last, &at_p->offset)) {
+        at_p->window = last;
+        return ULYX_SUCCESS;
+    }
     if (uli_window_find(
             plan->comm, pointer, bytes, &at_p->window, &at_p->offset))
         return ULYX_SUCCESS;

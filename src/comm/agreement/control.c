@@ -31,7 +31,8 @@ uli_doorbell_ring(struct uli_control *peer)
 }
 
 void
-uli_doorbell_sleep(struct uli_control *mine, uint32_t seen, int64_t max_ns)
+uli_doorbell_sleep(struct uli_control *mine, uint32_t seen, int64_t max_ns,
+    bool (*ready)(void *context), void *context)
 {
     struct timespec slice = {0, max_ns < SLICE_NS ? max_ns : SLICE_NS};
 
@@ -39,7 +40,9 @@ uli_doorbell_sleep(struct uli_control *mine, uint32_t seen, int64_t max_ns)
         return;
     /* A count, not a flag: several threads may wait on one rank's word. */
     atomic_fetch_add_explicit(&mine->sleeping, 1, memory_order_seq_cst);
-    control_futex(&mine->doorbell, FUTEX_WAIT, seen, &slice);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!ready || !ready(context))
+        control_futex(&mine->doorbell, FUTEX_WAIT, seen, &slice);
     atomic_fetch_sub_explicit(&mine->sleeping, 1, memory_order_seq_cst);
 }
 

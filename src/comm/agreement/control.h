@@ -9,6 +9,12 @@
  * set, wakes the futex. The owner sets `sleeping` (seq_cst) before the kernel
  * compares the doorbell with the value that the owner read before it checked
  * for posts. So no post is missed.
+ *
+ * Posts of an exchange leave the doorbell alone where the owner does not sleep,
+ * because its line would travel between cores with each post. The peer writes
+ * the post, and after a fence (seq_cst) it reads `sleeping`. The owner sets
+ * `sleeping`, and after a fence it looks for posts once more before it sleeps.
+ * So either the peer finds the owner asleep, or the owner finds the post.
  */
 #ifndef ULI_COMM_AGREEMENT_CONTROL_H
 #define ULI_COMM_AGREEMENT_CONTROL_H
@@ -100,10 +106,20 @@ uli_doorbell_read(struct uli_control *mine)
  * blocks. */
 void uli_doorbell_ring(struct uli_control *peer);
 
+/* After a post and a fence (seq_cst): as uli_doorbell_ring, but only where the
+ * owner sleeps. */
+static inline void
+uli_doorbell_wake(struct uli_control *peer)
+{
+    if (atomic_load_explicit(&peer->sleeping, memory_order_relaxed))
+        uli_doorbell_ring(peer);
+}
+
 /* Sleeps until the doorbell differs from seen, but at most max_ns and at most
- * 50 ms. May return early. */
-void uli_doorbell_sleep(
-    struct uli_control *mine, uint32_t seen, int64_t max_ns);
+ * 50 ms. May return early. ready(context): called once when `sleeping` is set,
+ * and ends the sleep where it is true; NULL where no exchange is waited for. */
+void uli_doorbell_sleep(struct uli_control *mine, uint32_t seen, int64_t max_ns,
+    bool (*ready)(void *context), void *context);
 
 /* Writes a record of the block that is written once, by the first rank that
  * does so. state: 0: no record, 1: a write is under way, 2: complete. A later

@@ -80,7 +80,8 @@ await_members(const struct members *m, uli_deadline_t deadline)
         if (p == comm->nranks || uli_deadline_over(deadline) ||
             uli_survivors_left_out(comm))
             return;
-        uli_doorbell_sleep(comm->control, seen, deadline - uli_clock_ns());
+        uli_doorbell_sleep(
+            comm->control, seen, deadline - uli_clock_ns(), NULL, NULL);
     }
 }
 

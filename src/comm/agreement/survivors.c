@@ -380,7 +380,7 @@ await_decision(struct uli_survivors_call *call, uint32_t topic,
         next = now < call->exclude_at ? call->exclude_at : call->deadline;
         if (call->retry > now)
             next = uli_min(next, call->retry);
-        uli_doorbell_sleep(comm->control, seen, next - now);
+        uli_doorbell_sleep(comm->control, seen, next - now, NULL, NULL);
     }
 }
 

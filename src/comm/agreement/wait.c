@@ -4,34 +4,36 @@
  * doorbell. Failure and deadline are checked in every iteration, so no wait
  * outlives either by more than one slice.
  */
+#include <sched.h>
+
+#include "base/system/cpu.h"
 #include "comm/remote/remote.h"
 
-static void
-cpu_relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
+/* Nanoseconds of a spin before it lets others run between two looks: a rank
+ * with a core of its own is answered within less, and one that shares its core
+ * with the rank it waits for would keep that rank from answering. */
+#define ALONE_NS 3000
 
 /* True when ready within the spin budget. */
 static bool
 wait_spin(ulyx_comm_t *comm, bool (*ready)(void *context), void *context)
 {
-    int64_t end = uli_clock_ns() + comm->spin_ns;
+    enum { LOOKS = 16 };
+    int64_t begin = uli_clock_ns(), now = begin;
 
     if (comm->spin_ns == 0)
         return false;
     do {
-        for (int i = 0; i < 64; i++) {
+        for (int i = 0; i < LOOKS; i++) {
             if (ready(context))
                 return true;
-            cpu_relax();
+            uli_cpu_relax();
         }
         uli_comm_progress(comm);
-    } while (uli_clock_ns() < end);
+        now = uli_clock_ns();
+        if (now - begin > ALONE_NS)
+            sched_yield();
+    } while (now - begin < comm->spin_ns);
     return false;
 }
 
@@ -52,6 +54,7 @@ uli_comm_wait(ulyx_comm_t *comm, bool (*ready)(void *context), void *context,
             return ULYX_ERR_TIMEOUT;
         if (!spun && (spun = true, wait_spin(comm, ready, context)))
             return ULYX_SUCCESS;
-        uli_doorbell_sleep(comm->control, seen, deadline - uli_clock_ns());
+        uli_doorbell_sleep(
+            comm->control, seen, deadline - uli_clock_ns(), ready, context);
     }
 }

@@ -127,6 +127,22 @@ uli_window_address(const ulyx_comm_t *comm, int32_t rank, uint32_t window,
 }
 
 bool
+uli_window_at(const ulyx_comm_t *comm, const void *address, int64_t bytes,
+    uint32_t window, int64_t *offset_p)
+{
+    int64_t window_bytes;
+    const struct uli_window *slot = find_slot(own_table(comm), window);
+    char *base = slot ? read_slot(slot, &window_bytes) : NULL;
+    if (!base || (uintptr_t)address < (uintptr_t)base)
+        return false;
+    uint64_t offset = (uintptr_t)address - (uintptr_t)base;
+    if (bytes > window_bytes || offset > (uint64_t)(window_bytes - bytes))
+        return false;
+    *offset_p = (int64_t)offset;
+    return true;
+}
+
+bool
 uli_window_find(const ulyx_comm_t *comm, const void *address, int64_t bytes,
     uint32_t *window_p, int64_t *offset_p)
 {

@@ -276,7 +276,8 @@ uli_remote_window_retire(
         uli_comm_progress(comm);
         if (all_answered(&call) || uli_deadline_over(deadline))
             break;
-        uli_doorbell_sleep(comm->control, seen, deadline - uli_clock_ns());
+        uli_doorbell_sleep(
+            comm->control, seen, deadline - uli_clock_ns(), NULL, NULL);
     }
     bool retired = all_answered(&call) && call.status == ULYX_SUCCESS;
     call_end(&call);

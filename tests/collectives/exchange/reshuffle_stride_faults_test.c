@@ -141,11 +141,14 @@ lying_body(int rank, int nranks, void *context)
     struct fixture *f = context;
     struct world *w = &f->w;
     bool good = ranks_expect(world_create(w, rank) == ULYX_SUCCESS);
-    (void)nranks;
-    if (rank == 0)
-        w->plans[0]->exchange.record = record_lying;
     if (!good)
         return 1;
+    if (rank == 0) {
+        ulyx_plan_t *plan = w->plans[0];
+        plan->exchange.record = record_lying;
+        for (int32_t p = 0; p < nranks; p++) /* short ones have no strides */
+            plan->work[w->order[0]].pairs[p].brief = false;
+    }
     ulyx_status_t status = world_execute(w, rank, w->order[0]);
     if (status == ULYX_ERR_INTERNAL) /* no call continues after the error */
         atomic_fetch_add(&found, ranks_expect(error_has(lie_found)));
@@ -191,9 +194,68 @@ false_records_are_detected(void **state)
     run_lie(1, ULYX_SEQ_TO_HEAD_ADJOINT, true, 1 << 24, "rank 0: tensor");
 }
 
+/* ---- short records ------------------------------------------------------- */
+
+/* Rank 0 makes no call, and posts READY(1) with places outside its windows. */
+static void
+post_falsely(ulyx_plan_t *plan)
+{
+    for (int32_t p = 1; p < RANKS; p++) {
+        struct uli_short_record *brief =
+            &plan->exchange.pairs[p].yours->brief[1];
+        brief->hash = uli_layout_table_hash(plan->layout);
+        brief->direction = ULYX_SEQ_TO_HEAD;
+        for (int32_t t = 0; t < plan->exchange.ntensors; t++) {
+            brief->window[t] = 1;
+            brief->offset[t] = INT64_C(1) << 40;
+        }
+        atomic_store(&brief->flag, 1 << 1);
+        uli_doorbell_ring(plan->comm->peers[p].control);
+    }
+}
+
+static int
+short_body(int rank, int nranks, void *context)
+{
+    struct fixture *f = context;
+    struct world *w = &f->w;
+    (void)nranks;
+    if (!ranks_expect(world_create(w, rank) == ULYX_SUCCESS))
+        return 1;
+    const struct uli_work *work = &w->plans[rank]->work[ULYX_SEQ_TO_HEAD];
+    if (!ranks_expect(work->pairs[(rank + 1) % RANKS].brief))
+        return 1;
+    if (rank == 0) {
+        post_falsely(w->plans[0]);
+        return 0;
+    }
+    ulyx_status_t status = world_execute(w, rank, ULYX_SEQ_TO_HEAD);
+    if (status == ULYX_ERR_INTERNAL)
+        atomic_fetch_add(&found, ranks_expect(error_has("rank 0: tensor")));
+    return !ranks_expect(
+        status == ULYX_ERR_INTERNAL || status == ULYX_ERR_ABORTED);
+}
+
+static void
+false_short_records_are_detected(void **state)
+{
+    (void)state;
+    static const struct mode windows = {"", 1, -1, 0};
+    struct fixture *f = fixture_new(&windows, ULYX_DTYPE_F32);
+    atomic_store(&found, 0);
+    fixture_run(f, short_body);
+    assert_true(atomic_load(&found) > 0);
+    for (int32_t r = 0; r < RANKS; r++) {
+        assert_status(ulyx_comm_abort(f->ranks.comms[r]), ULYX_SUCCESS);
+        assert_status(ulyx_plan_destroy(f->w.plans[r]), ULYX_SUCCESS);
+    }
+    fixture_free(f);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(refused_strides_are_reported),
     cmocka_unit_test(false_records_are_detected),
+    cmocka_unit_test(false_short_records_are_detected),
 };
 
 ULI_TEST_MAIN("ReshuffleStrideFaults", tests)
