@@ -22,7 +22,7 @@ if [ ! -x "$folder/bin/python" ]; then
     "$python" -m venv "$folder"
 fi
 "$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
-    numpy pytest torch transformers "$@"
+    numpy pytest mypy torch transformers "$@"
 "$folder/bin/python" - <<'PY'
 import sys, torch, transformers
 print(f"python-env: Python {sys.version.split()[0]}, torch {torch.__version__}, "

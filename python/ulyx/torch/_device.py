@@ -24,7 +24,7 @@ HOST = torch.device("cpu")
 
 def device_of(comm: Communicator) -> torch.device:
     """Where the tensors of a communicator lie."""
-    return torch.device("cuda", comm.device) if comm.cuda else HOST
+    return HOST if comm.device is None else torch.device("cuda", comm.device)
 
 
 def check_place(tensor: torch.Tensor, name: str, comm: Communicator) -> None:
