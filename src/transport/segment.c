@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/size.h"
 #include "base/status.h"
@@ -168,6 +169,25 @@ uli_segment_create(
     bytes = uli_round_up(bytes, sysconf(_SC_PAGESIZE));
     return shared ? create_shared(bytes, hugepages, segment_p)
                   : create_private(bytes, hugepages, segment_p);
+}
+
+ulyx_status_t
+uli_segment_check(int fd, int64_t bytes)
+{
+    struct stat status;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0)
+        return uli_error_errno("window: not a memfd");
+    if ((seals & ULI_SEGMENT_SEALS) != ULI_SEGMENT_SEALS)
+        return uli_error(
+            ULYX_ERR_SYSTEM, "window: not sealed (seals 0x%x)", seals);
+    if (fstat(fd, &status))
+        return uli_error_errno("window: fstat");
+    if (bytes <= 0 || status.st_size < bytes)
+        return uli_error(ULYX_ERR_SYSTEM,
+            "window: %" PRId64 " bytes announced, the segment has %" PRId64,
+            bytes, (int64_t)status.st_size);
+    return ULYX_SUCCESS;
 }
 
 void

@@ -31,6 +31,11 @@ int uli_segment_file(const char *name);
  * SYSTEM; then *segment_p is untouched. Any thread. */
 ulyx_status_t uli_segment_create(
     int64_t bytes, bool shared, bool hugepages, struct uli_segment *segment_p);
+/* Checks a peer's descriptor: it is a memfd with the seals of segments and at
+ * least `bytes` long. A transport that maps by the descriptor calls it first,
+ * because a segment that could shrink would turn a later load of this process
+ * into SIGBUS. Errors: SYSTEM. Any thread. */
+ulyx_status_t uli_segment_check(int fd, int64_t bytes);
 /* May be called twice. Mappings of peers stay. */
 void uli_segment_destroy(struct uli_segment *segment);
 

@@ -218,6 +218,30 @@ conformance_refuses_no_window(void **state)
     uli_segment_destroy(&segment);
 }
 
+/* A peer's memory file is refused when it could shrink, or is shorter than the
+ * handle announces: the next load would end in SIGBUS. */
+void
+conformance_refuses_unsafe_files(void **state)
+{
+    (void)state;
+    if (capability_lacks(ULI_TR_MAP))
+        return;
+    for (int seals = 0; seals <= ULI_SEGMENT_SEALS; seals++) {
+        if (seals & ~ULI_SEGMENT_SEALS)
+            continue;
+        bool short_file = seals == ULI_SEGMENT_SEALS;
+        int fd = uli_segment_file("ulyx-test");
+        assert_true(fd >= 0);
+        assert_int_equal(ftruncate(fd, short_file ? 4096 : 8192), 0);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+        const struct uli_tr_handle handle = {fd, NULL, 8192};
+        void *address = &fd;
+        assert_status(OPS->window_map(&handle, &address), ULYX_ERR_SYSTEM);
+        assert_ptr_equal(address, &fd);
+        close(fd);
+    }
+}
+
 /* ---- READ ---------------------------------------------------------------- */
 
 void

@@ -28,6 +28,7 @@ void conformance_reaches_alike(void **state);
 void conformance_maps(void **state);
 void conformance_unmaps(void **state);
 void conformance_refuses_no_window(void **state);
+void conformance_refuses_unsafe_files(void **state);
 void conformance_probes(void **state);
 void conformance_reads_pieces(void **state);
 void conformance_reads_many_pieces(void **state);
@@ -42,6 +43,7 @@ static const struct CMUnitTest conformance_tests[] = {
     CONFORMANCE_CASE(conformance_maps),
     CONFORMANCE_CASE(conformance_unmaps),
     CONFORMANCE_CASE(conformance_refuses_no_window),
+    CONFORMANCE_CASE(conformance_refuses_unsafe_files),
     CONFORMANCE_CASE(conformance_probes),
     CONFORMANCE_CASE(conformance_reads_pieces),
     CONFORMANCE_CASE(conformance_reads_many_pieces),

@@ -2,10 +2,6 @@
  *
  * Processes of one node and user: windows are sealed memfds that arrive as
  * descriptors and are mapped; other memory is read by process_vm_readv.
- *
- * A peer's descriptor is used only after its seals and size were checked: a
- * segment that could shrink would turn the next load of this process into
- * SIGBUS.
  */
 #include "transport/shm/shm.h"
 
@@ -15,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "base/status.h"
 #include "transport/segment.h"
@@ -36,28 +31,9 @@ shm_usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
 }
 
 static ulyx_status_t
-check_handle(const struct uli_tr_handle *handle)
-{
-    struct stat status;
-    int seals = fcntl(handle->fd, F_GET_SEALS);
-    if (seals < 0)
-        return uli_error_errno("window: not a memfd");
-    if ((seals & ULI_SEGMENT_SEALS) != ULI_SEGMENT_SEALS)
-        return uli_error(
-            ULYX_ERR_SYSTEM, "window: not sealed (seals 0x%x)", seals);
-    if (fstat(handle->fd, &status))
-        return uli_error_errno("window: fstat");
-    if (handle->bytes <= 0 || status.st_size < handle->bytes)
-        return uli_error(ULYX_ERR_SYSTEM,
-            "window: %" PRId64 " bytes announced, the segment has %" PRId64,
-            handle->bytes, (int64_t)status.st_size);
-    return ULYX_SUCCESS;
-}
-
-static ulyx_status_t
 window_map(const struct uli_tr_handle *handle, void **address_p)
 {
-    ULI_TRY(check_handle(handle));
+    ULI_TRY(uli_segment_check(handle->fd, handle->bytes));
     void *address = mmap(NULL, (size_t)handle->bytes, PROT_READ | PROT_WRITE,
         MAP_SHARED, handle->fd, 0);
     if (address == MAP_FAILED)
