@@ -3,11 +3,12 @@
  * The contract of transports. A transport moves contiguous ranges or gives
  * pointers; packing belongs to the schedules. Callers select by capability,
  * never by name: only a transport's own files and the list (transport_list.c)
- * name it. The order of the list is the order of choice. A slot that a
+ * name it. The order of the list is the order of choice. A function that a
  * transport does not have is filled by a stub that returns ERR_UNSUPPORTED
- * (uli_tr_stubs), so that no caller tests for NULL. Each capability has a
- * conformance suite (tests/transport), which all transports with the capability
- * run.
+ * (uli_tr_stubs), so that no caller tests a function for NULL. The tables net
+ * and batch are NULL without PUT and BATCH, so their callers check the
+ * capability first. Each capability has a conformance suite (tests/transport),
+ * which all transports with the capability run.
  *
  * Threads: creation, attach and detach call from any thread, but map and unmap
  * windows of one communicator one at a time; read is called by the thread that
@@ -198,7 +199,7 @@ const struct uli_tr_ops *uli_tr_select(const struct uli_settings *settings,
     const struct uli_identity *me, const struct uli_identity *peer,
     uint64_t caps, char *why_p, size_t why_bytes);
 
-/* Calls read_permit of all transports. */
+/* Calls read_permit of the transports that the settings allow. */
 void uli_tr_permit_reads(const struct uli_settings *settings);
 
 #endif

@@ -64,8 +64,10 @@ uli_tr_usable(const struct uli_tr_ops *transport,
 void
 uli_tr_permit_reads(const struct uli_settings *settings)
 {
+    char why[256];
     for (size_t i = 0; i < TRANSPORTS; i++)
-        transports[i]->read_permit(settings);
+        if (is_allowed(transports[i], settings, why, sizeof(why)))
+            transports[i]->read_permit(settings);
 }
 
 const struct uli_tr_ops *

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include "support/test.h"
 #include "transport/transport.h"
 
@@ -32,6 +33,26 @@ transport_choose(
     const struct uli_tr_ops *ops =
         uli_tr_select(&settings, &me, peer, caps, why, sizeof(why));
     return ops ? ops->name : "none";
+}
+
+/* ULYX_TRANSPORTS that leaves out each transport between processes with a
+ * capability. */
+static const char *
+transports_without(uint64_t capability)
+{
+    static char text[sizeof(settings.transports)];
+    struct uli_identity me = identity_of(0, 1, 1), peer = identity_of(1, 1, 2);
+    size_t count;
+    const struct uli_tr_ops *const *list = uli_tr_list(&count);
+    strcpy(text, "^");
+    for (size_t i = 0; i < count; i++) {
+        if (!(list[i]->caps & capability) ||
+            !list[i]->reaches(&me, &peer, why, sizeof(why)))
+            continue;
+        strcat(text, list[i]->name);
+        strcat(text, ",");
+    }
+    return text;
 }
 
 static int
@@ -64,14 +85,43 @@ setting_chooses_the_transports(void **state)
     (void)state;
     struct uli_identity thread = identity_of(1, 1, 1);
     struct uli_identity process = identity_of(1, 1, 2);
-    assert_string_equal(transport_choose("^shm", &process, ULI_TR_MAP), "none");
-    assert_non_null(strstr(why, "ULYX_TRANSPORTS=^shm"));
+    const char *all = transports_without(ULI_TR_MAP);
+    assert_non_null(strstr(all, "shm,"));
+    assert_string_equal(transport_choose(all, &process, ULI_TR_MAP), "none");
+    assert_non_null(strstr(why, "ULYX_TRANSPORTS=^"));
     assert_string_equal(
         transport_choose("ucx, shm", &process, ULI_TR_MAP), "shm");
     assert_string_equal(transport_choose("ucx", &process, ULI_TR_MAP), "none");
     assert_string_equal(transport_choose("ucx", &thread, ULI_TR_MAP), "self");
-    assert_string_equal(transport_choose("^self", &thread, ULI_TR_MAP), "shm");
+    assert_string_equal(transport_choose("^self", &thread, ULI_TR_MAP),
+        transport_choose("", &process, ULI_TR_MAP));
     assert_string_equal(transport_choose("sh", &process, ULI_TR_MAP), "none");
+}
+
+static int permits;
+int __wrap_prctl(int option, unsigned long a, unsigned long b, unsigned long c,
+    unsigned long d);
+int
+__wrap_prctl(int option, unsigned long a, unsigned long b, unsigned long c,
+    unsigned long d)
+{
+    (void)a, (void)b, (void)c, (void)d;
+    permits += option == PR_SET_PTRACER;
+    return option == PR_GET_DUMPABLE;
+}
+
+static void
+permits_reads_by_the_transports_in_use_only(void **state)
+{
+    (void)state;
+    strcpy(settings.cma, "on");
+    strcpy(settings.transports, transports_without(ULI_TR_READ));
+    permits = 0;
+    uli_tr_permit_reads(&settings);
+    assert_int_equal(permits, 0);
+    settings.transports[0] = 0;
+    uli_tr_permit_reads(&settings);
+    assert_int_equal(permits, 1);
 }
 
 static void
@@ -99,6 +149,8 @@ cuts_long_reasons(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(takes_the_nearest, settings_load),
     cmocka_unit_test_setup(setting_chooses_the_transports, settings_load),
+    cmocka_unit_test_setup(
+        permits_reads_by_the_transports_in_use_only, settings_load),
     cmocka_unit_test_setup(refuses_other_users, settings_load),
     cmocka_unit_test_setup(cuts_long_reasons, settings_load),
 };
