@@ -139,7 +139,7 @@ has_devices(const struct uli_tr_ops *ops, char *why_p, size_t bytes)
 static int
 print_transports(void)
 {
-    size_t count;
+    size_t count, width = 0;
     const struct uli_tr_ops *const *list = uli_tr_list(&count);
     struct uli_settings settings;
 
@@ -147,12 +147,16 @@ print_transports(void)
         fprintf(stderr, "ulyx_info: %s\n", ulyx_last_error());
         return 1;
     }
+    for (size_t i = 0; i < count; i++)
+        if (strlen(list[i]->name) > width)
+            width = strlen(list[i]->name);
     for (size_t i = 0; i < count; i++) {
         char why[512] = "";
         bool usable = uli_tr_usable(list[i], &settings, why, sizeof(why)) &&
                       has_devices(list[i], why, sizeof(why));
 
-        printf("  %-6s %s", list[i]->name, usable ? "usable" : "not usable");
+        printf("  %-*s %s", (int)width, list[i]->name,
+            usable ? "usable" : "not usable");
         print_caps(list[i]->caps);
         printf("%s%s\n", why[0] ? ": " : "", why);
     }

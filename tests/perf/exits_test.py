@@ -63,7 +63,11 @@ class Codes(ToolCase):
         self.ends(0, *PROCESSES, ULYX_PERF_MIN_BW="1e-9")
 
     def test_library(self):
-        done = run(PERF, *PROCESSES, ULYX_TRANSPORTS="^shm")
+        mapping = re.findall(r"(?m)^  (\S+) .*, map windows(?:[,:]|$)",
+                             run(INFO, "transports").stdout)
+        self.assertIn("shm", mapping)
+        mapping.remove("self")
+        done = run(PERF, *PROCESSES, ULYX_TRANSPORTS="^" + ",".join(mapping))
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("shm", done.stderr)
 
