@@ -43,6 +43,13 @@ class Reports(unittest.TestCase):
         self.assertEqual(run("--filter", "*.fails:*.skips").returncode, 1)
         self.assertEqual(run("--wrong").returncode, 2)
 
+    def test_a_filter_without_match_is_an_error(self):
+        for words in (["--filter", "passes"], ["--gtest_filter=Other.*"],
+                      ["--filter", "*-*"]):
+            done = run(*words)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertIn("no case of Sample matches", done.stderr)
+
     def test_skip_says_why(self):
         self.assertIn("SKIPPED: no GPU here", run("--filter", "*.skips").stdout)
 

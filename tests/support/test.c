@@ -195,10 +195,11 @@ test_main(int argc, char **argv, const char *suite,
         return 0;
     }
     struct junit *report = junit_open(options.junit, suite);
-    size_t totals[3] = {0};
+    size_t totals[3] = {0}, selected = 0;
     for (size_t i = 0; i < count; i++) {
         if (!test_selected(options.filter, suite, tests[i].name))
             continue;
+        selected++;
         junit_begin(report);
         int64_t begin = uli_clock_ns();
         enum junit_result result = run_one(suite, &tests[i]);
@@ -209,6 +210,11 @@ test_main(int argc, char **argv, const char *suite,
     bool written = junit_close(report);
     printf("%s: %zu passed, %zu failed, %zu skipped\n", suite,
         totals[JUNIT_PASSED], totals[JUNIT_FAILED], totals[JUNIT_SKIPPED]);
+    if (selected == 0) {
+        fprintf(stderr, "no case of %s matches %s; --list shows all cases\n",
+            suite, options.filter);
+        return 2;
+    }
     if (totals[JUNIT_FAILED] || !written)
         return 1;
     return totals[JUNIT_SKIPPED] && !totals[JUNIT_PASSED] ? EXIT_SKIPPED : 0;

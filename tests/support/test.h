@@ -5,7 +5,8 @@
  * where tests is a static const array of struct CMUnitTest. The program takes
  * --list, --filter PATTERN, --junit FILE, and GoogleTest's --gtest_list_tests,
  * --gtest_filter=, --gtest_output=xml: with the same meanings. PATTERN is
- * GoogleTest's: A*:B?-C* selects what A* or B? matches and C* does not.
+ * GoogleTest's: A*:B?-C* selects what A* or B? matches and C* does not. It is
+ * compared with Suite.case; a PATTERN that no case matches ends with 2.
  */
 #ifndef TESTS_SUPPORT_TEST_H
 #define TESTS_SUPPORT_TEST_H
