@@ -154,15 +154,15 @@ endfunction()
 
 # A test program again, as one test, over nodes that are made up of so many
 # ranks and meet through a network; draws is the part of its draws. Named after
-# the ranks, and after the schedule and the verb where ULYX_ALGO=hier and
+# the ranks, and after the schedule and the verb where ULYX_ALGO and
 # ULYX_UCX_VERB are among the variables.
 function(ulyx_test_nodes name ranks draws)
   if(NOT ULYX_HAVE_UCX)
     return()
   endif()
   set(test ${name}_by_${ranks})
-  if("ULYX_ALGO=hier" IN_LIST ARGN)
-    string(APPEND test _hier)
+  if("${ARGN}" MATCHES "ULYX_ALGO=([a-z0-9_]+)")
+    string(APPEND test _${CMAKE_MATCH_1})
   endif()
   if("${ARGN}" MATCHES "ULYX_UCX_VERB=([A-Z]+)")
     string(APPEND test _${CMAKE_MATCH_1})

@@ -43,7 +43,7 @@ static const char *const world_names[WORLDS] = {
 
 /* How bytes go between hosts; "": as the library chooses. */
 static const char *const algos[] = {"", "direct", "pairwise", "hier"};
-enum { ALGOS = 4 };
+enum { ALGOS = sizeof(algos) / sizeof(algos[0]) };
 
 /* The results of a scene, or of all scenes of a fault. */
 struct outcome {

@@ -29,7 +29,7 @@ enum { RANKS = 4, ROWS = 300, LIMIT_S = 90 };
 
 enum fate { KILLED, RESUMED, STOPPED };
 static const char *const algos[] = {"direct", "pairwise", "hier"};
-enum { ALGOS = 3 };
+enum { ALGOS = sizeof(algos) / sizeof(algos[0]) };
 
 struct shared {
     struct job job;

@@ -119,8 +119,8 @@ bad_names_and_files_are_refused(void **state)
     assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
     assert_status(uli_demand_create_empty(2, 2, node_of, &x), ULYX_SUCCESS);
     assert_status(
-        uli_choose(&planner, &x, "ring", &c), ULYX_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(uli_error_text(), "algo is \"ring\""));
+        uli_choose(&planner, &x, "unheard", &c), ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(uli_error_text(), "algo is \"unheard\""));
     uli_demand_destroy(&x);
     before = planner;
     strcpy(settings.tuning, "/nonexistent/tuning");

@@ -114,7 +114,7 @@ errors_name_line_and_cause(void **state)
         {"fabric taper=0", "taper=0: expected a number above 0"},
         {"rule nodes=8-2 -> hier", "nodes=8-2: expected a number"},
         {"rule nodes=2", "a rule without -> and a schedule"},
-        {"rule -> ring", "ring: expected direct, pairwise or hier"},
+        {"rule -> unheard", "unheard: expected direct, pairwise or hier"},
         {"rule -> hier chunks=0", "chunks=0"},
         {"lnk nic", "lnk: expected link, host, fabric or rule"}};
     (void)state;

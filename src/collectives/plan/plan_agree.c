@@ -29,7 +29,8 @@ struct head {
 static void
 put_algo(struct uli_agreed *list, const ulyx_plan_t *plan)
 {
-    char names[48] = "";
+    /* Each name with ", ", and a number of at most two digits. */
+    char names[sizeof(ULI_SCHEDULE_WORDS) + 3 * ULI_ALGOS] = "";
     size_t length = 0;
     for (int algo = 0; algo < ULI_ALGOS && length < sizeof(names); algo++)
         length += (size_t)snprintf(names + length, sizeof(names) - length,

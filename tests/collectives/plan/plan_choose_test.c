@@ -311,7 +311,7 @@ communicators_read_the_tuning_file(void **state)
     (void)state;
     char path[] = "/tmp/ulyx-plan-choose-XXXXXX";
     const char good[] = "ulyx tuning 1\nrule nodes=2- -> pairwise\n";
-    const char bad[] = "ulyx tuning 1\nrule nodes=2- -> ring\n";
+    const char bad[] = "ulyx tuning 1\nrule nodes=2- -> unheard\n";
     ulyx_comm_t *comms[2];
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -328,7 +328,7 @@ communicators_read_the_tuning_file(void **state)
     assert_int_equal(pwrite(fd, bad, sizeof(bad) - 1, 0), sizeof(bad) - 1);
     assert_status(
         ulyx_comm_create_local(2, NULL, comms), ULYX_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(uli_error_text(), ":2: ring: expected direct"));
+    assert_non_null(strstr(uli_error_text(), ":2: unheard: expected direct"));
     close(fd);
     unlink(path);
     assert_status(ulyx_comm_create_local(2, NULL, comms), ULYX_ERR_SYSTEM);
