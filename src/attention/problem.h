@@ -162,8 +162,11 @@ static inline struct uli_mask
 uli_attn_mask(
     const struct uli_attn_problem *problem, const struct uli_attn_doc *doc)
 {
-    return (struct uli_mask){
-        problem->left, problem->right, doc->off, doc->q_rows, doc->k_rows};
+    return (struct uli_mask){.left = problem->left,
+        .right = problem->right,
+        .off = doc->off,
+        .q_rows = doc->q_rows,
+        .k_rows = doc->k_rows};
 }
 
 /* uli_mask_begin and uli_mask_end of the document's mask. */

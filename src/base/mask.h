@@ -26,6 +26,10 @@
 #define MASK_FN static inline
 #endif
 
+/* Kinds of masks: the codes ULYX_MASK_... are 0 to ULI_MASKS - 1. Fields are
+ * checked against it, and tests draw a kind below it. */
+enum { ULI_MASKS = ULYX_MASK_WINDOW + 1 };
+
 /* The mask of one document. */
 struct uli_mask {
     int64_t left, right; /* ULYX_UNBOUNDED: that side is open */

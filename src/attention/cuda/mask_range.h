@@ -32,12 +32,25 @@ mask_sat(mask_wide sum)
     return uli_mask_held(sum, INT64_MIN, INT64_MAX);
 }
 
+/* The mask of a document, for mask_begin and mask_end, which do not look at its
+ * rows. */
+static __device__ __forceinline__ struct uli_mask
+mask_of(const struct uli_gpu_attn_args &args, int64_t off, int64_t k_rows)
+{
+    struct uli_mask mask = {};
+    mask.left = args.left;
+    mask.right = args.right;
+    mask.off = off;
+    mask.k_rows = k_rows;
+    return mask;
+}
+
 /* First key that row i sees, and one past the last; equal where none. */
 static __device__ __forceinline__ int64_t
 mask_begin(const struct uli_gpu_attn_args &args, int64_t off, int64_t k_rows,
     int64_t i)
 {
-    const struct uli_mask mask = {args.left, args.right, off, 0, k_rows};
+    const struct uli_mask mask = mask_of(args, off, k_rows);
     return uli_mask_begin(&mask, i);
 }
 
@@ -45,7 +58,7 @@ static __device__ __forceinline__ int64_t
 mask_end(const struct uli_gpu_attn_args &args, int64_t off, int64_t k_rows,
     int64_t i)
 {
-    const struct uli_mask mask = {args.left, args.right, off, 0, k_rows};
+    const struct uli_mask mask = mask_of(args, off, k_rows);
     return uli_mask_end(&mask, i);
 }
 

@@ -5,6 +5,7 @@
  * plans take it too.
  */
 #include "attention/dist_attention/dist_attention.h"
+#include "base/mask.h"
 #include "base/system/clock.h"
 #include "collectives/plan/plan_fields.h"
 
@@ -36,7 +37,7 @@ static const struct uli_field rows[] = {
         .rule = "a ULYX_MEMORY code"},
 
     /* Fields that no plan has are compared here. */
-    {SHAPE(mask_kind), ULYX_MASK_NONE, ULYX_MASK_WINDOW, .agreed = true},
+    {SHAPE(mask_kind), 0, ULI_MASKS - 1, .agreed = true},
     {SHAPE(mask_align), ULYX_ALIGN_BOTTOM_RIGHT, ULYX_ALIGN_TOP_LEFT,
         .agreed = true},
     {SHAPE(mask_diagonal), ULI_ANY, .agreed = true},

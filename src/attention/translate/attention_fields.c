@@ -3,14 +3,14 @@
  * The tables of an attention call's fields.
  */
 #include "attention/translate/attention_fields.h"
+#include "base/mask.h"
 
 /* ---- the problem --------------------------------------------------------- */
 
 #define PROBLEM(member)                                                        \
     ULI_FIELD(ulyx_attention_t, member, ulyx_attention_t, member)
 static const struct uli_field problem_rows[] = {
-    {PROBLEM(mask), ULYX_MASK_NONE, ULYX_MASK_WINDOW,
-        .rule = "a ULYX_MASK code"},
+    {PROBLEM(mask), 0, ULI_MASKS - 1, .rule = "a ULYX_MASK code"},
     {PROBLEM(align), ULYX_ALIGN_BOTTOM_RIGHT, ULYX_ALIGN_TOP_LEFT,
         .rule = "a ULYX_ALIGN code"},
     {PROBLEM(batch), ULI_AT_LEAST(0)},

@@ -4,6 +4,7 @@
  */
 #include "collectives/plan/plan_fields.h"
 
+#include "base/mask.h"
 #include "base/system/clock.h"
 #include "collectives/layout/layout.h"
 #include "collectives/plan/plan.h"
@@ -66,7 +67,7 @@ static const struct uli_field shape_rows[] = {
     {SHAPE(tensors), 1, ULI_TENSORS, .agreed = true, .array = &tensors_array},
     {SHAPE(work_split), ULYX_WORK_HEADS, ULYX_WORK_BALANCED, .agreed = true},
     {SHAPE(head_splits), ULI_ANY, .agreed = true},
-    {SHAPE(mask_kind), ULYX_MASK_NONE, ULYX_MASK_WINDOW, .agreed = true},
+    {SHAPE(mask_kind), 0, ULI_MASKS - 1, .agreed = true},
     {SHAPE(mask_align), ULYX_ALIGN_BOTTOM_RIGHT, ULYX_ALIGN_TOP_LEFT,
         .agreed = true},
     {SHAPE(mask_diagonal), ULI_ANY, .agreed = true},

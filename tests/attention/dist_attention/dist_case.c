@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "attention/dist_attention/dist_world.h"
+#include "base/mask.h"
 
 static int64_t
 random_pick(struct test_random *random, const int64_t *values, int count)
@@ -147,7 +148,7 @@ draw_docs(struct dist_case *c, struct test_random *random)
 static void
 draw_mask(struct dist_case *c, struct test_random *random)
 {
-    c->p.mask_kind = (int32_t)test_random_in(random, 0, 2);
+    c->p.mask_kind = (int32_t)test_random_in(random, 0, ULI_MASKS - 1);
     c->p.mask_align = (int32_t)test_random_in(random, 0, 1);
     c->p.mask_diagonal =
         random_chance(random, 30) ? PICK(random, -5, -1, 1, 9) : 0;

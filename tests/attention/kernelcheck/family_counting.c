@@ -190,8 +190,7 @@ kc_family_counting(
         if (!kc_takes(kernel, preference.dtype))
             continue;
         kc_generate(&kc, &random, &preference);
-        if (!kc_takes_dims(kernel, preference.dtype, kc.problem.dim_qk,
-                kc.problem.dim_v)) {
+        if (!kc_takes_problem(kernel, &kc.problem)) {
             kc_free(&kc);
             continue;
         }

@@ -63,8 +63,7 @@ random_cases(const struct kc_options *options, const char *kernel,
                 .logit_gain = gain};
             struct kc_case kc;
             kc_generate(&kc, &random, &preference);
-            if (!kc_takes_dims(kernel, kc.problem.dtype, kc.problem.dim_qk,
-                    kc.problem.dim_v)) {
+            if (!kc_takes_problem(kernel, &kc.problem)) {
                 kc_free(&kc);
                 continue;
             }

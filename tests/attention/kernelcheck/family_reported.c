@@ -83,12 +83,10 @@ set_docs(struct kc_case *kc, const struct reported *r)
     kc_set_docs(kc, true, begin[1], r->k, r->docs);
 }
 
-static void
-make_case(struct kc_case *kc, const struct reported *r, ulyx_dtype_t dtype,
-    uint64_t seed)
+static ulyx_attention_t
+problem_of(const struct reported *r, ulyx_dtype_t dtype)
 {
     ulyx_attention_t p = ULYX_ATTENTION_INIT;
-    struct test_random random = {seed};
     p.dtype = dtype;
     p.param_dtype = ULYX_DTYPE_F32;
     p.batch = r->batch, p.len_q = r->len_q, p.len_k = r->len_k;
@@ -97,6 +95,15 @@ make_case(struct kc_case *kc, const struct reported *r, ulyx_dtype_t dtype,
     p.mask = r->mask, p.align = r->align;
     p.window_left = r->left, p.window_right = r->right;
     p.softcap = r->softcap;
+    return p;
+}
+
+static void
+make_case(struct kc_case *kc, const struct reported *r, ulyx_dtype_t dtype,
+    uint64_t seed)
+{
+    const ulyx_attention_t p = problem_of(r, dtype);
+    struct test_random random = {seed};
     kc_simple(kc, &p, &random);
     if (r->gain > 0)
         kc_fill_random(kc, &random, r->gain);
@@ -143,9 +150,8 @@ kc_family_reported(
         if ((cases[n].full && !options->full) || slow)
             continue;
         for (int d = 0; d < 3; d++) {
-            if (!kc_takes_dims(
-                    kernel, dtypes[d], cases[n].dim_qk, cases[n].dim_v) ||
-                (d == 2 && !options->full))
+            const ulyx_attention_t p = problem_of(&cases[n], dtypes[d]);
+            if (!kc_takes_problem(kernel, &p) || (d == 2 && !options->full))
                 continue;
             t->cases++;
             t->failed +=

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "attention/kernelcheck/kc.h"
+#include "base/mask.h"
 
 /* own score 181, others under 80: weights of 1 and less than 1e-40 */
 #define GAIN 16
@@ -113,21 +114,28 @@ check_gradients(const struct kc_case *kc, const int64_t *chosen,
     return ok;
 }
 
-static bool
-run_retrieval(
-    const char *kernel, ulyx_dtype_t dtype, int n, struct test_random *random)
+/* Problem n has its own mask and dtype. */
+static ulyx_attention_t
+problem_of(int n)
 {
     ulyx_attention_t p = ULYX_ATTENTION_INIT;
-    struct kc_layout layout = {.kernel = kernel, .threads = 2};
-    struct kc_result forward, backward = {.scores = 0};
-    struct kc_case kc;
-    p.dtype = dtype;
+    p.dtype = n % 2 ? ULYX_DTYPE_BF16 : ULYX_DTYPE_F32;
     p.batch = 2, p.heads_q = 4, p.heads_kv = 2;
     p.len_q = 150 + n, p.len_k = 201 - n;
     p.dim_qk = 128, p.dim_v = 64;
-    p.mask = (ulyx_mask_kind_t)(n % 3);
+    p.mask = (ulyx_mask_kind_t)(n / 2);
     p.window_left = 40, p.window_right = 9;
-    kc_simple(&kc, &p, random);
+    return p;
+}
+
+static bool
+run_retrieval(const char *kernel, const ulyx_attention_t *problem,
+    struct test_random *random)
+{
+    struct kc_layout layout = {.kernel = kernel, .threads = 2};
+    struct kc_result forward, backward = {.scores = 0};
+    struct kc_case kc;
+    kc_simple(&kc, problem, random);
     fill_keys(&kc, random);
     int64_t *chosen = case_choose(&kc, random);
     memset(kc.values[KC_DLSE].at, 0,
@@ -149,12 +157,12 @@ void
 kc_family_retrieval(
     const struct kc_options *options, const char *kernel, struct kc_tally *t)
 {
-    for (int n = 0; n < 6; n++) {
+    for (int n = 0; n < 2 * ULI_MASKS; n++) {
         struct test_random random = {options->seed + (uint64_t)n};
-        ulyx_dtype_t dtype = n % 2 ? ULYX_DTYPE_BF16 : ULYX_DTYPE_F32;
-        if (!kc_takes(kernel, dtype))
+        const ulyx_attention_t problem = problem_of(n);
+        if (!kc_takes_problem(kernel, &problem))
             continue;
         t->cases++;
-        t->failed += !run_retrieval(kernel, dtype, n, &random);
+        t->failed += !run_retrieval(kernel, &problem, &random);
     }
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mask.h"
 
 static int64_t
 random_draw(struct test_random *random, int64_t low, int64_t high)
@@ -87,7 +88,7 @@ draw_heads(struct kc_case *kc, struct test_random *random, bool plain)
 static void
 draw_mask(ulyx_attention_t *p, struct test_random *random)
 {
-    p->mask = (ulyx_mask_kind_t)random_draw(random, 0, 2);
+    p->mask = (ulyx_mask_kind_t)random_draw(random, 0, ULI_MASKS - 1);
     p->align = (ulyx_mask_align_t)random_draw(random, 0, 1);
     if (p->mask == ULYX_MASK_WINDOW) {
         p->window_left = random_chance(random, 20) ? ULYX_UNBOUNDED

@@ -191,9 +191,11 @@ void kc_family_metamorphic(
 void kc_family_reported(
     const struct kc_options *, const char *, struct kc_tally *);
 void kc_family_long(const struct kc_options *, const char *, struct kc_tally *);
+/* Whether the kernel runs here and takes the problem; or any problem of that
+ * dtype, of 64 columns and no mask. Families leave out cases that it does not
+ * take. */
+bool kc_takes_problem(const char *kernel, const ulyx_attention_t *problem);
 bool kc_takes(const char *kernel, ulyx_dtype_t dtype);
-bool kc_takes_dims(
-    const char *kernel, ulyx_dtype_t dtype, int64_t dim_qk, int64_t dim_v);
 int kc_mutate(const struct kc_options *options);
 int kc_bench(const struct kc_options *options);
 

@@ -12,6 +12,7 @@
 #include "attention/kernelcheck/bench/bench_card.h"
 #include "attention/kernelcheck/kc.h"
 #include "attention/kernels/kernels.h"
+#include "attention/translate/translate.h"
 #include "base/system/clock.h"
 
 static const struct {
@@ -33,22 +34,30 @@ static const struct {
 int kc_first_pass, kc_passes = 2;
 
 bool
-kc_takes_dims(
-    const char *kernel, ulyx_dtype_t dtype, int64_t dim_qk, int64_t dim_v)
+kc_takes_problem(const char *kernel, const ulyx_attention_t *problem)
 {
-    struct uli_attn_problem problem = {
-        .dtype = dtype, .dim_qk = dim_qk, .dim_v = dim_v};
+    struct uli_attn_call call;
     const struct uli_attn_kernel *row;
+    memset(&call, 0, sizeof(call));
     for (int n = 0; (row = uli_attn_kernel_at(n)) != NULL; n++)
         if (strcmp(row->name, kernel) == 0)
-            return row->usable() && !row->refuses(&problem);
-    return false;
+            break;
+    if (!row || !row->usable())
+        return false;
+    /* A problem that is refused for every kernel is the case's fault: it runs,
+     * and fails. */
+    return uli_attn_translate(problem, ULYX_ATTENTION_PASS_FORWARD, NULL, false,
+               &call) != ULYX_SUCCESS ||
+           !row->refuses(&call.problem);
 }
 
 bool
 kc_takes(const char *kernel, ulyx_dtype_t dtype)
 {
-    return kc_takes_dims(kernel, dtype, 64, 64);
+    ulyx_attention_t problem = ULYX_ATTENTION_INIT;
+    problem.dtype = dtype;
+    problem.dim_qk = problem.dim_v = 64;
+    return kc_takes_problem(kernel, &problem);
 }
 
 static int

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mask.h"
 #include "collectives/layout/layout_cases.h"
 #include "support/test.h"
 
@@ -73,7 +74,7 @@ ranks_are_equally_busy(void **state)
     ulyx_docs_t docs;
     packed_docs(&docs, begin);
     for (int m = 0; m < 3; m++)
-        for (int kind = ULYX_MASK_NONE; kind <= ULYX_MASK_WINDOW; kind++)
+        for (int kind = 0; kind < ULI_MASKS; kind++)
             for (int packed = 0; packed < 2; packed++) {
                 struct uli_shape shape;
                 struct uli_layout *layout = NULL;

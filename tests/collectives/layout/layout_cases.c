@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/mask.h"
 
 static bool
 random_chance(struct test_random *random, int percent)
@@ -135,7 +136,7 @@ random_tensors(struct oracle_case *c, struct test_random *random, bool balanced)
 static void
 random_mask(struct uli_shape *shape, struct test_random *random)
 {
-    shape->mask_kind = (int32_t)test_random_in(random, 0, 2);
+    shape->mask_kind = (int32_t)test_random_in(random, 0, ULI_MASKS - 1);
     shape->mask_align = (int32_t)test_random_in(random, 0, 1);
     if (random_chance(random, 40))
         shape->mask_diagonal = test_random_in(random, -40, 40);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mask.h"
 #include "collectives/layout/layout.h"
 
 enum { MAX_RANKS = 24, MAX_DOCS = 12 };
@@ -152,7 +153,7 @@ take_shape(struct input *in, struct uli_shape *s, int64_t splits[][MAX_RANKS])
     s->ntensors = 1 + (int32_t)(input_take(in, 1) % 4);
     for (int i = 0; i < s->ntensors; i++)
         take_tensor(in, s, i);
-    s->mask_kind = input_choice(in, 2);
+    s->mask_kind = input_choice(in, ULI_MASKS - 1);
     s->mask_align = input_choice(in, 1);
     s->mask_diagonal = input_number(in, -30, 30);
     s->mask_left = input_number(in, 0, 30);

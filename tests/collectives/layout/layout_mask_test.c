@@ -4,6 +4,7 @@
  * where row positions exceed 64 bits.
  */
 #include <string.h>
+#include "base/mask.h"
 #include "collectives/layout/layout_cases.h"
 #include "collectives/layout/layout_cost.h"
 #include "support/test.h"
@@ -41,7 +42,7 @@ static void
 random_mask(struct uli_shape *shape, struct test_random *random)
 {
     memset(shape, 0, sizeof(*shape));
-    shape->mask_kind = (int32_t)test_random_in(random, 0, 2);
+    shape->mask_kind = (int32_t)test_random_in(random, 0, ULI_MASKS - 1);
     shape->mask_align = (int32_t)test_random_in(random, 0, 1);
     shape->mask_diagonal = random_extreme(random, 400);
     shape->mask_left = random_extreme(random, 300);

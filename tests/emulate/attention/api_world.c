@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "attention/element.h"
+#include "base/mask.h"
 #ifdef ULI_EMULATE
 #include "emulate.h"
 #else
@@ -70,7 +71,7 @@ world_draw_problem(struct world *w)
     ulyx_attention_t *p = &w->problem;
     int64_t group = 1 + world_below(w, 3);
     p->dtype = dtypes[world_below(w, 3)];
-    p->mask = (ulyx_mask_kind_t)world_below(w, 3);
+    p->mask = (ulyx_mask_kind_t)world_below(w, ULI_MASKS);
     p->batch = 1 + world_below(w, 2);
     p->heads_kv = 1 + world_below(w, 2);
     p->heads_q = p->heads_kv * group;
