@@ -285,7 +285,7 @@ served_id_is_refused_at_once_where_it_was_made(void **state)
     /* Whether its root stays or, at a port that is given, has gone. */
     for (int stays = 0; stays < 2; stays++) {
         if (!stays)
-            setenv("ULYX_PORT", "47831", 1);
+            setenv("ULYX_PORT", "27831", 1);
         assert_status(uli_unique_id_create(&shared.id), 0);
         unsetenv("ULYX_PORT");
         assert_int_equal(ranks_run_threads(2, join_by_id, &shared, 30), 0);
@@ -524,7 +524,7 @@ static void
 port_that_is_given_serves_again(void **state)
 {
     (void)state;
-    setenv("ULYX_PORT", "47832", 1);
+    setenv("ULYX_PORT", "27832", 1);
     for (int i = 0; i < 3; i++) {
         struct shared shared;
         assert_status(uli_unique_id_create(&shared.id), 0);
@@ -539,7 +539,7 @@ static void
 port_that_is_given_serves_after_a_failure(void **state)
 {
     (void)state;
-    setenv("ULYX_PORT", "47833", 1);
+    setenv("ULYX_PORT", "27833", 1);
     setenv("ULYX_TIMEOUT", "0.05", 1);
     for (int i = 0; i < 2; i++) {
         ulyx_unique_id_t id;
@@ -551,8 +551,9 @@ port_that_is_given_serves_after_a_failure(void **state)
     assert_true(meeting_all_ended());
 }
 
-/* Two ids fill two ports; a third has none left, and its error names the
- * range. */
+/* Two ids fill two ports; a third has none left, and its error names the range.
+ * As of all ports of these tests: below those that the kernel gives to
+ * connections of other programs. */
 static void
 ports_are_of_the_range(void **state)
 {
@@ -561,18 +562,18 @@ ports_are_of_the_range(void **state)
     (void)state;
     setenv("ULYX_SOCKET_IFNAME", "=lo", 1);
     setenv("ULYX_SOCKET_FAMILY", "AF_INET", 1);
-    setenv("ULYX_PORT_RANGE", "47834-47835", 1);
+    setenv("ULYX_PORT_RANGE", "27834-27835", 1);
     for (int i = 0; i < 2; i++) {
         struct uli_endpoint place;
         assert_status(uli_unique_id_create(&ids[i]), ULYX_SUCCESS);
         assert_status(uli_unique_id_decode(&ids[i], &place), ULYX_SUCCESS);
         assert_int_equal(place.count, 1);
         ports[i] = uli_address_port(&place.addresses[0]);
-        assert_in_range(ports[i], 47834, 47835);
+        assert_in_range(ports[i], 27834, 27835);
     }
     assert_int_not_equal(ports[0], ports[1]);
     assert_status(uli_unique_id_create(&ids[2]), ULYX_ERR_SYSTEM);
-    if (!strstr(uli_error_text(), "no port of ULYX_PORT_RANGE=47834-47835"))
+    if (!strstr(uli_error_text(), "no port of ULYX_PORT_RANGE=27834-27835"))
         fail_msg("\"%s\" does not name the range", uli_error_text());
     for (int i = 0; i < 2; i++)
         assert_status(uli_unique_id_destroy(&ids[i]), ULYX_SUCCESS);
