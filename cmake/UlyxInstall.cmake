@@ -81,7 +81,7 @@ if(TARGET train_bytes) # the one that links the shared library
     INSTALL_RPATH "$ORIGIN/${from_bin}")
 endif()
 install(DIRECTORY examples/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples
-  COMPONENT development FILES_MATCHING PATTERN "*.[ch]")
+  COMPONENT development FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.py")
 if(ULYX_TOOLS)
   file(GLOB documents CONFIGURE_DEPENDS docs/*.md)
   install(FILES README.md CHANGELOG.md SECURITY.md

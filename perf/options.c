@@ -30,9 +30,9 @@ struct option {
 static const struct option table[] = {
     {"-b", "--minbytes", BYTES, AT(min_bytes), 1, 1e15,
         "smallest size, bytes of a rank's sequence side; K M G are binary "
-        "(32M, or -e's)"},
+        "(32M; -e's if that is smaller)"},
     {"-e", "--maxbytes", BYTES, AT(max_bytes), 1, 1e15,
-        "largest size (32M, or -b's)"},
+        "largest size (32M; -b's if that is larger)"},
     {"-i", "--stepbytes", BYTES, AT(step_bytes), 1, 1e15,
         "step between sizes (1M)"},
     {"-f", "--stepfactor", REAL, AT(step_factor), 1.001, 1e6,
