@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distributed attention against attention written out, fp64."""
+import os
+
 import numpy as np
 import pytest
 
@@ -294,3 +296,17 @@ def test_calls_take_arrays_as_they_lie(save):
                                match=r"^k\[0\].*adjacent"):
                 layer.forward(local[0], bad, local[2])
     threads(2, body)
+
+
+def test_the_kernel_is_that_of_the_processor():
+    """A library that does not know its processor is several times slower."""
+    flags = set()
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo") as file:
+            flags = set(file.read().split())
+    if not {"avx2", "fma", "f16c"} <= flags:
+        pytest.skip("a processor without AVX2")
+    comm, = ulyx.Communicator.local(1)
+    layer = ulyx.DistAttention(comm, [64], heads=2, kv_heads=2, dim_qk=64,
+                               dtype="float32", mask="causal")
+    assert "kernel avx" in layer.describe()
