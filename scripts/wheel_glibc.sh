@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # wheel_glibc.sh VERSION FOLDER PYTHON: what wheel.sh --glibc VERSION compiles
 # with, made in FOLDER once:
-#   bin/cc     C for that glibc, by zig, which brings every glibc's symbols and
-#              headers (PyPI's ziglang, some 100 MB)
-#   bin/c++    nvcc's host compiler: this system's g++, but zig links
-#   lib/       hwloc, libsodium and expat, static, compiled by bin/cc
+#   bin/cc, bin/c++
+#              compile by this system's gcc and g++, and link by zig, which brings
+#              every glibc's symbols (PyPI's ziglang, some 100 MB)
+#   lib/       hwloc, libsodium and expat, static, compiled by zig
 #   licences/  theirs
 # Their sources are the distribution's (apt-get source, which wants deb-src lines),
 # or those in the folder ULYX_WHEEL_SOURCES: hwloc-*, libsodium-*, expat-*.
@@ -22,20 +22,22 @@ mkdir -p "$folder/bin" "$folder/sources" "$folder/licences"
     ziglang
 zig="$folder/zig/bin/python -m ziglang"
 target="-target $(uname -m)-linux-gnu.$version"
-# UCX and PMIx are opened at run time: their headers, and no other file of the
-# system's, are looked for last.
-cat >"$folder/bin/cc" <<CC
-#!/bin/sh
-exec $zig cc $target "\$@" -idirafter /usr/include
-CC
-cat >"$folder/bin/c++" <<CXX
+# wrapper NAME COMPILER: with a source it compiles, with objects alone it links.
+# gcc's own library looks at the processor when it is loaded, zig's at a call that
+# gcc's code does not make: __builtin_cpu_supports() would say no to all.
+wrapper()
+{
+    cat >"$folder/bin/$1" <<WRAPPER
 #!/bin/sh
 for word; do
-    case \$word in -c | -E | -M*) exec g++ "\$@" ;; esac
+    case \$word in -c | -E | -M* | *.c | *.cc | *.cpp) exec $2 "\$@" ;; esac
 done
-exec $zig c++ $target "\$@"
-CXX
-chmod +x "$folder/bin/cc" "$folder/bin/c++"
+exec $zig $1 $target "\$@" $(gcc -print-libgcc-file-name)
+WRAPPER
+    chmod +x "$folder/bin/$1"
+}
+wrapper cc gcc
+wrapper c++ g++
 
 cd "$folder/sources"
 if [ -n "${ULYX_WHEEL_SOURCES:-}" ]; then
@@ -63,7 +65,7 @@ library()
     {
         [ -e configure ] || autoreconf -fi
         ./configure --prefix="$folder" --libdir="$folder/lib" --disable-shared \
-            --with-pic CC="$folder/bin/cc" CFLAGS=-O2 "$@"
+            --with-pic CC="$zig cc $target" CFLAGS=-O2 "$@"
         make
         make install
     } >"$folder/$name.log" 2>&1 || {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # wheel_test.sh SCRIPTS: what a wheel for an older glibc is compiled with, made by
-# wheel_glibc.sh from stand-ins for Python with zig, g++ and three libraries:
+# wheel_glibc.sh from stand-ins for Python with zig, gcc, g++ and three libraries:
 # which compiler has which words, licences, and what is said where sources lack.
 set -eu
 scripts=$1
@@ -23,6 +23,10 @@ venv) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
 ziglang) shift 2 && echo "zig $*" ;;
 esac
 PYTHON
+cat >"$work/bin/gcc" <<'GCC'
+#!/bin/sh
+[ "$1" = -print-libgcc-file-name ] && echo /gcc/libgcc.a || echo "gcc $*"
+GCC
 printf '#!/bin/sh\necho "g++ $*"\n' >"$work/bin/g++"
 printf '#!/bin/sh\necho "$@" >configure.words\n' >"$work/configure"
 printf '#!/bin/sh\ncp "%s" .\n' "$work/configure" >"$work/bin/autoreconf"
@@ -69,9 +73,10 @@ compiler()
     said=$(PATH="$work/bin:$PATH" "$work/made/bin/$name" "$@")
     [ "$said" = "$wanted" ] || fail "$name $*: $said, not $wanted"
 }
-compiler cc "zig cc $target -c a.c -idirafter /usr/include" -c a.c
+compiler cc "gcc -c a.c" -c a.c
+compiler cc "zig cc $target -shared a.o /gcc/libgcc.a" -shared a.o
 compiler c++ "g++ -c a.cc" -c a.cc
-compiler c++ "zig c++ $target -shared a.o" -shared a.o
+compiler c++ "zig c++ $target -shared a.o /gcc/libgcc.a" -shared a.o
 
 rm -rf "$work/sources"
 make_it || fail "what has been made is made again"
