@@ -550,7 +550,7 @@ def test_operators_check_what_memory_depends_on():
     for sinks in (torch.randn(4), torch.randn(3, dtype=torch.float64)):
         with pytest.raises(ulyx.InvalidArgumentError, match="sinks"):
             _operators.attention(q, k, v, sinks, None, None, *where, *OPTIONS)
-    with pytest.raises(ulyx.InvalidArgumentError, match="number 999999"):
+    with pytest.raises(ulyx.InvalidArgumentError, match="communicator 999999"):
         _operators.attention(q, k, v, None, None, None, 999999, *where[1:],
                              *OPTIONS)
 
