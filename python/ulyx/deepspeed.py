@@ -34,6 +34,7 @@ from .transformers._collator import packing
 __all__ = ["DistributedAttention", "install", "uninstall"]
 
 _groups = Groups()
+_LOSS = "deepspeed_sp_compute_loss"  # imported by transformers.trainer
 _saved: Dict[str, Any] = {}
 # Masks that were made for a core, and that hold only what the arguments of the
 # attention give as well: causality, a window, documents.
@@ -233,9 +234,9 @@ def install(scale: bool = True) -> None:
     if "register" in _saved:
         return
     if scale:
-        _saved["loss"] = getattr(trainer, "deepspeed_sp_compute_loss", None)
+        _saved["loss"] = getattr(trainer, _LOSS, None)
         if _saved["loss"] is not None:  # a version that has sp_size
-            trainer.deepspeed_sp_compute_loss = _loss_of(_saved["loss"])
+            setattr(trainer, _LOSS, _loss_of(_saved["loss"]))
     head = ulysses_sp.UlyssesSPAttentionHF
     _saved["register"] = head.__dict__["register_with_transformers"]
     head.register_with_transformers = classmethod(_register)
@@ -270,7 +271,7 @@ def uninstall() -> None:
     layer.DistributedAttention.forward = _saved.pop("forward")
     loss = _saved.pop("loss", None)
     if loss is not None:
-        trainer.deepspeed_sp_compute_loss = loss
+        setattr(trainer, _LOSS, loss)
     for name in [name for name in _saved if name.startswith("core ")]:
         core, mask = _saved.pop(name)
         ALL_ATTENTION_FUNCTIONS[name[len("core "):]] = core
