@@ -159,8 +159,8 @@ class Meaning(ToolCase):
                      "-t", "-g", "-p", "-z", "-T", "-J", "-a", "-R", "-d",
                      "-o", "-I", "-u"):
             self.assertIn(f"  {flag}, --", out)
-        self.assertRegex(out, r"--minbytes .*\(32M, or -e's\)")
-        self.assertRegex(out, r"--maxbytes .*\(32M, or -b's\)")
+        self.assertRegex(out, r"--minbytes .*\(32M; -e's if that is smaller\)")
+        self.assertRegex(out, r"--maxbytes .*\(32M; -b's if that is larger\)")
         self.assertIn("--work", out)
         self.assertNotIn("--split", out)
 
