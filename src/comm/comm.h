@@ -392,7 +392,7 @@ void *uli_window_address(const ulyx_comm_t *comm, int32_t rank, uint32_t window,
 bool uli_window_find(const ulyx_comm_t *comm, const void *address,
     int64_t bytes, uint32_t *window_p, int64_t *offset_p);
 /* The offset of [address, address + bytes) in one window of this rank; false if
- * it is not there. Lock-free. bytes is not negative. */
+ * it is not there. Lock-free. */
 bool uli_window_at(const ulyx_comm_t *comm, const void *address, int64_t bytes,
     uint32_t window, int64_t *offset_p);
 /* Puts memory at an address of this process into the table of (comm, rank).

@@ -136,7 +136,8 @@ uli_window_at(const ulyx_comm_t *comm, const void *address, int64_t bytes,
     if (!base || (uintptr_t)address < (uintptr_t)base)
         return false;
     uint64_t offset = (uintptr_t)address - (uintptr_t)base;
-    if (bytes > window_bytes || offset > (uint64_t)(window_bytes - bytes))
+    if (bytes < 0 || bytes > window_bytes ||
+        offset > (uint64_t)(window_bytes - bytes))
         return false;
     *offset_p = (int64_t)offset;
     return true;
@@ -146,22 +147,12 @@ bool
 uli_window_find(const ulyx_comm_t *comm, const void *address, int64_t bytes,
     uint32_t *window_p, int64_t *offset_p)
 {
-    const struct uli_window_table *table = own_table(comm);
-    uint32_t high = atomic_load(&table->high);
-    for (uint32_t w = 0; w < high; w++) {
-        int64_t window_bytes;
-        const struct uli_window *slot = find_slot(table, w);
-        char *base = slot ? read_slot(slot, &window_bytes) : NULL;
-        if (!base || (uintptr_t)address < (uintptr_t)base)
-            continue;
-        uint64_t offset = (uintptr_t)address - (uintptr_t)base;
-        if (bytes < 0 || bytes > window_bytes ||
-            offset > (uint64_t)(window_bytes - bytes))
-            continue;
-        *window_p = w;
-        *offset_p = (int64_t)offset;
-        return true;
-    }
+    uint32_t high = atomic_load(&own_table(comm)->high);
+    for (uint32_t w = 0; w < high; w++)
+        if (uli_window_at(comm, address, bytes, w, offset_p)) {
+            *window_p = w;
+            return true;
+        }
     return false;
 }
 
