@@ -118,7 +118,7 @@ def arguments():
     if not options.mpi:
         print("# no MPI: mpirun or ulyx_perf_mpi is missing")
     if not options.ucx:
-        print("# no UCX: ucx_perftest is missing (Debian: ucx-utils)")
+        print("# no UCX: ucx_perftest is missing (scripts/setup.sh bench installs it)")
     return options
 
 

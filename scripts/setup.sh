@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# setup.sh [demo|build|test]: installs what scripts/packages.txt lists for that
-# purpose (test, which is all, where none is named) and this machine lacks, and
+# setup.sh [demo|build|test|bench]: installs what scripts/packages.txt lists for that
+# purpose (test where none is named; bench is all) and this machine lacks, and
 # for tests what cuda-tools.sh installs; silent when nothing is missing. Without
 # root or sudo it names the packages and ends with 1.
 set -eu
@@ -11,8 +11,9 @@ case $purpose in
 demo) purposes=demo ;;
 build) purposes='demo|build' ;;
 test) purposes='demo|build|test' ;;
+bench) purposes='demo|build|test|bench' ;;
 *)
-    echo "setup: $purpose is not a purpose; there are demo, build and test" >&2
+    echo "setup: $purpose is not a purpose; there are demo, build, test, bench" >&2
     exit 1
     ;;
 esac
@@ -31,7 +32,9 @@ for name in $names; do
 done
 # What reads machine code is of PyPI; without it some tests are skipped.
 cuda_tools() {
-    [ "$purpose" != test ] || "$(dirname "$0")/cuda-tools.sh" --install || true
+    case $purpose in
+    test | bench) "$(dirname "$0")/cuda-tools.sh" --install || true ;;
+    esac
 }
 
 [ -n "$missing" ] || {

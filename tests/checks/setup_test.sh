@@ -13,6 +13,7 @@ have-this  demo   # why
 lack-this  demo   # why
 lack-that  build  # why demo is not enough
 lack-more  test   # why
+lack-peer  bench  # why
 LIST
 mkdir "$work/bin"
 
@@ -59,7 +60,8 @@ fi
 setup 0 'install .* lack-this$' demo
 setup 0 'install .* lack-this lack-that$' build
 setup 0 'install .* lack-this lack-that lack-more$' test
-setup 1 'nothing is not a purpose; there are demo, build and test' nothing
+setup 0 'install .* lack-this lack-that lack-more lack-peer$' bench
+setup 1 'nothing is not a purpose; there are demo, build, test, bench' nothing
 
 stand_in id 'echo 1000'
 setup 0 'sudo'
@@ -77,7 +79,7 @@ setup 1 'missing are: lack-this lack-that lack-more'
 # The tree's own list: nothing in it is overlooked for its form.
 cp "$1/packages.txt" "$work/"
 stand_in apt-get 'echo "apt-get $*" >>"$WORK/apt"'
-setup 0 'apt-get install'
+setup 0 'apt-get install' bench
 lines=$(grep -c '^[^#]' "$work/packages.txt")
 asked=$(sed -n 's/.*--no-install-recommends //p' "$work/apt" | wc -w)
 [ "$asked" -eq "$lines" ] || {
