@@ -50,8 +50,8 @@ uli_box_cut(const struct uli_box *box, int64_t *run_p, int64_t *in_run_p,
     int64_t room, struct uli_box *part, const struct uli_box **box_p,
     struct uli_box_span *span_p)
 {
-    int64_t runs = box->extent[0] * box->extent[1] * box->extent[2];
-    if (*run_p >= runs || room <= 0)
+    int64_t left = uli_box_runs(box) - *run_p;
+    if (left <= 0 || room <= 0)
         return 0;
     if (*in_run_p || box->run_bytes > room) {
         *box_p = part;
@@ -59,7 +59,9 @@ uli_box_cut(const struct uli_box *box, int64_t *run_p, int64_t *in_run_p,
         span_p->end = 1;
         return uli_box_cut_run(box, run_p, in_run_p, room, part);
     }
-    int64_t take = uli_min(runs - *run_p, room / box->run_bytes);
+    /* Small calls are counted in nanoseconds, and a division costs some. */
+    int64_t take =
+        left * box->run_bytes <= room ? left : room / box->run_bytes;
     *box_p = box;
     span_p->begin = *run_p;
     span_p->end = *run_p += take;
@@ -67,13 +69,6 @@ uli_box_cut(const struct uli_box *box, int64_t *run_p, int64_t *in_run_p,
 }
 
 /* ---- stores and loads ---------------------------------------------------- */
-
-/* Is the box so small that it is copied in one step? */
-static bool
-box_is_short(const struct uli_box *box)
-{
-    return uli_box_bytes(box) <= ULI_SPAN_BYTES;
-}
 
 /* Copies a whole box in spans; false when the call has ended meanwhile. */
 static bool
@@ -85,12 +80,6 @@ copy_item(struct uli_exchange *exchange, const struct uli_box *box,
     const struct uli_box *cut;
     struct uli_box_span span;
     int64_t bytes;
-    if (cursor->run == 0 && cursor->in_run == 0 && box_is_short(box)) {
-        span = (struct uli_box_span){0, uli_box_runs(box)};
-        uli_box_copy(box, span, dst, src, &way);
-        cursor->item++;
-        return uli_exchange_check(exchange, uli_box_bytes(box));
-    }
     while ((bytes = uli_box_cut(box, &cursor->run, &cursor->in_run,
                 ULI_SPAN_BYTES, &part, &cut, &span)) > 0) {
         uli_box_copy(cut, span, dst, src, &way);
@@ -168,30 +157,21 @@ uli_direct_local(struct uli_exchange *exchange)
     if (exchange->local == exchange->work->nlocals)
         return false;
     const struct uli_local *local = &exchange->work->locals[exchange->local];
+    const struct uli_copy_way way = uli_exchange_way(exchange, &local->box);
     struct uli_box part;
     const struct uli_box *cut;
     struct uli_box_span span;
-    int64_t bytes = box_is_short(&local->box) ? uli_box_bytes(&local->box) : 0;
-    bool whole = bytes > 0 && exchange->local_run == 0;
-    if (whole) {
-        cut = &local->box;
-        span = (struct uli_box_span){0, uli_box_runs(cut)};
-        exchange->local++;
-    } else {
-        bytes = uli_box_cut(&local->box, &exchange->local_run,
-            &exchange->local_in_run, ULI_SPAN_BYTES, &part, &cut, &span);
-    }
-    if (bytes == 0) {
-        exchange->local++;
-        exchange->local_run = exchange->local_in_run = 0;
-        return true;
-    }
-    const struct uli_copy_way way = uli_exchange_way(exchange, &local->box);
-    if (local->zero)
+    int64_t bytes = uli_box_cut(&local->box, &exchange->local_run,
+        &exchange->local_in_run, ULI_SPAN_BYTES, &part, &cut, &span);
+    if (bytes > 0 && local->zero)
         uli_box_zero(cut, span, exchange->dst[local->tensor]);
-    else
+    else if (bytes > 0)
         uli_box_copy(cut, span, exchange->dst[local->tensor],
             exchange->src[local->tensor], &way);
+    if (exchange->local_run == uli_box_runs(&local->box)) {
+        exchange->local++;
+        exchange->local_run = exchange->local_in_run = 0;
+    }
     uli_exchange_check(exchange, bytes);
     return true;
 }

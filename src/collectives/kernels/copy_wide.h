@@ -14,6 +14,11 @@
  * ahead and into which cache is the way of the copy (copy.h), because machines
  * differ in all three. Measured in perf/PERFORMANCE.md, "host copy kernels".
  *
+ * A step loads the lines of all lanes before it stores the first of them. Lanes
+ * are often whole pages apart, on both sides, and a processor that compares the
+ * low 12 bits of addresses only takes the load of one lane for a load of what
+ * another lane has just stored, and lets it wait for the store.
+ *
  * Only whole lines are streamed: the bytes of a run before its first line
  * boundary and after its last one are stored ordinarily.
  */
@@ -144,9 +149,12 @@ copy_lanes(const struct rows *rows, int64_t k, struct ahead *ahead,
     }
     common -= common % LINE_BYTES;
     for (int64_t i = 0; i < common; i += LINE_BYTES) {
+        line_t lines[ULI_LANES_MAX];
         prefetch_lines(ahead, rows, body);
         for (int lane = 0; lane < body.lanes; lane++)
-            put_line(dst[lane] + i, line_load(src[lane] + i), body.stream);
+            lines[lane] = line_load(src[lane] + i);
+        for (int lane = 0; lane < body.lanes; lane++)
+            put_line(dst[lane] + i, lines[lane], body.stream);
     }
     for (int lane = 0; lane < body.lanes; lane++) {
         int64_t i = common;
