@@ -371,6 +371,7 @@ exchange_advance(struct uli_exchange *exchange)
     bool advanced = false;
     if (!exchange->opened && !open_call(exchange))
         return false;
+    exchange->turned = false;
     for (int32_t k = 1; k < exchange->nranks && exchange_is_running(exchange);
          k++)
         advanced |=
@@ -379,7 +380,7 @@ exchange_advance(struct uli_exchange *exchange)
         advanced |= exchange->schedule->progress(exchange);
     if (exchange_is_running(exchange) && exchange->sum < exchange->work->nsums)
         advanced |= uli_sums_progress(exchange);
-    if (exchange_is_running(exchange) && !advanced)
+    if (exchange_is_running(exchange) && (!advanced || exchange->turned))
         advanced |= uli_direct_local(exchange);
     return advanced;
 }

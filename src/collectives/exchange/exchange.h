@@ -75,6 +75,11 @@
 enum {
     /* Bytes moved between two checks of deadline and failure. */
     ULI_SPAN_BYTES = 4 << 20,
+    /* Bytes that a rank stores to, or loads from, one peer before it goes on to
+     * the next peer and to its own share. These move the same tokens in turn,
+     * so the pages and lines of a token that one peer's heads share with
+     * another's are read while they are near. */
+    ULI_TURN_BYTES = 256 << 10,
     ULI_STREAM_ALIGN = 16, /* items begin at multiples of it in a stream */
 };
 
@@ -396,6 +401,7 @@ struct uli_exchange {
     uint64_t announcements;        /* number of WAITS posted by the exchange */
     int64_t sum, sum_run, sum_in_run;
     int64_t local, local_run, local_in_run;
+    bool turned; /* in this pass, some pair's turn has ended before its items */
     bool stream_always, stream_never; /* ULYX_STREAM_STORES */
 
     /* Scratch of sums. Of the call in flight, in its memory for rings: */
@@ -609,6 +615,8 @@ int64_t uli_box_cut(const struct uli_box *box, int64_t *run_p,
 int64_t uli_box_cut_run(const struct uli_box *box, int64_t *run_p,
     int64_t *in_run_p, int64_t room, struct uli_box *part);
 
+/* At most ULI_TURN_BYTES each; uli_direct_store and uli_direct_load set
+ * `turned` where more is left. */
 bool uli_direct_store(struct uli_exchange *exchange, int32_t p);
 bool uli_direct_load(struct uli_exchange *exchange, int32_t p);
 bool uli_direct_local(struct uli_exchange *exchange);

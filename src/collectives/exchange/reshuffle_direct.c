@@ -60,8 +60,7 @@ uli_box_cut(const struct uli_box *box, int64_t *run_p, int64_t *in_run_p,
         return uli_box_cut_run(box, run_p, in_run_p, room, part);
     }
     /* Small calls are counted in nanoseconds, and a division costs some. */
-    int64_t take =
-        left * box->run_bytes <= room ? left : room / box->run_bytes;
+    int64_t take = left * box->run_bytes <= room ? left : room / box->run_bytes;
     *box_p = box;
     span_p->begin = *run_p;
     span_p->end = *run_p += take;
@@ -70,19 +69,26 @@ uli_box_cut(const struct uli_box *box, int64_t *run_p, int64_t *in_run_p,
 
 /* ---- stores and loads ---------------------------------------------------- */
 
-/* Copies a whole box in spans; false when the call has ended meanwhile. */
+/* Copies what is left of a box, at most *left_p bytes, by whole runs where a
+ * turn holds one. False: the turn is over, or the call has ended. */
 static bool
 copy_item(struct uli_exchange *exchange, const struct uli_box *box,
-    struct uli_cursor *cursor, char *dst, const char *src)
+    struct uli_cursor *cursor, char *dst, const char *src, int64_t *left_p)
 {
     const struct uli_copy_way way = uli_exchange_way(exchange, box);
     struct uli_box part;
     const struct uli_box *cut;
     struct uli_box_span span;
     int64_t bytes;
-    while ((bytes = uli_box_cut(box, &cursor->run, &cursor->in_run,
-                ULI_SPAN_BYTES, &part, &cut, &span)) > 0) {
+    while (cursor->run < uli_box_runs(box)) {
+        if (*left_p < uli_min(box->run_bytes, ULI_TURN_BYTES)) {
+            exchange->turned = true;
+            return false;
+        }
+        bytes = uli_box_cut(
+            box, &cursor->run, &cursor->in_run, *left_p, &part, &cut, &span);
         uli_box_copy(cut, span, dst, src, &way);
+        *left_p -= bytes;
         if (!uli_exchange_check(exchange, bytes))
             return false;
     }
@@ -96,6 +102,7 @@ uli_direct_store(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     const struct uli_items *items = &exchange->work->pairs[p].out;
+    int64_t left = ULI_TURN_BYTES;
     bool advanced = false;
     while (pair->stores.item < items->count) {
         const struct uli_item *item = &items->at[pair->stores.item];
@@ -105,7 +112,7 @@ uli_direct_store(struct uli_exchange *exchange, int32_t p)
         }
         advanced = true;
         if (!copy_item(exchange, &item->box, &pair->stores,
-                pair->dst_at[item->tensor], exchange->src[item->tensor]))
+                pair->dst_at[item->tensor], exchange->src[item->tensor], &left))
             return true;
         if (!exchange->work->pairs[p].stores)
             uli_ring_send(exchange, p);
@@ -118,13 +125,14 @@ uli_direct_load(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     const struct uli_items *items = &exchange->work->pairs[p].in;
+    int64_t left = ULI_TURN_BYTES;
     bool advanced = false, going = true;
     while (going && pair->loads.item < items->count) {
         const struct uli_item *item = &items->at[pair->loads.item];
         advanced = true;
         if (item->verb == ULI_VERB_LOAD && item->sum < 0)
             going = copy_item(exchange, &item->box, &pair->loads,
-                exchange->dst[item->tensor], pair->src_at[item->tensor]);
+                exchange->dst[item->tensor], pair->src_at[item->tensor], &left);
         else if (item->verb == ULI_VERB_READ && pair->can_read)
             going = uli_direct_read(exchange, p, item, &pair->loads);
         else
@@ -149,7 +157,7 @@ uli_direct_loaded(const struct uli_exchange *exchange, int32_t p)
 
 /* ---- the own share ------------------------------------------------------- */
 
-/* Moves one span only, so that a peer that becomes ready does not wait for all
+/* Moves one turn only, so that a peer that becomes ready does not wait for all
  * of it. */
 bool
 uli_direct_local(struct uli_exchange *exchange)
@@ -162,7 +170,7 @@ uli_direct_local(struct uli_exchange *exchange)
     const struct uli_box *cut;
     struct uli_box_span span;
     int64_t bytes = uli_box_cut(&local->box, &exchange->local_run,
-        &exchange->local_in_run, ULI_SPAN_BYTES, &part, &cut, &span);
+        &exchange->local_in_run, ULI_TURN_BYTES, &part, &cut, &span);
     if (bytes > 0 && local->zero)
         uli_box_zero(cut, span, exchange->dst[local->tensor]);
     else if (bytes > 0)

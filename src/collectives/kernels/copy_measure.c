@@ -48,6 +48,7 @@ static const struct uli_copy_way candidates[] = {
     {ULI_HINT_NONE, 4, 0, false},
     {ULI_HINT_ONCE, 4, 16, false},
     {ULI_HINT_L2, 4, 16, false},
+    {ULI_HINT_L2, 4, 32, false},
     {ULI_HINT_L2, 8, 8, false},
     {ULI_HINT_L1, 4, 8, false},
 };
