@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of ulyx_info that have files of their own. Each gets the arguments
- * after its name and returns the program's exit code: 0; 1 for an error that it
- * has printed; 6 for bad arguments.
+ * The commands of ulyx_info that have files of their own. Each receives the
+ * arguments after its name and returns the program's exit code: 0; 1 for an
+ * error that it has printed; 6 for bad arguments.
  */
 #ifndef TOOLS_INFO_H
 #define TOOLS_INFO_H
@@ -20,15 +20,18 @@ int info_tuning(int argc, char **argv);
 int info_ranks(int argc, char **argv);
 int info_report(int argc, char **argv);
 
-/* The facts of the text, as one line of JSON on standard output. plan: of any
- * rank; order and work: the words of the options. */
+/* Print what the text of `plan` and of `topology` shows, as one line of JSON on
+ * standard output. plan: the plan of any rank. order, work: the words of
+ * --order and --work. ranks: the ranks to place on the node. return the exit
+ * code. */
 int info_plan_json(
     const ulyx_plan_t *plan, const char *order, const char *work);
 int info_topology_json(const struct uli_topology *topology, int32_t ranks);
 
-/* "1.2.3", of this build. */
+/* The version of this build, "1.2.3". */
 const char *info_version(void);
-/* Writes the value and releases it; NULL: memory ran out, which is an error. */
+/* Prints the value on standard output and releases it. NULL stands for a lack
+ * of memory, which is reported as an error. returns the exit code. */
 int info_write_json(json_t *root);
 
 #endif

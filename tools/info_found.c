@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The report on the ranks of one communicator; see info_found.h. Causes come
- * first, then differing calls, then all ranks.
+ * The report on the ranks of one communicator; see info_found.h. First come the
+ * ranks that hold the others up, then circles, differing calls and failures,
+ * then all ranks.
  */
 #include "info_found.h"
 
@@ -110,31 +111,31 @@ rank_is_awaited(const void *context, int32_t rank)
     const struct info_found *found = context;
     const struct info_rank *other = found_at(found, rank);
 
-    return other && info_rank_waits_for(found->waiting, other);
+    return other && info_rank_waits_for(found->subject, other);
 }
 
 void
 info_found_awaited_text(struct info_found *found, const struct info_rank *rank,
     char *text_p, size_t bytes)
 {
-    found->waiting = rank;
+    found->subject = rank;
     uli_rank_list_text(
         rank->copy.nranks, rank_is_awaited, found, text_p, bytes);
 }
 
 static bool
-rank_waits_for_it(const void *context, int32_t rank)
+rank_waits_for_subject(const void *context, int32_t rank)
 {
     const struct info_found *found = context;
     const struct info_rank *other = found_at(found, rank);
 
-    return other && info_rank_waits_for(other, found->waiting);
+    return other && info_rank_waits_for(other, found->subject);
 }
 
 /* ---- groups of ranks in the same call ------------------------------------ */
 
-/* The call to report for the rank: the current call, else the last; false: it
- * has made no call. */
+/* Gives the call to report for the rank: its current call, else its last one.
+ * false: the rank has made no call. */
 static bool
 rank_call(const struct info_rank *rank, struct info_call *call_p)
 {
@@ -163,12 +164,12 @@ call_has_rank(const void *context, int32_t rank)
 {
     const struct info_call *call = context;
     const struct info_rank *found = found_at(call->found, rank);
-    struct info_call its;
+    struct info_call own;
 
     if (!found || found->absent)
         return false;
-    rank_call(found, &its);
-    return calls_equal(call, &its);
+    rank_call(found, &own);
+    return calls_equal(call, &own);
 }
 
 void
@@ -220,7 +221,7 @@ found_print_calls(const struct info_found *found)
     int count = info_found_group(found, &calls);
 
     if (count > 1)
-        printf("  they are in different calls:\n");
+        printf("  the ranks are in different calls:\n");
     for (int i = 0; i < count && count > 1; i++) {
         char ranks[128], text[128] = "in no call; it has made none";
 
@@ -240,8 +241,9 @@ found_print_calls(const struct info_found *found)
         free(calls);
 }
 
-/* Prints the progress of an exchange that stands still: "; moves, misses rank 5
- * (away), rank 7 (moves, 3 chunks sent, 1 received) and 12 more". */
+/* Prints the progress of an exchange that stands still, with the peers that
+ * have not finished: "; moves, misses rank 5 (away), rank 7 (moves, 3 chunks
+ * sent, 1 received) and 12 more". */
 static void
 rank_print_progress(const struct info_rank *rank)
 {
@@ -318,14 +320,16 @@ found_print_causes(struct info_found *found)
             continue;
         info_rank_text(rank, does, sizeof(does));
         info_rank_name(rank, name, sizeof(name));
-        found->waiting = rank;
-        uli_rank_list_text(rank->copy.nranks, rank_waits_for_it, found, waiting,
-            sizeof(waiting));
+        found->subject = rank;
+        uli_rank_list_text(rank->copy.nranks, rank_waits_for_subject, found,
+            waiting, sizeof(waiting));
         printf("  held up by %s: %s; awaited by %s\n", name, does, waiting);
     }
 }
 
-/* The first rank from `at` that is on a circle of waiting ranks; -1: none. */
+/* Follows `next` from rank index `at` for as many steps as there are ranks.
+ * returns the index of a rank on a circle of waiting ranks; -1: the path ends
+ * at a rank that waits for no other. */
 static int
 found_enter_circle(const struct info_found *found, int at)
 {
@@ -389,7 +393,7 @@ found_print_failures(const struct info_found *found)
             more++;
     }
     if (more > 0)
-        printf("  failed otherwise at %d more\n", more);
+        printf("  and %d more failures with other texts\n", more);
 }
 
 /* ---- the report ---------------------------------------------------------- */
@@ -429,7 +433,7 @@ info_found_print(struct info_found *found)
     for (int i = 0; i < found->count; i++)
         found_print_circle(found, i);
     if (waiting > 0)
-        printf("  %d of them wait for others\n", waiting);
+        printf("  %d of these ranks wait for others\n", waiting);
     found_print_calls(found);
     found_print_failures(found);
     found_print_ranks(found);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A schedule in GOAL: for each rank its sends and receives, labelled, and which
- * of them require others. The sends of the wire phase require all gathered
- * messages; the sends of the spread phase require all messages received by
- * wire. Each phase does so through one empty calculation, so that the file
- * grows with the number of messages, not of their pairs.
+ * A schedule in GOAL: each rank's sends and receives with a label each, and for
+ * each label the labels that must be complete before. In hier, the sends of the
+ * wire phase require all messages of the gather phase, and the sends of the
+ * spread phase require all messages of the wire phase. One empty calculation
+ * between two phases stands for these requirements, so that the file grows with
+ * the number of messages and not with the number of pairs of messages.
  *
  *     num_ranks 2
  *     rank 0 {
@@ -28,18 +29,18 @@ enum goal_phase { GOAL_GATHER, GOAL_WIRE, GOAL_SPREAD };
 struct goal_writer {
     const struct uli_demand *x;
     struct uli_factors f;
-    int64_t peers; /* most ranks of other nodes sent to at one time; 0: all */
+    int64_t peers; /* ranks of other nodes to send to at one time; 0: all */
     FILE *file;
-    int64_t label;
+    int64_t label;       /* the last one written for the present rank */
     int64_t gate;        /* label that sends require; 0: none */
     int64_t phase_first; /* label of the phase's first message */
-    int64_t *carries;    /* [nodes], then of all */
-    int64_t *window;     /* [peers], or [1] */
+    int64_t *carries;    /* [n]: what node n has to send; [nodes]: all nodes */
+    int64_t *window;     /* [peers + 1]: labels of the last receives */
 };
 
 /* ---- lines --------------------------------------------------------------- */
 
-/* Writes the next label: a message of the present rank r to the peer. Messages
+/* Writes a send of the present rank to rank `to` under the next label. Messages
  * of 0 bytes are left out. */
 static void
 goal_send(
@@ -83,8 +84,9 @@ pair_bytes(const struct goal_writer *w, int32_t from, int32_t to)
     return uli_holding_all(&w->f.from, from) * uli_holding_all(&w->f.to, to);
 }
 
-/* Pairwise: a send to another node requires the receive from the rank that is
- * w->peers such steps before; 0 is direct. */
+/* Pairwise (w->peers > 0): a send to another node requires the receive of the
+ * step that lies w->peers such steps before. Direct (w->peers 0): no send
+ * requires anything. */
 static void
 direct_write(struct goal_writer *w, int32_t r)
 {
@@ -113,7 +115,8 @@ direct_messages(const struct uli_demand *x)
 
 /* ---- hier ---------------------------------------------------------------- */
 
-/* Does rank `from` send to `to`, of another node, by wire? */
+/* Does rank `from` send the message of the wire phase to rank `to` of another
+ * node? */
 static bool
 is_rail_peer(const struct uli_demand *x, int32_t from, int32_t to)
 {
@@ -121,8 +124,8 @@ is_rail_peer(const struct uli_demand *x, int32_t from, int32_t to)
     return x->place[to] % here == x->place[from];
 }
 
-/* Bytes that rank `from` gives to `to` of its node: to's own share, and what
- * `to` sends to other nodes. */
+/* Bytes that rank `from` sends to rank `to` of its node in the gather phase:
+ * what `to` itself needs, and what `to` sends on to other nodes. */
 static int64_t
 gathered_bytes(const struct goal_writer *w, int32_t from, int32_t to)
 {
@@ -196,8 +199,8 @@ hier_messages(const struct uli_demand *x)
 
 /* ---- the file ------------------------------------------------------------ */
 
-/* Per schedule: the most messages of a rank, and the writer of all lines of
- * rank r. */
+/* Per schedule: a bound on the messages of one rank, and the writer of all
+ * lines of rank r. */
 static const struct {
     int64_t (*messages)(const struct uli_demand *x);
     void (*write)(struct goal_writer *w, int32_t r);

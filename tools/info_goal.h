@@ -9,7 +9,7 @@
 
 #include "topology/model/schedule.h"
 
-/* Writes every message of the direction's schedule; peers: as the model's.
+/* Writes every message of the direction's schedule; peers: uli_model.peers.
  * Errors: INVALID_ARGUMENT for more than 2^24 messages, NO_MEMORY, SYSTEM. */
 ulyx_status_t info_write_goal(const struct uli_demand *demand,
     ulyx_direction_t direction, enum uli_algo algo, int64_t peers, FILE *file);

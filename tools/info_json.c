@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the JSON of all parts of ulyx_info has in common.
+ * Functions that all commands of ulyx_info with --json share.
  */
 #include <errno.h>
 #include <jansson.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a topology gives of the links of the cost model.
+ * The parts of the cost model that a topology determines.
  */
 #ifndef TOOLS_INFO_MACHINE_H
 #define TOOLS_INFO_MACHINE_H
@@ -8,11 +8,11 @@
 #include "topology/model/model.h"
 #include "topology/topology.h"
 
-/* The link between ranks of such a machine: NVLink or PCI between its GPUs,
- * else memory, across NUMA nodes where there are several. */
+/* The class of the link between ranks of the machine: NVLink or PCI where there
+ * are two GPUs; else host memory, across NUMA nodes where there are several. */
 enum uli_model_class info_machine_local(const struct uli_topology *topology);
-/* Sets the rates that the topology has: NVLink or PCI between GPUs, the NIC's,
- * and the number of NICs where GPUs share them. */
+/* Sets what the topology contains: the rate between GPUs (NVLink or PCI), the
+ * rate of the NIC for the classes NIC and SPINE, and the number of NICs. */
 void info_machine_rates(
     const struct uli_topology *topology, struct uli_model *model);
 

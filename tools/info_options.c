@@ -81,8 +81,8 @@ command_print_table(const struct info_command *command)
     return 0;
 }
 
-/* Is the text one of the words of "heads|balanced"? True for any text where
- * value lists none. */
+/* Is the text one of the words that value lists ("heads|balanced")? Where value
+ * lists no words, every text is valid. */
 static bool
 option_takes_word(const char *value, const char *text)
 {
@@ -100,7 +100,7 @@ option_takes_word(const char *value, const char *text)
     return true;
 }
 
-/* "heads|balanced" as "heads or balanced". */
+/* Turns "heads|balanced" into "heads or balanced". */
 static const char *
 words_as_text(const char *words, char *text_p, size_t bytes)
 {
@@ -173,7 +173,8 @@ operand_has_value(const struct info_option *option)
                : *(const char **)option->to != NULL;
 }
 
-/* The operand that has no value yet; else the list; NULL without one. */
+/* The first operand without a value; else the operand that is a list; NULL:
+ * there is none. */
 static const struct info_option *
 command_next_operand(const struct info_command *command)
 {
@@ -206,7 +207,7 @@ command_take(
     if (option_is_operand(option) && option->kind == INFO_LIST) {
         struct info_list *list = option->to;
 
-        list->at = argv; /* at most as many words as were read */
+        list->at = argv; /* the list has no more words than have been read */
         argv[list->count++] = argv[*at_p];
         return -1;
     }
@@ -219,7 +220,7 @@ command_take(
         return -1;
     }
     if (!equals && *at_p + 1 == argc)
-        return info_reject(command->name, "%s wants a value", word);
+        return info_reject(command->name, "%s needs a value", word);
     return option_store(command, option, equals ? equals + 1 : argv[++*at_p]);
 }
 
@@ -243,7 +244,8 @@ info_options_read(const struct info_command *command, int argc, char **argv)
     return code;
 }
 
-/* From low by doubling, and high itself at the end. */
+/* Appends low, 2 low, 4 low and so on, as far as they are below high; then
+ * high. */
 static int
 add_range(
     int64_t low, int64_t high, int64_t *numbers_p, int capacity, int count)

@@ -16,7 +16,7 @@ enum info_kind {
     INFO_LIST,   /* to: struct info_list; the last operand, one word at least */
 };
 struct info_list {
-    char **at; /* of the command line, whose words move */
+    char **at; /* argv, whose first words are overwritten by the list */
     int count;
 };
 
@@ -24,7 +24,7 @@ struct info_option {
     const char *name; /* "--seq"; without dashes: a required operand */
     enum info_kind kind;
     void *to;
-    int64_t low, high; /* of a number */
+    int64_t low, high; /* the range of an INFO_NUMBER */
     const char *help;  /* NULL: an old name of the row above */
     /* The name of a value in the help, "FILE"; "heads|balanced": the value is
      * one of these words. NULL: no name. */
@@ -52,8 +52,9 @@ int info_options_read(
 int info_reject(const char *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* "1,2,8", "1-64" (1, 2, 4, ... and the last): at most `capacity` numbers of at
- * least 1, growing; returns how many, 0 for anything else. */
+/* Reads "1,2,8" or "1-64" (which is 1, 2, 4, ... 64): at most `capacity`
+ * numbers of at least 1, in ascending order. returns how many; 0: the text has
+ * another form. */
 int info_parse_numbers(const char *text, int64_t *numbers_p, int capacity);
 
 #endif

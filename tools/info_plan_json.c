@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info plan --json: which rank holds what of a plan before and after, and
- * the bytes that each pair of ranks exchanges. Everything follows from the
- * index maths of the layout, which any rank's plan has whole.
+ * ulyx_info plan --json: what each rank holds on both sides of a plan, and the
+ * bytes that each pair of ranks exchanges. The plan of any one rank is enough:
+ * its layout describes all ranks.
  *
  *   tensors[t]            {name, heads, dim, element_bytes, ownership
  *                          "query" or "kv"}
  *   holdings[r]           {rank, rows, spans [[row, rows]...],
  *                          tensors[t] {first, count, segments}}
  *       segments [[head, row, rows]...]: only where the head side is packed,
- *       of the first batch item; rows are rows of the whole sequence
+ * for the first batch item; rows count from the begin of the whole sequence
  *   directions[d]         {direction, received_bytes, pairs}
- *       pairs[to][from]: bytes of all tensors; the diagonal stays on the rank
+ *       pairs[to][from]: bytes of all tensors; pairs[r][r] stays on rank r
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@
 struct tally {
     const struct uli_layout *layout;
     ulyx_direction_t direction;
-    int64_t *from; /* [nranks] bytes, of one destination */
+    int64_t *from; /* [nranks] bytes from each rank to one destination */
 };
 
 static bool
@@ -41,7 +41,8 @@ tally_add_move(void *context, const struct uli_move *move)
     return true;
 }
 
-/* Row `to` of the matrix; *received_p: its sum without the rank's own share. */
+/* Row `to` of the matrix. *received_p: the sum of the row without the bytes
+ * that stay on rank `to`. */
 static json_t *
 tally_pack_row(struct tally *tally, struct uli_place *scratch, int32_t to,
     json_int_t *received_p)
@@ -98,7 +99,7 @@ layout_pack_directions(const struct uli_layout *layout)
     }
     if (!scratch || !tally.from) {
         json_decref(directions);
-        directions = NULL; /* info_write_json reports it */
+        directions = NULL; /* info_write_json reports the lack of memory */
     }
     free(tally.from);
     free(scratch);

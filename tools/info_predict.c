@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info plan --nodes: what an exchange would cost on other machines: time,
- * busbw and the link that bounds it, for the schedule that a plan would choose
- * and for the others, and where each parameter comes from. One machine as text;
- * several as rows (info_sweep.c). Also writes schedules as GOAL.
+ * ulyx_info plan --nodes: what an exchange between nodes would cost: its time,
+ * its busbw and the link that bounds it, for the schedule that a plan would
+ * choose and for the other schedules, with the source of each parameter. One
+ * number of nodes and one S are printed as text, several as rows
+ * (info_sweep.c). Also writes schedules as GOAL.
  */
 #include "info_predict.h"
 
@@ -29,7 +30,7 @@ struct options {
     bool csv, json;
 };
 
-/* One of the words of --local. */
+/* Finds the class that a word of --local names. */
 static void
 parse_local(const char *text, enum uli_model_class *class_p)
 {
@@ -82,8 +83,9 @@ parse_directions(const char *text, uint64_t *directions_p)
     return true;
 }
 
-/* Resolves the words.
- * returns -1, or an exit code. */
+/* Parses the options that are words or lists of numbers, and checks that they
+ * fit together.
+ * returns -1 to go on, or an exit code. */
 static int
 options_settle(struct options *o)
 {
@@ -118,7 +120,7 @@ options_settle(struct options *o)
     return -1;
 }
 
-/* returns -1, or an exit code. */
+/* returns -1 to go on, or an exit code. */
 static int
 parse_options(int argc, char **argv, struct options *o)
 {
@@ -126,40 +128,42 @@ parse_options(int argc, char **argv, struct options *o)
     struct uli_demand_shape *s = &o->shape;
     const struct info_option options[] = {
         {"--nodes", INFO_TEXT, &o->nodes, 0, 0,
-            "nodes: 8; 1,2,6; 1-64: 1, 2, 4, ... 64"},
+            "numbers of nodes: 8; or 1,2,6; or 1-64, which is 1, 2, 4, ... 64"},
         {"--ranks-per-node", INFO_NUMBER, &s->ranks_per_node, 1, most,
-            "of each (8)"},
+            "ranks of each node (8)"},
         {"--seq", INFO_TEXT, &o->seq, 0, 0,
-            "tokens, also several as of --nodes (32768)"},
+            "tokens; several in the form of --nodes (32768)"},
         {"--batch", INFO_NUMBER, &s->batch, 1, most, "batch items (1)"},
         {"--heads", INFO_NUMBER, &s->heads, 1, most, "query heads (64)"},
         {"--kv-heads", INFO_NUMBER, &s->kv_heads, 1, most, "KV heads (8)"},
         {"--dim", INFO_NUMBER, &s->dim, 1, most, "head dimension (128)"},
         {"--element-bytes", INFO_NUMBER, &s->element_bytes, 1, most,
-            "of an element (2)"},
+            "bytes of an element (2)"},
         {"--local", INFO_TEXT, &o->local, 0, 0,
-            "what joins the ranks of a node: near or far for host memory, "
+            "what connects the ranks of a node: near or far is host memory, "
             "nvlink or pcie (nvlink)",
             "near|far|nvlink|pcie"},
         {"--operation", INFO_TEXT, &o->direction, 0, 0,
-            "s2h, h2s, s2h_adj, h2s_adj, with commas, or all: chosen for "
-            "together; each of q, k and v (ulyx_perf's h2s: of out alone) "
-            "(s2h,s2h_adj)"},
+            "s2h, h2s, s2h_adj, h2s_adj, with commas, or all: one schedule is "
+            "chosen for all of them together; each moves q, k and v (h2s of "
+            "ulyx_perf moves out alone) (s2h,s2h_adj)"},
         {"--algo", INFO_TEXT, &o->algo, 0, 0, &ULI_SCHEDULE_CHOICES[1],
             &ULI_SCHEDULE_CHOICES[1]},
-        {"--tuning", INFO_TEXT, &o->tuning, 0, 0, "tuning file (ULYX_TUNING's)",
-            "FILE"},
+        {"--tuning", INFO_TEXT, &o->tuning, 0, 0,
+            "tuning file (the file of ULYX_TUNING)", "FILE"},
         {"--machine", INFO_TEXT, &o->machine, 0, 0,
-            "here: rates of this machine's links, or of ULYX_TOPO_FILE's",
+            "here: with the rates of this machine's links, or of the machine "
+            "in ULYX_TOPO_FILE",
             "here"},
         {"--csv", INFO_FLAG, &o->csv, 0, 0,
-            "a row for each schedule and operation"},
+            "one row per schedule and operation"},
         {"--json", INFO_FLAG, &o->json, 0, 0, "the same rows as JSON"},
         {"--export", INFO_TEXT, &o->export, 0, 0,
-            "goal: the schedule of the first operation for LogGOPSim and "
-            "ATLAHS",
+            "goal: writes the schedule of the first operation in GOAL, for "
+            "LogGOPSim and ATLAHS",
             "goal"},
-        {"--output", INFO_TEXT, &o->output, 0, 0, "its file", "FILE"}};
+        {"--output", INFO_TEXT, &o->output, 0, 0,
+            "file of --export (standard output)", "FILE"}};
     const struct info_command command = {"plan --nodes N",
         "What the exchange of q, k and v between N nodes costs, by the cost "
         "model.\n",
@@ -189,7 +193,7 @@ info_print_link(const struct uli_model *model, enum uli_model_class class)
 {
     const struct uli_model_link *link = &model->links[class];
 
-    printf("  link %-6s latency %.2f us, a message %.2f us",
+    printf("  link %-6s latency %.2f us, %.2f us per message",
         uli_model_class_name(class), link->latency_s * 1e6, link->send_s * 1e6);
     for (int32_t i = 0; i < link->npoints; i++)
         printf(", %.0f B at %.2f GB/s", link->bytes[i],
@@ -197,7 +201,6 @@ info_print_link(const struct uli_model *model, enum uli_model_class class)
     info_print_source(link->source);
 }
 
-/* The most bytes that a rank must receive from others, each once. */
 double
 info_received_bytes(const struct uli_demand *x, ulyx_direction_t direction)
 {
@@ -228,7 +231,7 @@ print_direction(const struct uli_model *model, const struct uli_demand *x,
         s->chunks == 1 ? "" : "s", uli_model_class_name(p->class),
         s->phases[p->phase].name, p->busy_s * 1e6, 100 * p->busy_s / p->time_s);
     if (s->leaves_node)
-        printf("            %.3f GB between nodes, %.2f GB/s a NIC\n",
+        printf("            %.3f GB between nodes, %.2f GB/s per NIC\n",
             s->wire_bytes * 1e-9, info_nic_rate(model, x, s, p->time_s) * 1e-9);
 }
 
@@ -260,9 +263,9 @@ info_print_fabric(const struct uli_model *model)
     printf("  fabric taper %.2f, efficiency %.2f, units of %lld nodes, ",
         model->taper, model->efficiency, (long long)model->unit_nodes);
     if (model->nics > 0)
-        printf("%.0f NICs a node", model->nics);
+        printf("%.0f NICs per node", model->nics);
     else
-        printf("a NIC a rank");
+        printf("one NIC per rank");
     info_print_source(model->fabric_source);
 }
 
@@ -294,8 +297,8 @@ print_parameters(const struct uli_planner *planner, const struct uli_demand *x)
             (long long)planner->limits.chunk_bytes);
 }
 
-/* Prints the chosen schedule, then each other as it would be if it were
- * requested. */
+/* Prints the estimate of the chosen schedule, then of each other schedule as if
+ * the caller had requested it. */
 static ulyx_status_t
 print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
     const struct uli_choice *c)
@@ -324,9 +327,9 @@ print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
         print_estimate(&planner->model, x, &other.best);
     }
     if (x->nodes > 1)
-        printf("busbw counts a byte at each rank that reads it, also those of "
-               "the own node, and\nthose that hier sends a node once: it may "
-               "lie above what NICs carry\n");
+        printf("busbw counts a byte once for every rank that reads it, also "
+               "within a node and where\nhier sends it to a node only once: "
+               "busbw may exceed the rate of the NICs\n");
     print_parameters(planner, x);
     return ULYX_SUCCESS;
 }
@@ -356,7 +359,8 @@ export_goal(const struct uli_demand *x, const struct uli_estimate *e,
     return status;
 }
 
-/* Sets model and rules: defaults, then the machine, then the file. */
+/* Sets the model and the rules: first the defaults, then the rates of the
+ * machine, then the tuning file. */
 static ulyx_status_t
 planner_prepare(struct options *o, struct uli_settings *settings,
     struct uli_planner *planner)
@@ -380,12 +384,12 @@ planner_prepare(struct options *o, struct uli_settings *settings,
     }
     if (status == ULYX_SUCCESS && path[0] != 0)
         status = uli_tuning_read(path, model, &planner->tuning, NULL, NULL);
-    if (!o->algo) /* the model has no batch transports of device memory */
+    if (!o->algo) /* ULYX_ALGO may be a batch transport: not in the model */
         o->algo = uli_algo_parse(settings->algo, &algo) ? settings->algo : "";
     return status;
 }
 
-/* One machine: as text, or its schedule for other programs. */
+/* Predicts for one number of nodes and one S: as text, or as GOAL. */
 static ulyx_status_t
 predict_one(const struct options *o, const struct uli_planner *planner,
     const struct uli_demand *x)

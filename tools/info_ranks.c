@@ -32,9 +32,11 @@ info_ranks(int argc, char **argv)
         {"--name", INFO_TEXT, &name, 0, 0, "communicators of this name only",
             "NAME"}};
     const struct info_command command = {"ranks",
-        "What the running ranks of this host do, from their flight recorders,\n"
-        "who waits for whom, and who holds all up. Only the user's own\n"
-        "processes are seen, and not ranks that are threads of one process.\n",
+        "Reads the flight recorders of the ranks that run on this host: what\n"
+        "each rank does, which ranks it waits for, and which rank holds the\n"
+        "others up. Finds only processes of the same user, and no "
+        "communicator\n"
+        "whose ranks are all threads of one process.\n",
         options, sizeof(options) / sizeof(options[0])};
     struct info_ranks ranks;
     int code = info_options_read(&command, argc, argv), shown = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Finding the ranks of this host. A rank's control segment is a memfd that its
- * process keeps open, so the same user can open it again at /proc/PID/fd. Only
- * sealed memory files are mapped, which cannot shrink during the read; nothing
- * is written.
+ * process keeps open, so the same user can open the segment again at
+ * /proc/PID/fd. Only memory files that are sealed are mapped, because these
+ * cannot shrink during the read; nothing is written.
  *
- * Ranks that are all threads of one process share anonymous memory, and are not
- * found.
+ * A communicator whose ranks are all threads of one process has its control
+ * segments in anonymous memory; such ranks are not found.
  */
 #include "info_ranks.h"
 
@@ -57,7 +57,8 @@ info_ranks_add(struct info_ranks *ranks, const struct info_rank *rank)
     return 0;
 }
 
-/* A segment that is open in two processes counts as that of its owner. */
+/* A segment that is open in two processes counts once, as the segment of its
+ * owner. */
 static int
 ranks_add_segment(struct info_ranks *ranks, const struct info_rank *rank)
 {
@@ -99,8 +100,8 @@ segment_read(struct info_ranks *ranks, pid_t pid, int fd)
     return code;
 }
 
-/* The links of a process are read before they are opened: a file that is no
- * memory file of the library stays untouched. */
+/* The links in /proc/PID/fd are read before a file is opened, so that only
+ * memory files of the library are opened. */
 static int
 process_read(struct info_ranks *ranks, pid_t pid)
 {
@@ -133,8 +134,9 @@ process_read(struct info_ranks *ranks, pid_t pid)
     return code;
 }
 
-/* For one rank twice: its own record before others' mentions, the newest
- * first. */
+/* Sorts by communicator, then rank. Of several entries of one rank, the rank's
+ * own record comes before entries that other ranks' dumps gave, and a newer
+ * entry before an older one. */
 static int
 rank_compare(const void *left, const void *right)
 {

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which rank waits for which. A rank in a collective call waits for the ranks
- * that have made fewer collective calls. In an exchange, attach or detach a
- * rank that stands still announces which rank it waits for; where the schedule
- * of an exchange announces nothing, it waits for the ranks that have not begun
- * the same call of the same plan. Calls that show neither (shrink, agree) give
- * no conclusion. For a rank without a dump only the notes of the other ranks
- * are known.
+ * that have made fewer collective calls. In an exchange, attach or detach, a
+ * rank that stands still announces the rank for which it waits; where the
+ * schedule of an exchange announces nothing, the rank waits for the ranks that
+ * have not begun the same call of the same plan. Shrink and agree show neither,
+ * so nothing is concluded from them. Of a rank without a dump, only what the
+ * other ranks have recorded is known.
  */
 #include "info_ranks.h"
 
 #include <string.h>
 #include "comm/comm.h"
 
-/* An exchange that moves announces nothing; an exchange that stands still has
- * announced its rank within this time. */
+/* An exchange that moves announces nothing. An exchange that stands still
+ * announces the rank for which it waits within this time. */
 #define STILL_NS INT64_C(1000000000)
 
-/* Did the call end by a failure of the communicator, and not by one of its own?
- * Ranks that disagree have mostly not failed the communicator. */
+/* Did the call end because its communicator failed? Other errors concern the
+ * call alone; MISMATCH does so too, unless the communicator failed with it. */
 static bool
 call_has_failed(
     const struct info_rank *rank, const struct uli_recorder_call *call)
@@ -30,7 +30,9 @@ call_has_failed(
            call->status == ULYX_ERR_ABORTED;
 }
 
-/* The longest call: with several threads it is the one that hangs. */
+/* Finds the call that began first and has not ended: where a rank has several
+ * threads, this call is the one that hangs. Without such a call: the last one,
+ * if it ended because its communicator failed; else NULL. */
 static const struct uli_recorder_call *
 rank_find_call(const struct info_rank *rank)
 {
@@ -77,7 +79,7 @@ call_is_collective(const struct uli_recorder_call *call)
            call->call != ULI_CALL_SHRINK;
 }
 
-/* Does the rank miss the other, by what it has noted of its call's peers? */
+/* Has the rank recorded that its current call waits for the other rank? */
 static bool
 rank_misses(const struct info_rank *rank, int32_t other)
 {
@@ -110,8 +112,8 @@ info_rank_waits_for(const struct info_rank *rank, const struct info_rank *other)
            !rank_has_begun(other, call);
 }
 
-/* A rank that this one waits for: the first that itself waits for no rank, else
- * the first. -1: none. */
+/* Chooses one of the ranks for which rank `at` waits: the first that waits for
+ * no rank itself, else the first. -1: none. */
 static int
 rank_choose_next(const struct info_rank *ranks, int count, int at)
 {

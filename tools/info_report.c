@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info report: the dumps of many processes and hosts in one report. A
- * refused file is named, and the others are reported all the same.
+ * ulyx_info report: the dumps of many processes and hosts in one report. A file
+ * that is refused is named, and the other files are still reported.
  */
 #include "info_report.h"
 
@@ -51,7 +51,8 @@ report_read(struct report *report, const struct info_list *files)
 
 /* ---- ranks without a dump ------------------------------------------------ */
 
-/* Mentions with a host come first. */
+/* Sorts by communicator, then rank; of one rank, mentions with a host come
+ * first. */
 static int
 mention_compare(const void *left, const void *right)
 {
@@ -72,16 +73,17 @@ mentions_same(const struct info_mention *a, const struct info_mention *b)
            memcmp(a->id, b->id, sizeof(a->id)) == 0;
 }
 
-/* -1, 0, 1: the rank comes before the mention, is its rank, comes after it. */
+/* returns < 0, 0, > 0: the rank comes before the mention, is the mentioned
+ * rank, comes after the mention. */
 static int
 rank_against(const struct info_rank *rank, const struct info_mention *mention)
 {
-    struct info_mention its = {
+    struct info_mention own = {
         .nranks = rank->copy.nranks, .rank = rank->copy.rank};
 
-    memcpy(its.id, rank->copy.id, sizeof(its.id));
-    memcpy(its.host, mention->host, sizeof(its.host));
-    return mention_compare(&its, mention);
+    memcpy(own.id, rank->copy.id, sizeof(own.id));
+    memcpy(own.host, mention->host, sizeof(own.host));
+    return mention_compare(&own, mention);
 }
 
 static int
@@ -99,7 +101,8 @@ ranks_add_absent(struct info_ranks *ranks, const struct info_mention *mention)
     return info_ranks_add(ranks, &rank);
 }
 
-/* Adds the mentioned ranks without a dump; one walk over two sorted lists.
+/* Adds the mentioned ranks that have left no dump, in one walk over two sorted
+ * lists.
  * returns 0, or 1 after a message. */
 static int
 report_add_absent(struct report *report)
@@ -173,15 +176,14 @@ info_report(int argc, char **argv)
     struct report report = {0};
     struct info_list files = {0};
     const struct info_option options[] = {
-        {"FILE", INFO_LIST, &files, 0, 0, "dumps, of ULYX_DUMP_FILE"},
+        {"FILE", INFO_LIST, &files, 0, 0, "dumps, which ULYX_DUMP_FILE names"},
         {"--json", INFO_FLAG, &report.json, 0, 0, "one JSON object"}};
     const struct info_command command = {"report",
-        "Lays dumps of processes and hosts side by side: who holds all up, "
-        "who\n"
-        "waits for whom, and who is in another call than the rest. Of two "
-        "dumps\n"
-        "of a rank the newer one counts. A file that cannot be used is named;\n"
-        "the exit code is then 1, and the others are reported all the same.\n",
+        "Puts the dumps of many processes and hosts into one report: which\n"
+        "rank holds the others up, which ranks wait for which, and which are\n"
+        "in another call than the rest. Of two dumps of one rank, the newer\n"
+        "one counts. A file that cannot be used is named, and the exit code\n"
+        "is then 1; the other files are still reported.\n",
         options, sizeof(options) / sizeof(options[0])};
     int code = info_options_read(&command, argc, argv);
 

@@ -14,7 +14,7 @@ enum { INFO_REPORT_WHY = 256 };
 struct info_mention {
     unsigned char id[16];
     int32_t nranks, rank;
-    int32_t pid; /* 0: not known; as is an empty host */
+    int32_t pid; /* 0: not known; an empty host is not known either */
     char name[ULI_RECORDER_TEXT], host[ULI_RECORDER_TEXT];
 };
 struct info_mentions {
@@ -22,8 +22,8 @@ struct info_mentions {
     size_t count, capacity;
 };
 
-/* Adds the ranks of a dump, and those that it mentions. The content of the file
- * is used after it has been checked: kinds, ranges, lengths.
+/* Adds the ranks of a dump, and the ranks that the dump mentions. The content
+ * of the file is used only after it has been checked: kinds, ranges, lengths.
  * returns 0; -1: the file is refused, with the reason in why_p; 1: no memory,
  * which has been reported. */
 int info_report_read(const char *path, struct info_ranks *ranks,

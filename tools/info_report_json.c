@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info report --json: the content of the text.
+ * ulyx_info report --json: what the report shows as text, as one JSON object.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading dumps, which come from anywhere. A file that is cut off, of another
- * program, or malicious is refused as a whole, with the place; nothing of it is
- * used. Sizes are bounded before memory is taken: the file, communicators of a
- * file, calls and peers of a rank. Texts are printed on terminals, so
- * characters that do not print become '?'.
+ * Reading dumps, which may come from anywhere. A file that is cut off, of
+ * another program, or malicious is refused as a whole, with a reason; nothing
+ * of the file is used. Sizes are bounded before memory is allocated: those of
+ * the file, the communicators of a file, and the calls and peers of a rank.
+ * Texts are printed on terminals, so characters that do not print become '?'.
  */
 #include "info_report.h"
 
@@ -28,7 +28,7 @@ struct reader {
     int code; /* 1: no memory */
 };
 
-/* Notes the first reason. */
+/* Keeps the reason, unless an earlier one is kept already. */
 __attribute__((format(printf, 2, 3))) static void
 reader_note(struct reader *reader, const char *format, ...)
 {
@@ -39,7 +39,7 @@ reader_note(struct reader *reader, const char *format, ...)
         vsnprintf(reader->why, INFO_REPORT_WHY, format, arguments);
     va_end(arguments);
 }
-/* A macro, so that compilers know its value. */
+/* A macro, so that compilers see that its value is false. */
 #define reader_refuse(...) (reader_note(__VA_ARGS__), false)
 
 /* ---- members ------------------------------------------------------------- */
@@ -273,7 +273,8 @@ reader_take_failure(
     return true;
 }
 
-/* Also mentions ranks that are awaited but not among the peers. */
+/* Adds a mention for each rank that a call awaits: such a rank need not be
+ * among the peers. */
 static bool
 reader_mention_awaited(
     struct reader *reader, const struct uli_recorder_copy *copy)
@@ -322,12 +323,12 @@ reader_take_dump(struct reader *reader, const json_t *root)
     int64_t form;
 
     if (!json_is_object(root) || !json_object_get(root, "ulyx_dump"))
-        return reader_refuse(reader, "no dump of ulyx");
+        return reader_refuse(reader, "not a dump of ulyx");
     if (!take_number(reader, root, "ulyx_dump", INT64_MIN, INT64_MAX, &form))
         return false;
     if (form != 1)
-        return reader_refuse(
-            reader, "a dump of form %" PRId64 ", this program reads 1", form);
+        return reader_refuse(reader,
+            "a dump of form %" PRId64 "; this program reads form 1", form);
     if (!take_number(
             reader, root, "time_us", 0, INT64_MAX / 1000, &reader->time_us))
         return false;
@@ -362,8 +363,8 @@ info_report_read(const char *path, struct info_ranks *ranks,
     root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     free(text);
     if (!root) {
-        snprintf(why_p, INFO_REPORT_WHY, "no JSON: line %d: %.120s", error.line,
-            error.text);
+        snprintf(why_p, INFO_REPORT_WHY, "not JSON: line %d: %.120s",
+            error.line, error.text);
         for (char *c = why_p; *c != 0; c++)
             *c = *c < ' ' || *c > '~' ? '?' : *c;
         return -1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Predictions as rows, for programs that plot or compare them: a row per number
- * of nodes, S, schedule and operation. One list of fields serves CSV and JSON;
- * its names are an interface.
+ * Predictions as rows: a table for readers, CSV and JSON for programs that plot
+ * or compare them. CSV and JSON have a row per number of nodes, S, schedule and
+ * operation, and share one list of fields, whose names are an interface.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ struct row {
     bool chosen;
 };
 
-/* Bytes of the sequence side of the rank that has most tokens. */
+/* Bytes of the sequence-sharded q, k and v at the rank with the most tokens. */
 static int64_t
 row_size_bytes(const struct row *r)
 {
@@ -122,7 +122,7 @@ sweep_print_line(struct info_sweep *sweep, const struct uli_demand_shape *shape,
 
     if (sweep->rows++ == 0)
         printf("%6s %6s %10s %-9s %12s %-8s %10s %9s  %s\n", "nodes", "ranks",
-            "S", "schedule", "time (us)", "slowest", "busbw", "a NIC",
+            "S", "schedule", "time (us)", "slowest", "busbw", "NIC",
             "bottleneck");
     printf("%6d %6d %10" PRId64 " %-9s %12.1f %-8s %10.2f %9.2f  %s in %s\n",
         x->nodes, x->nranks, shape->seq, uli_algo_name(e->algo),
@@ -193,8 +193,8 @@ info_sweep_close(struct info_sweep *sweep)
     if (sweep->form == INFO_JSON)
         printf("\n]}\n");
     else if (sweep->form == INFO_TABLE)
-        printf("busbw and a NIC's rate in GB/s, of the slowest operation; "
-               "busbw counts a byte at each\nof its readers, also those of the "
-               "own node: it may lie above what a NIC carries\n");
+        printf("busbw, and the rate of one NIC, in GB/s in the slowest "
+               "operation. busbw counts a byte once\nfor every rank that reads "
+               "it, also within a node: it may exceed the rate of the NIC\n");
     free(sweep);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info topology: the machine as a tree, what is not known of it and why,
- * and where the ranks of a node go.
+ * ulyx_info topology: the machine as a tree, with what is not known and why,
+ * and where the ranks of a node are placed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 enum { RANKS_MAX = 1024 };
 
 static int
-strings_compare(const void *a, const void *b)
+cores_compare(const void *a, const void *b)
 {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
 
@@ -33,7 +33,7 @@ print_cores(const struct uli_topology *t, const struct uli_topo_node *n)
     int32_t count = cores ? uli_topology_cores_near(t, n, cores, capacity) : 0;
 
     if (count > 0)
-        qsort(cores, (size_t)count, sizeof(*cores), strings_compare);
+        qsort(cores, (size_t)count, sizeof(*cores), cores_compare);
     printf(", cores");
     for (int32_t i = 0; i < count; i++) {
         int32_t end = i;
@@ -73,12 +73,13 @@ print_node(const struct uli_topology *t, const struct uli_topo_node *n)
         else
             printf(", rate unknown");
         if (uli_topology_numa_of(t, n) == ULI_TOPO_UNKNOWN)
-            printf(", NUMA node unknown: the system does not say");
+            printf(", NUMA node unknown: the system does not report it");
     }
     printf("\n");
 }
 
-/* PCI roots and switches without a GPU or NIC below them are left out. */
+/* Is a GPU or a NIC below the node? Other PCI roots and switches are not
+ * printed. */
 static bool
 has_device(const struct uli_topology *t, const struct uli_topo_node *n)
 {
@@ -138,8 +139,8 @@ print_index(const char *name, int32_t index)
         printf(", %s %d", name, index);
 }
 
-/* Where a communicator of such a rank puts its own threads and memory, if the
- * rank may use all cores. */
+/* Prints where the communicator of a rank at this place would put its own
+ * threads and memory, if the rank may use all cores. */
 static void
 print_binding(const struct uli_topology *t, const struct uli_rank_place *place)
 {
@@ -220,11 +221,12 @@ info_topology(int argc, char **argv)
     bool json = false;
     const struct info_option options[] = {
         {"--ranks", INFO_NUMBER, &ranks, 1, RANKS_MAX,
-            "where so many ranks of this node would be"},
-        {"--json", INFO_FLAG, &json, 0, 0, "for programs, as one line"}};
+            "places N ranks on this node and shows where"},
+        {"--json", INFO_FLAG, &json, 0, 0, "one line of JSON"}};
     const struct info_command command = {"topology",
-        "This machine, or the one that ULYX_TOPO_FILE describes: what it has,\n"
-        "how far apart, and what is not known of it.\n",
+        "Shows this machine, or the machine that ULYX_TOPO_FILE describes: "
+        "its\n"
+        "parts, how they are connected, and what is not known.\n",
         options, sizeof(options) / sizeof(options[0])};
     int code = info_options_read(&command, argc, argv);
 

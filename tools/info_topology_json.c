@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info topology --json: the machine's NUMA nodes, GPUs and NICs, where
- * each rank goes, and how far ranks are from each other and from their NIC.
+ * ulyx_info topology --json: the machine's NUMA nodes, GPUs and NICs, the place
+ * of each rank, and the links from rank to rank and from each rank to its NIC.
  *
  *   numa_nodes[i]  {index, cores, memory_bytes}
  *   gpus[i]        {index, name, pci, numa, bytes_per_s}
  *   nics[i]        {index, name, net_name, pci, numa, bytes_per_s}
  *   ranks[r]       {rank, gpu, numa, memory, nic, nic_link}
- *   links          [[class of ranks r and s]...], bytes_per_s likewise
+ *   links          [[class of the link from rank r to rank s]...]
+ *   bytes_per_s    [[rate of that link]...]
  *
- * What is not known, or not there, is null. Classes are those of the text.
+ * What is not known, or not there, is null. Classes have the names of the text.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -38,7 +39,8 @@ numa_pack(const struct uli_topology *t, const struct uli_topo_node *n)
         n->memory_bytes < 0 ? json_null() : json_integer(n->memory_bytes));
 }
 
-/* Names come from foreign files: a name that is no UTF-8 becomes null. */
+/* Names may come from a file of another program: a name that is not UTF-8
+ * becomes null. */
 static json_t *
 name_pack(const char *name)
 {
@@ -74,8 +76,9 @@ kind_pack_all(const struct uli_topology *t, enum uli_topo_kind kind)
     return list;
 }
 
-/* How far a rank is from its NIC: null for a rank without NIC, and for one
- * without GPU, which is near no device. */
+/* The class of the link from a rank to its NIC: from the rank's GPU; without a
+ * GPU, "numa" where rank and NIC are on one NUMA node. null: the rank has no
+ * NIC, or the distance is not known. */
 static json_t *
 place_pack_nic_link(
     const struct uli_topology *t, const struct uli_rank_place *place)
@@ -106,8 +109,8 @@ place_pack(
         index_pack(place->nic), "nic_link", place_pack_nic_link(t, place));
 }
 
-/* Appends one row to the matrix of classes and one to that of rates; rates are
- * known for links between GPUs only. */
+/* Appends row r to the matrix of classes and to the matrix of rates. Rates are
+ * known only between GPUs. */
 static void
 links_append_rank(const struct uli_topology *t,
     const struct uli_rank_place *places, int32_t ranks, int32_t r,

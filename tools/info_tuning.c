@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info tuning FILE: whether the file can be read, its links, fabric and
- * host, its rules, and how long an exchange of each size would take by them.
- * Sizes are those of rules: bytes of a message between two ranks.
+ * ulyx_info tuning FILE: checks the file, and shows its links, fabric, host and
+ * rules, and how long an exchange of each size would take with them. Sizes are
+ * the sizes of rules: bytes of a message between two ranks.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -30,7 +30,7 @@ print_range(const char *name, const struct uli_range *range)
 static void
 print_rules(const struct uli_tuning *tuning)
 {
-    printf(tuning->nrules > 0 ? "rules, of which the first that fits holds\n"
+    printf(tuning->nrules > 0 ? "rules, of which the first that fits applies\n"
                               : "no rules: the model chooses\n");
     for (int32_t i = 0; i < tuning->nrules; i++) {
         const struct uli_tuning_rule *rule = &tuning->rules[i];
@@ -46,7 +46,8 @@ print_rules(const struct uli_tuning *tuning)
     }
 }
 
-/* Every rank has one token of `bytes` bytes for every rank. */
+/* Makes a demand in which every rank has one token, and sends `bytes` bytes of
+ * that token to every rank. */
 static ulyx_status_t
 make_demand(int64_t nodes, int64_t ranks_per_node, int64_t bytes,
     struct uli_demand *x_p)
@@ -92,7 +93,8 @@ print_sizes(
 {
     ulyx_status_t status = ULYX_SUCCESS;
 
-    printf("what it gives %" PRId64 " node%s of %" PRId64 "\n  %12s %-9s %6s "
+    printf("what it gives for %" PRId64 " node%s of %" PRId64
+           "\n  %12s %-9s %6s "
            "%12s %8s  %s\n",
         nodes, uli_plural(nodes), ranks_per_node, "message (B)", "schedule",
         "chunks", "time (us)", "busbw", "because");
@@ -122,13 +124,14 @@ info_tuning(int argc, char **argv)
     const char *path = NULL;
     const struct info_option options[] = {
         {"FILE", INFO_TEXT, (void *)&path, 0, 0, "tuning file"},
-        {"--nodes", INFO_NUMBER, &nodes, 2, 1024, "of the table of sizes (2)"},
+        {"--nodes", INFO_NUMBER, &nodes, 2, 1024,
+            "nodes of the table of sizes (2)"},
         {"--ranks-per-node", INFO_NUMBER, &ranks_per_node, 1, 64,
-            "of each (8)"}};
+            "ranks of each node (8)"}};
     const struct info_command command = {"tuning",
-        "Checks a tuning file and shows what it says: links, fabric, rules, "
-        "and what\nan exchange of each size would take by it. The form is in "
-        "docs/TOPOLOGY.md.\n",
+        "Checks a tuning file and shows its links, fabric and rules, and how "
+        "long an\nexchange of each size would take with them. docs/TOPOLOGY.md "
+        "describes the form.\n",
         options, sizeof(options) / sizeof(options[0])};
     int code = info_options_read(&command, argc, argv);
     ulyx_status_t status;
@@ -144,7 +147,7 @@ info_tuning(int argc, char **argv)
     status = uli_tuning_read(path, &planner.model, &planner.tuning,
         info_print_finding, (void *)(uintptr_t)path);
     if (status == ULYX_ERR_INVALID_ARGUMENT)
-        return 1; /* every finding was printed */
+        return 1; /* info_print_finding has printed every finding */
     if (status == ULYX_SUCCESS) {
         print_file(&planner);
         status = print_sizes(&planner, nodes, ranks_per_node);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info: what this build is, what it can use on this machine and why not,
- * every setting with its value and source, and the plan for a shape.
+ * ulyx_info: what this build contains, which transports it can use on this
+ * machine and why not the others, every setting with its value and source, and
+ * the plan for a shape. Further commands have files of their own (info.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +69,7 @@ print_build(void)
     }
 }
 
-/* Prints the help in lines of at most 76 columns. */
+/* Prints the help of a setting in lines of at most 76 columns. */
 static void
 print_wrapped(const char *text)
 {
@@ -127,8 +128,8 @@ print_caps(uint64_t caps)
             printf(", %s", names[i].name);
 }
 
-/* Does the transport have devices? One that only moves device memory is of no
- * use without. */
+/* Can the transport be used, as far as devices are concerned? A transport that
+ * moves only device memory needs a device. */
 static bool
 has_devices(const struct uli_tr_ops *ops, char *why_p, size_t bytes)
 {
@@ -185,17 +186,18 @@ parse_shape(int argc, char **argv, struct shape *s)
         {"--heads", INFO_NUMBER, &s->heads, 1, most, "query heads (32)"},
         {"--kv-heads", INFO_NUMBER, &s->kv_heads, 1, most, "KV heads (8)"},
         {"--dim", INFO_NUMBER, &s->dim, 1, most, "head dimension (128)"},
-        {"--dim-v", INFO_NUMBER, &s->dim_v, 1, most, "of values (as --dim)"},
+        {"--dim-v", INFO_NUMBER, &s->dim_v, 1, most,
+            "head dimension of v (that of --dim)"},
         {"--work", INFO_TEXT, &work, 0, 0,
-            "who computes what: heads or balanced (heads)", "heads|balanced"},
+            "how work is divided: heads or balanced (heads)", "heads|balanced"},
         {"--split", INFO_TEXT, &work, 0, 0, NULL, "heads|balanced"},
         {"--order", INFO_TEXT, &order, 0, 0,
             "contiguous or zigzag (contiguous)", "contiguous|zigzag"},
         {"--json", INFO_FLAG, &s->json, 0, 0,
-            "for programs, with the bytes of each pair of ranks"}};
+            "one line of JSON, with the bytes of each pair of ranks"}};
     const struct info_command command = {"plan",
-        "Who holds what on one node, and what moves. With --nodes: what an\n"
-        "exchange between nodes costs (ulyx_info plan --nodes 2 --help).\n",
+        "What each rank of one node holds, and what moves. With --nodes: what\n"
+        "an exchange between nodes costs (ulyx_info plan --nodes 2 --help).\n",
         options, sizeof(options) / sizeof(options[0])};
     int code = info_options_read(&command, argc, argv);
 
@@ -355,7 +357,7 @@ show_transports(int argc, char **argv)
     return print_transports();
 }
 
-/* Prints the choice of copies as a file for ULYX_CALIBRATE. */
+/* Prints how copies are made, in the form of a file for ULYX_CALIBRATE. */
 static int
 show_copies(int argc, char **argv)
 {
@@ -390,50 +392,53 @@ show_all(int argc, char **argv)
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
-    bool options; /* reads what follows, --help too */
+    bool options; /* run receives the arguments after the name, also --help */
     const char *summary, *text;
 } commands[] = {
-    {"all", show_all, false, "the next three; also without a command", NULL},
+    {"all", show_all, false, "the next three; the default command", NULL},
     {"build", show_build, false, "version, options, kernels of this processor",
         NULL},
     {"settings", show_settings, false,
         "every ULYX_ setting: value, source, default, meaning",
-        "Sources, the later wins: the default; /etc/ulyx.conf; "
-        "~/.config/ulyx.conf (lines\nNAME=VALUE, # comments); the environment. "
-        "They are read when a communicator is\ncreated, and kept in it.\n"},
+        "Sources, of which a later one overrides an earlier one: the default; "
+        "/etc/ulyx.conf;\n~/.config/ulyx.conf (lines NAME=VALUE, # comments); "
+        "the environment. A communicator\nreads them when it is created, and "
+        "keeps them.\n"},
     {"transports", show_transports, false,
         "which can be used here, and why others cannot", NULL},
     {"copies", show_copies, false,
-        "how copies between ranks go about it, with what was measured",
-        "Each line is the size of a call, where rows of the source lie, hint "
-        "of "
-        "prefetches,\nrows side by side, lines ahead, and GB/s measured by it "
-        "and by the default. The last\nline is from where on stores stream. "
-        "ULYX_CALIBRATE=FILE takes what this prints.\n"},
-    {"plan", info_plan, true, "who holds what, and what moves, for a shape",
-        NULL},
+        "how copies between ranks are made, with measured rates",
+        "Each line has the size of a call, where the rows of the source lie, a "
+        "way of copying\n(hint of prefetches, rows side by side, lines ahead), "
+        "and the GB/s measured with\nthis way and with the default way. The "
+        "last line is the size from which stores\nstream. ULYX_CALIBRATE=FILE "
+        "reads this output from a file.\n"},
+    {"plan", info_plan, true, "what each rank holds, and what moves", NULL},
     {"plan --nodes", info_predict, true,
         "the schedule between nodes and its predicted time", NULL},
     {"topology", info_topology, true,
-        "this machine, or ULYX_TOPO_FILE's, and its ranks", NULL},
+        "this machine, or that of ULYX_TOPO_FILE, and its ranks", NULL},
     {"ranks", info_ranks, true,
-        "running ranks of this host: their calls, who waits for whom", NULL},
+        "running ranks of this host: their calls, and which wait for which",
+        NULL},
     {"report", info_report, true,
-        "dumps of many hosts: who holds up whom, who is in another call", NULL},
-    {"tuning", info_tuning, true,
-        "checks a tuning file, shows what it says and what sizes take", NULL}};
+        "dumps of many hosts: which rank holds the others up", NULL},
+    {"tuning", info_tuning, true, "checks a tuning file and shows its content",
+        NULL}};
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 static int
 usage_print(void)
 {
-    printf("usage: ulyx_info [command] [options]\n"
-           "Shows what ulyx is, and would do, on this machine.\n\n");
+    printf(
+        "usage: ulyx_info [command] [options]\n"
+        "Shows this build of ulyx, this machine, and what plans would do.\n\n");
     for (int i = 0; i < COMMANDS; i++)
         printf("  %-13s %s\n", commands[i].name, commands[i].summary);
     printf("\n  -h, --help    this text, or that of a command with options\n"
            "  --version     the version\n\n"
-           "Exit: 0 ok, 1 an error, which it prints, 6 usage.\n");
+           "Exit code: 0 success, 1 an error, which is printed, 6 bad "
+           "arguments.\n");
     return 0;
 }
 
@@ -535,11 +540,12 @@ quiet_log(void)
     if (getenv("ULYX_DEBUG"))
         return;
     setenv("ULYX_DEBUG", "NONE", 1);
-    uli_log_on(ULI_LOG_WARN, ULI_LOG_ALL); /* settles the level */
+    uli_log_on(ULI_LOG_WARN, ULI_LOG_ALL); /* reads ULYX_DEBUG, once */
     unsetenv("ULYX_DEBUG");
 }
 
-/* Everything printed must have been written: a full disk is no success. */
+/* The exit code is 0 only if all output has been written: a full disk is an
+ * error. */
 int
 main(int argc, char **argv)
 {

@@ -79,7 +79,7 @@ class Info(ToolCase):
                 (["plan", "--heads", "x"], "--heads x: expected a number"),
                 (["plan", "--ranks", "9999"], "from 1 to 4096"),
                 (["plan", "--work", "fair"], "heads or balanced"),
-                (["plan", "--seq"], "--seq wants a value"),
+                (["plan", "--seq"], "--seq needs a value"),
                 (["plan", "--nodes", "4", "--cvs"], "--cvs is not understood"),
                 (["plan", "--nodes", "8-2"], "1,2,4 or 1-64"),
                 (["plan", "--nodes", "2", "--csv", "--json"], "exclude"),
@@ -160,7 +160,7 @@ class Info(ToolCase):
                 self.assertEqual(received, [int(row[column]) for row in text])
                 self.assertEqual(received, by_name[name]["received_bytes"])
             self.check_holdings(plan)
-        self.assertIn("--seq wants a value",
+        self.assertIn("--seq needs a value",
                       self.info("plan", "--json", "--seq", code=6))
         self.assertIn("--json: expected at most 1024 --ranks",
                       self.info("plan", "--json", "--ranks", "1025", code=6))
@@ -210,7 +210,7 @@ class Info(ToolCase):
                                 for r in range(8)])
         out = self.info("topology", ULYX_TOPO_FILE=os.path.join(
             machines, "vm-unknown-numa.xml"))
-        self.assertIn("NUMA node unknown: the system does not say", out)
+        self.assertIn("NUMA node unknown: the system does not report it", out)
         out = self.info("topology", ULYX_TOPO_FILE="/nonexistent.xml")
         self.assertIn("flat, because detection failed: /nonexistent.xml", out)
         self.info("topology", "--ranks", "0", code=6)
@@ -288,10 +288,10 @@ class Info(ToolCase):
     def test_rates_above_the_wire_are_explained(self):
         out = self.info("plan", "--nodes", "8", "--algo", "hier")
         busbw, nic = (float(re.search(p, out)[1]) for p in (
-            r"busbw ([\d.]+) GB/s", r"([\d.]+) GB/s a NIC"))
+            r"busbw ([\d.]+) GB/s", r"([\d.]+) GB/s per NIC"))
         self.assertGreater(busbw, 46)
         self.assertLess(nic, 46)
-        self.assertIn("may lie above what NICs carry", " ".join(out.split()))
+        self.assertIn("may exceed the rate of the NICs", " ".join(out.split()))
 
     def test_large_nodes(self):
         shape = ["plan", "--nodes", "2", "--ranks-per-node", "65"]
@@ -316,7 +316,7 @@ class Info(ToolCase):
             out = self.info("plan", "--nodes", "4", "--machine", "here",
                             "--algo", "direct", ULYX_TOPO_FILE=machine)
             self.assertRegex(out, rf"(?m)^  link {local} ", name)
-            self.assertIn(nics + " NICs a node", out)
+            self.assertIn(nics + " NICs per node", out)
             self.assertIn("bottleneck: spine in phase direct", out)
             out = self.info("plan", "--nodes", "1", "--machine", "here",
                             ULYX_TOPO_FILE=machine)
@@ -363,7 +363,7 @@ class Info(ToolCase):
                            "rule nodes=2 ranks_per_node=4- bytes=0-64K -> hier "
                            "chunks=2\nrule -> pairwise\n")
             out = self.info("tuning", tuning, "--ranks-per-node", "4")
-            self.assertIn("2 NICs a node [measured]", out)
+            self.assertIn("2 NICs per node [measured]", out)
             self.assertIn("line 4: nodes=2 ranks_per_node=4- bytes=0-65536 -> "
                           "hier chunks=2", out)
             self.assertIn("line 5: -> pairwise", out)

@@ -90,7 +90,7 @@ class Documents(PlotCase):
                      "6 MiB", "4–7", "0–1", "receives", "s2h")
             self.has(shown["sweep"], "the limit", "MPI_Alltoallw", "2 cores",
                      "1 MiB", "busbw, GB/s")
-            self.has(shown["scaling"], "hier", "pairwise", "what a plan takes",
+            self.has(shown["scaling"], "hier", "pairwise", "what a plan chooses",
                      "nodes (ranks)", "not measured")
             self.has(shown["topology"], "mlx5_3", "rank 15", "NUMA 1",
                      "NVLink, 371 GB/s", "node 1", "network")
@@ -229,8 +229,8 @@ class Scaling(PlotCase):
             done = run(INFO, "plan", "--nodes", "1-512", "--operation",
                        "s2h,h2s", form)
             picture = self.draw("scaling", self.file("t" + form, done.stdout))
-            self.has(picture, "direct", "hier", "what a plan takes",
-                     "8 ranks a node", "assumed", "(4096)")
+            self.has(picture, "direct", "hier", "what a plan chooses",
+                     "8 ranks per node", "assumed", "(4096)")
         self.draw("scaling", os.path.join(self.folder, "t--csv"), "--op", "h2s")
         self.refused("no rows of direction x: the file has s2h, h2s", "scaling",
                      os.path.join(self.folder, "t--csv"), "--op", "x")
@@ -278,7 +278,7 @@ class Topologies(PlotCase):
             "topology", "--xml", os.path.join(MACHINES, "dual-socket.xml"),
             "--ranks", "4", "--nodes", "4", "--algo", "pairwise", "--info", INFO)
         self.has(picture, "NUMA 3", "mlx5_0", "shared memory", "node 3",
-                 "2 more such nodes", "to a few at a time", "a plan goes by "
+                 "2 more such nodes", "to a few at a time", "a plan chooses "
                  "pairwise")
         self.assertEqual(picture.words.count("mlx5_0"), 2)
         picture = self.draw(
@@ -349,7 +349,7 @@ class Plans(PlotCase):
                      "--kv-heads", "2")
         path = self.file("p.json", run(INFO, "plan", "--json").stdout)
         self.draw("plan", path)
-        self.refused("has the shape: leave --heads away", "plan", path,
+        self.refused("has a shape already: give the file or", "plan", path,
                      "--heads", "4")
         self.refused("not a plan", "plan", self.file("x.json", "{}"))
         self.refused("of this version writes", "plan",
@@ -390,7 +390,7 @@ class CommandLine(PlotCase):
                               env=environment, capture_output=True, text=True,
                               check=False)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("PNG wants rsvg-convert", done.stderr)
+        self.assertIn("PNG needs rsvg-convert", done.stderr)
 
     def test_text_of_others_is_escaped(self):
         path = self.file("old.csv", OLD_CSV.replace("llama3-8b", "<a&\"b>"))

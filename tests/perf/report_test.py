@@ -92,8 +92,8 @@ class Report(ToolCase):
                          "of 64 ranks")
         self.assertEqual(lines[1], "  held up by rank 37 (node4, pid 537): has "
                          "left no dump; awaited by ranks 12, 32-36, 38-63")
-        self.assertIn("  63 of them wait for others", lines)
-        at = lines.index("  they are in different calls:")
+        self.assertIn("  63 of these ranks wait for others", lines)
+        at = lines.index("  the ranks are in different calls:")
         self.assertEqual(lines[at + 1], "    rank 12: in barrier, collective "
                          "call 3 (fingerprint 0000000000000000)"
                          .replace(" (fingerprint 0000000000000000)", ""))

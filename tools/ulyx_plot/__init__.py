@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of sweeps, predictions, machines and plans, as SVG of our own.
+"""Pictures of sweeps, predictions, machines and plans, written as SVG directly.
 
-cli.py parses arguments, sources.py reads files and asks ulyx_info; each kind of
-picture is a module that turns what was read into a Canvas of svg.py.
+cli.py parses arguments; sources.py reads files and runs ulyx_info. Each kind of
+picture is a module that draws the data on a Canvas of svg.py.
 """

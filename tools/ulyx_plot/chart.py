@@ -28,7 +28,7 @@ class Series:
 
 @dataclass
 class Axis:
-    """Maps [low, high] to pixels, by the logarithm where `log`."""
+    """Maps [low, high] to [0, 1], on a logarithmic scale where `log` is set."""
     low: float
     high: float
     ticks: List[Tick]
@@ -63,7 +63,7 @@ def log2_axis(values: Sequence[float], label: Callable[[float], str]) -> Axis:
 
 def log10_axis(values: Sequence[float],
                label: Callable[[float], str] = significant) -> Axis:
-    """Whole decades, or 1, 2, 5 of each where there are few."""
+    """Ticks at whole decades; at 1, 2 and 5 of each where decades are few."""
     low, high = min(values) / 1.25, max(values) * 1.25
     steps = (1, 2, 5) if high / low < 200 else (1,)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -87,8 +87,8 @@ def linear_axis(values: Sequence[float]) -> Axis:
 
 
 def _thin(ticks: Sequence[Tick], room: float) -> List[Tick]:
-    """Every k-th, back from the last, so that labels leave a blank between
-    them."""
+    """Every k-th tick, counted back from the last one, with k so large that
+    labels do not touch."""
     if not ticks:
         return []
     widest = max(text_width(line, TICK_SIZE) for _, label in ticks
@@ -145,7 +145,8 @@ def panel(canvas: Canvas, box: Box, title: str, x: Axis, y: Axis,
 
 def legend(canvas: Canvas, x: float, y: float, width: float,
            series: Sequence[Series]) -> float:
-    """Entries side by side, in as many rows as they need; where it ends."""
+    """Draws the entries side by side, in as many rows as they need. Returns the
+    y below the last row."""
     at = x
     for one in series:
         room = 34 + text_width(one.label, 12) + 22

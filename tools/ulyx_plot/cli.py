@@ -127,11 +127,11 @@ def _topology_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _predicted(given: argparse.Namespace, ranks: int) -> sources.Prediction:
-    """What ulyx_info says of the exchange between nodes like this one."""
+    """What ulyx_info predicts for the exchange between nodes of this kind."""
     if given.nodes < 2:
         return sources.Prediction()
     names = [name for name, _ in (*SHAPES, *TOPOLOGY_MORE)]
-    return sources.read_prediction(sources.ask_info(
+    return sources.read_prediction(sources.run_info(
         sources.find_info(given.info),
         ["plan", "--nodes", str(given.nodes), "--ranks-per-node", str(ranks),
          "--machine", "here", "--operation", "s2h",
@@ -141,7 +141,7 @@ def _predicted(given: argparse.Namespace, ranks: int) -> sources.Prediction:
 def _topology(given: argparse.Namespace) -> str:
     if given.file and given.xml and given.nodes < 2:
         raise PlotError("FILE and --xml are two machines: give one")
-    text = sources.read_text(given.file) if given.file else sources.ask_info(
+    text = sources.read_text(given.file) if given.file else sources.run_info(
         sources.find_info(given.info),
         ["topology", "--ranks", given.ranks, "--json"], given.xml)
     name = given.file or "ulyx_info"
@@ -172,9 +172,9 @@ def _plan(given: argparse.Namespace) -> str:
     names = [name for name, _ in (*SHAPES, *PLAN_MORE)]
     words = _shape_words(given, names)
     if given.file and words:
-        raise PlotError(f"{given.file} has the shape: leave {words[0]} away, "
-                        "or the file")
-    text = sources.read_text(given.file) if given.file else sources.ask_info(
+        raise PlotError(f"{given.file} has a shape already: give the file or "
+                        f"{words[0]}, not both")
+    text = sources.read_text(given.file) if given.file else sources.run_info(
         sources.find_info(given.info), ["plan", *words, "--json"])
     name = given.file or "ulyx_info"
     with sources.Checked(name, "ulyx_info plan --json"):
@@ -220,7 +220,8 @@ def _option_row(action: argparse.Action) -> str:
 
 
 def _table(parser: argparse.ArgumentParser) -> str:
-    """What --help=table prints: pages and completion are made from it."""
+    """What --help=table prints: manual pages and completion are made from this
+    table."""
     rows = ["name\tulyx_plot\tpictures of what ulyx measures and plans"]
     rows += [_option_row(action) for action in parser._actions
              if action.option_strings]
@@ -240,7 +241,7 @@ def _table(parser: argparse.ArgumentParser) -> str:
 def _convert(svg: str, path: str) -> None:
     program = shutil.which("rsvg-convert")
     if program is None:
-        raise PlotError(f"{path}: PNG wants rsvg-convert (of librsvg), which is "
+        raise PlotError(f"{path}: PNG needs rsvg-convert (of librsvg), which is "
                         "not in PATH: install it, or write .svg")
     done = subprocess.run([program, "--zoom", "2", "-f", "png", "-o", path],
                           input=svg, text=True, capture_output=True, check=False)

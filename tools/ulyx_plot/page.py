@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all pictures have around them: title, subtitle, caption."""
+"""The parts that all pictures share: title, subtitle, captions, and texts of
+sizes, times and ranges."""
 from __future__ import annotations
 
 from typing import Sequence, Tuple
@@ -14,7 +15,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def begin(title: str, subtitle: str, width: float = WIDTH
           ) -> Tuple[Canvas, float]:
-    """A canvas with its heading, and where the picture may begin."""
+    """A canvas with its heading, and the y at which the picture may begin."""
     canvas = Canvas(width, title, subtitle)
     room = width - 2 * MARGIN
     canvas.text(MARGIN, 38, shorten(title, room, 18, True), 18, INK, bold=True)
@@ -26,7 +27,8 @@ def begin(title: str, subtitle: str, width: float = WIDTH
 
 
 def end(canvas: Canvas, y: float, captions: Sequence[str]) -> str:
-    """Captions from y down, one paragraph each; the SVG."""
+    """Draws the captions from y downwards, a paragraph each. Returns the
+    SVG."""
     for caption in captions:
         for line in wrap(caption, canvas.width - 2 * MARGIN, SMALL):
             canvas.text(MARGIN, y, line, SMALL, MUTED)
@@ -61,7 +63,8 @@ def significant(value: float) -> str:
 
 
 def ranges(first: int, count: int) -> str:
-    """Of numbers from first on: "4", "4–7", or "none"."""
+    """The numbers first, first + 1, ... (`count` of them) as text: "4–7", "4"
+    where count is 1, "none" where count is 0."""
     if count <= 0:
         return "none"
     return str(first) if count == 1 else f"{first}–{first + count - 1}"

@@ -2,8 +2,9 @@
 """Who holds which tokens and heads before and after, and what moves.
 
 Both layouts are maps of heads over tokens, coloured by rank. A head that
-several ranks hold is cut into a strip a holder. Below them stand the bytes of
-each pair, and a table of the ranks, which is also the key to the colours.
+several ranks hold is divided into strips, one per rank. Below the maps are the
+bytes of each pair of ranks, and a table of the ranks, which is also the key to
+the colours.
 """
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ WORDS = {
 
 @dataclass
 class Patch:
-    """A rectangle of one rank: heads [top, bottom) of a map, in pixels from
-    its top; tokens [first, first + count)."""
+    """A rectangle of one rank in a map. top, height: its heads, in pixels from
+    the top of the map; first, count: its tokens."""
     rank: int
     top: float
     height: float
@@ -41,7 +42,8 @@ class Patch:
 
 @dataclass
 class Rows:
-    """Where the heads of the two maps lie: q, then k and v."""
+    """Where the heads lie in a map: those of q, and below them those of k and
+    v."""
     q_heads: int
     kv_heads: int
     q_height: float
@@ -69,7 +71,8 @@ def colour(rank: int) -> str:
 
 
 def check(plan: Any, name: str) -> Plan:
-    """The plan of ulyx_info plan --json, or what is wrong with it."""
+    """Returns the plan; raises PlotError if ulyx_info plan --json has not
+    written it, or if it is too large."""
     if not isinstance(plan, dict) or plan.get("kind") != "plan":
         raise PlotError(f"{name}: not a plan: ulyx_info plan --ranks 4 --json "
                         "writes one")
@@ -100,7 +103,8 @@ def layout_rows(plan: Plan) -> Rows:
 
 
 def sequence_patches(plan: Plan, rows: Rows) -> List[Patch]:
-    """Each run of tokens, over all heads: of q, and of k and v."""
+    """For each run of tokens, a patch over all heads of q and a patch over all
+    heads of k and v."""
     patches = []
     for one in plan["holdings"]:
         for first, count in one["spans"]:
@@ -146,7 +150,7 @@ def _label(canvas: Canvas, x: float, y: float, width: float, height: float,
     for words in (f"rank {rank}", str(rank)):
         room = text_width(words, size, True) + 6
         if size >= 9 and room <= width:
-            # Lines between heads do not run through the name.
+            # Covers the lines between heads, which would cross the name.
             canvas.rect(x + (width - room) / 2, y + height / 2 - size / 2 - 1,
                         room, size + 2, colour(rank))
             canvas.text(x + width / 2, y + height / 2 + size * 0.36, words,
@@ -183,7 +187,8 @@ def _head_lines(canvas: Canvas, x: float, y: float, width: float, rows: Rows
 
 
 def _head_axis(canvas: Canvas, x: float, y: float, rows: Rows) -> None:
-    """Numbers of heads, as many as there is room for, and what they are."""
+    """Draws the numbers of heads, as many as there is room for, and the words
+    "query heads" and "KV heads"."""
     for count, at, height in ((rows.q_heads, rows.q, rows.q_height),
                               (rows.kv_heads, rows.kv, rows.kv_height)):
         every = max(1, -(-13 // max(int(height), 1)))
@@ -215,8 +220,8 @@ def _map(canvas: Canvas, plan: Plan, rows: Rows, by_head: bool, x: float,
         sequence_patches(plan, rows)
     _draw_patches(canvas, patches, x, y, width, max(plan["seq"], 1))
     _head_lines(canvas, x, y, width, rows)
-    # Before the exchange the strips of k and v equal those of q: their names
-    # would only cover the heads.
+    # On the sequence side the patches of k and v equal those of q, so that only
+    # those of q have names.
     _draw_labels(canvas, [p for p in patches
                           if by_head or p.top < rows.kv(0)], x, y, width,
                  max(plan["seq"], 1))
@@ -246,7 +251,7 @@ def _maps(canvas: Canvas, plan: Plan, y: float, name: str) -> float:
 # ---- the matrix and the table -----------------------------------------------
 
 def _scale(most: float) -> Tuple[float, str]:
-    """Divisor and name of the unit in which the largest has 1 to 1023."""
+    """Divisor and name of the unit in which `most` lies between 1 and 1023."""
     unit = size_text(most).split()[1]
     return 1024.0 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit), unit
 
@@ -263,7 +268,7 @@ def _cell(canvas: Canvas, x: float, y: float, side: float, share: float,
 
 def _matrix(canvas: Canvas, pairs: Sequence[Sequence[int]], x: float, y: float,
             room: float) -> float:
-    """Rows send, columns receive; the diagonal stays where it is."""
+    """Rows send, columns receive; the diagonal stays on its rank."""
     count = len(pairs)
     side = min(46.0, (room - 40) / count)
     moved = [pairs[to][r] for to in range(count) for r in range(count)
@@ -339,7 +344,7 @@ def _subtitle(plan: Plan) -> str:
         dims += f" ({plan['tensors'][2]['dim']} of v)"
     words = [f"{q['heads']} query heads, {k['heads']} KV heads",
              f"{plan['seq']} tokens", f"batch {plan['batch']}", dims,
-             f"{q['element_bytes']} bytes an element"]
+             f"{q['element_bytes']} bytes per element"]
     if plan["order"] != "contiguous":
         words.append(f"{plan['order']} order")
     if plan["work"] != "heads":
@@ -365,7 +370,7 @@ def picture(plan: Plan, direction: str, title: str, note: str) -> str:
     captions = ["Bytes are those of q, k and v together" +
                 (", of gradients in the type in which they are summed" if sums
                  else "") + "." +
-                (" A KV head that several ranks' query heads read is on each of "
-                 "them: a strip a rank." if shared else "") +
+                (" A KV head that query heads of several ranks read is on each "
+                 "of these ranks: one strip per rank." if shared else "") +
                 (f" {note}" if note else "")]
     return end(canvas, low + 20, captions)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predicted time and busbw over the number of nodes, a curve a schedule."""
+"""Predicted time and busbw over the number of nodes, one curve per schedule."""
 from __future__ import annotations
 
 from typing import Dict, List, Optional, Sequence, Tuple
@@ -17,12 +17,13 @@ STYLES = {"direct": (COLOURS[0], "circle"), "pairwise": (COLOURS[1], "square"),
           "hier": (COLOURS[2], "diamond")}
 OTHERS = ((COLOURS[3], "triangle"), (COLOURS[5], "circle"),
           (COLOURS[4], "square"))
-CHOSEN = "what a plan takes"
+CHOSEN = "what a plan chooses"
 DASHES = (None, "6 4", "2 4")
 
 
 def read(path: str) -> List[Row]:
-    """Rows with numbers, of two or more numbers of nodes."""
+    """The rows that have a time and a busbw; raises PlotError unless they are
+    of two or more numbers of nodes."""
     rows = [row for row in read_table(path, NEEDED, MADE_BY)
             if all((number(row, name) or 0) > 0
                    for name in ("nodes", "time_us", "busbw"))]
@@ -51,8 +52,8 @@ def _values(rows: Sequence[Row], column: str) -> Dict[float, float]:
 
 def _series(rows: Sequence[Row], schedules: Sequence[str],
             sequences: Sequence[str], column: str) -> List[Series]:
-    """A curve a schedule and number of tokens; under them a band along the
-    chosen ones."""
+    """One curve per schedule and number of tokens. Behind the curves, a band
+    follows the schedule that a plan chooses."""
     found = []
     for at, seq in enumerate(sequences or [""]):
         of_seq = [row for row in rows
@@ -81,7 +82,7 @@ def _tick(rows: Sequence[Row], nodes: float) -> str:
 def _subtitle(rows: Sequence[Row], shape: str) -> str:
     per_node = {float(r["ranks"]) / float(r["nodes"]) for r in rows
                 if number(r, "ranks")}
-    words = [f"{per_node.pop():g} ranks a node"] if len(per_node) == 1 else []
+    words = [f"{per_node.pop():g} ranks per node"] if len(per_node) == 1 else []
     for name, form in (("seq", "{} tokens"), ("batch", "batch {}"),
                        ("heads", "{} query heads"), ("kv_heads", "{} KV heads"),
                        ("dim", "of {}"), ("local", "{} within a node")):
@@ -144,5 +145,5 @@ def draw(rows: Sequence[Row], directions: Sequence[str], title: str,
         "Predicted by ulyx's cost model, not measured" +
         (f"; links that bound it: {', '.join(sources)}." if sources else ".") +
         (f" {note}" if note else ""),
-        "busbw: the bytes that the rank that gets most receives from others, "
-        "over the time; 1 GB = 10⁹ bytes."])
+        "busbw: the most bytes that a rank receives from others, divided by "
+        "the time; 1 GB = 10⁹ bytes."])

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pictures are made of: tables of ulyx_perf and ulyx_info, and what
-ulyx_info says when it is asked.
+"""The data of the pictures: tables of ulyx_perf and ulyx_info in files, and the
+output of ulyx_info, which this module runs.
 
-Columns are found by name, never by place: files of older and newer versions
-have different ones. A table's rows are dictionaries of text or numbers, with
-the names of this module's ALIASES.
+Columns are found by name, never by position, because files of older and newer
+versions have different columns. The rows of a table are dictionaries of texts
+and numbers; their keys are the names of the table and, where ALIASES lists a
+name, our name too.
 """
 from __future__ import annotations
 
@@ -23,10 +24,10 @@ Row = Dict[str, Any]
 
 
 class PlotError(Exception):
-    """The cause, and what to do about it."""
+    """An error for the user: the cause, and what to do about it."""
 
 
-# Name here: the names in tables, present or former.
+# Our name of a column: the names that tables have or had for it.
 ALIASES = {
     "op": ("op", "operation", "direction"),
     "size_bytes": ("size_bytes", "size"),
@@ -68,7 +69,8 @@ def parse_json(text: str, name: str) -> Any:
 
 
 def named(row: Row) -> Row:
-    """With our names beside those of the table; the first alias wins."""
+    """The row with our names added to those of the table; of several aliases
+    the first one counts."""
     lower = {str(key).strip().lower(): value for key, value in row.items()
              if key is not None}
     for ours, names in ALIASES.items():
@@ -81,7 +83,7 @@ def named(row: Row) -> Row:
 
 
 def number(row: Row, name: str) -> Optional[float]:
-    """The finite number in the column, None where there is none."""
+    """The number in the column; None where there is no finite number."""
     try:
         value = float(row.get(name, ""))
     except (TypeError, ValueError):
@@ -90,8 +92,8 @@ def number(row: Row, name: str) -> Optional[float]:
 
 
 def _json_rows(root: Any, name: str) -> List[Row]:
-    """A list of rows, or an object with one: what stands beside the list is
-    true of all rows."""
+    """The rows of a JSON list, or of an object with a list of rows. Members of
+    the object beside the list hold for all rows."""
     if isinstance(root, list):
         return [row for row in root if isinstance(row, dict)]
     if not isinstance(root, dict):
@@ -162,9 +164,10 @@ _LINK = re.compile(r"  link (\w+) +latency ([\d.]+) us.* at ([\d.]+) GB/s "
 
 @dataclass
 class Prediction:
-    """Of the schedule that a plan takes, from the text of `ulyx_info plan
-    --nodes N`; empty where it was not asked. links by class: latency_us, rate
-    of the longest messages in GB/s, source."""
+    """What the text of `ulyx_info plan --nodes N` predicts for the schedule
+    that a plan chooses; all fields are empty where ulyx_info was not run.
+    links: by class, the latency_us, the rate of the longest messages in GB/s,
+    and the source."""
     schedule: str = ""
     received: str = ""
     time: str = ""
@@ -175,13 +178,14 @@ class Prediction:
     def summary(self) -> str:
         if not self.schedule:
             return ""
-        return (f"a plan goes by {self.schedule}; predicted: a rank receives "
+        return (f"a plan chooses {self.schedule}; predicted: a rank receives "
                 f"{self.received} of q, k and v in {self.time}, bound by "
                 f"{self.bottleneck}").replace(" us", " µs")
 
 
 def read_prediction(text: str) -> Prediction:
-    """What is not in the text stays empty; of several the first counts."""
+    """Fields that the text does not have stay empty; the first line of a kind
+    counts."""
     found = Prediction()
     for line in text.splitlines():
         summary, schedule = _SUMMARY.match(line), _SCHEDULE.match(line)
@@ -207,7 +211,8 @@ def read_prediction(text: str) -> Prediction:
 # ---- calls of ulyx_info -----------------------------------------------------
 
 def find_info(given: Optional[str]) -> str:
-    """ulyx_info as named, else beside this program, else in PATH."""
+    """The path of ulyx_info: `given`, else beside this program, else in
+    PATH."""
     beside = os.path.join(os.path.dirname(os.path.realpath(sys.argv[0])),
                           "ulyx_info")
     for path in (given, beside, shutil.which("ulyx_info")):
@@ -219,9 +224,10 @@ def find_info(given: Optional[str]) -> str:
                     "--info PATH names it")
 
 
-def ask_info(program: str, words: Sequence[str],
+def run_info(program: str, words: Sequence[str],
              topology: Optional[str] = None) -> str:
-    """What it prints; its own words as the error where it refuses."""
+    """Runs ulyx_info and returns what it prints. Where ulyx_info fails, its
+    error becomes the PlotError."""
     environment = dict(os.environ)
     if topology:
         environment["ULYX_TOPO_FILE"] = topology
@@ -232,16 +238,16 @@ def ask_info(program: str, words: Sequence[str],
         raise PlotError(f"{program}: {error}") from error
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no reason given"]
-        said = next((line for line in lines
+        cause = next((line for line in lines
                      if line.startswith("ulyx_info: ")), lines[-1])
-        raise PlotError(f"{said} (of {os.path.basename(program)} "
+        raise PlotError(f"{cause} (of {os.path.basename(program)} "
                         f"{' '.join(words)})")
     return done.stdout
 
 
 class Checked:
-    """Within it, a field that is missing or of another kind means a file of
-    another program or version, and is reported as that."""
+    """A context in which a field that is missing, or of another type, is
+    reported as a file of another program or version."""
 
     def __init__(self, name: str, made_by: str) -> None:
         self.name, self.made_by = name, made_by
@@ -258,7 +264,7 @@ class Checked:
 
 
 def this_machine() -> Row:
-    """Model and number of processors of the machine that this runs on."""
+    """Model and number of the processors of this machine."""
     model = ""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A canvas that writes SVG, and how wide words are on it.
+"""A canvas that writes SVG, and the widths of texts on it.
 
-Which font a viewer has is not known. Widths are those of DejaVu Sans, the widest
-of the usual ones, so that what fits here fits everywhere. The paper is drawn,
-too: pictures then read the same on light and on dark pages.
+The font of a viewer is not known. Widths are those of DejaVu Sans, the widest
+of the usual fonts, so that a text that fits here fits everywhere. The
+background is drawn too, so that pictures look the same on light and on dark
+pages.
 """
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ ACCENT = "#d55e00"
 
 FONT = "'DejaVu Sans', Verdana, 'Helvetica Neue', Arial, sans-serif"
 
-# Hundredths of the font's size, from the blank to the tilde.
+# Widths of the characters from the blank to the tilde, in hundredths of the
+# font's size.
 _WIDTHS = (
     32, 40, 46, 84, 64, 95, 78, 27, 39, 39, 50, 84, 32, 36, 32, 34, 64, 64, 64,
     64, 64, 64, 64, 64, 64, 64, 34, 34, 84, 84, 84, 53, 100, 68, 69, 70, 77, 63,
@@ -73,7 +75,8 @@ def contrast(fill: str) -> str:
 
 
 def blend(colour: str, other: str, share: float) -> str:
-    """`share` of the other colour, the rest of the first."""
+    """A mixture: `share` (0 to 1) of the other colour, the rest of the
+    first."""
     mixed = (round(int(colour[i:i + 2], 16) * (1 - share)
                    + int(other[i:i + 2], 16) * share) for i in (1, 3, 5))
     return "#" + "".join(f"{part:02x}" for part in mixed)
@@ -85,7 +88,7 @@ def _number(value: float) -> str:
 
 def _before(a: Tuple[float, float], b: Tuple[float, float], length: float
             ) -> Tuple[float, float]:
-    """The point of the line from a to b that lies so far before b."""
+    """The point on the line from a to b at distance `length` before b."""
     whole = ((b[0] - a[0]) ** 2 + (b[1] - a[1]) ** 2) ** 0.5 or 1
     share = min(length / whole, 1)
     return b[0] + (a[0] - b[0]) * share, b[1] + (a[1] - b[1]) * share
@@ -125,7 +128,7 @@ class Canvas:
         """Straight lines through the points."""
         drawn = list(points)
         size = 5 + 1.5 * thick
-        if arrow: # the line ends within its head, which is sharper than it
+        if arrow: # the line ends inside its arrowhead, whose tip is narrower
             drawn[-1] = _before(points[-2], points[-1], size / 2)
         text = "M" + " L".join(f"{_number(x)} {_number(y)}" for x, y in drawn)
         self._add("path", (
@@ -161,7 +164,8 @@ class Canvas:
     def text(self, x: float, y: float, words: str, size: float = 12,
              fill: str = INK, anchor: str = "start", bold: bool = False,
              turned: bool = False) -> None:
-        """y is the base line; turned: upwards, around that point."""
+        """y is the base line; turned: rotated to read upwards, around (x,
+        y)."""
         self._add("text", (
             ("x", x), ("y", y), ("font-size", size), ("fill", fill),
             ("text-anchor", None if anchor == "start" else anchor),

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""busbw and time of a sweep over size, a column of panels an direction.
+"""busbw and time of a sweep over size, with a column of panels per direction.
 
-A comparison is stored as a ratio, its time over ours, so its curve is ours
-times the ratio. With one series in a panel all comparisons are drawn beside it;
-with several only they are.
+A comparison is stored as a ratio: its time divided by the time of ulyx. Its
+curve is therefore the time of ulyx times the ratio. Where a panel has one
+series of ulyx, all comparisons are drawn beside it; where it has several, no
+comparison is drawn.
 """
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ MOST_SERIES = 7
 
 
 class Curves:
-    """Of one panel column: the series twice, by what is on the y axis."""
+    """The series of one column of panels: once with busbw, once with time on
+    the y axis."""
 
     def __init__(self, direction: str) -> None:
         self.direction = direction
@@ -63,7 +65,8 @@ class Curves:
 
 
 def _usable(rows: Sequence[Row], wanted: Dict[str, Optional[str]]) -> List[Row]:
-    """Rows with numbers above zero that the caller asks for."""
+    """The rows that have size, time and busbw above zero and the wanted values
+    of the columns."""
     kept = [row for row in rows
             if all((number(row, name) or 0) > 0 for name in NEEDED)]
     for name, value in wanted.items():
@@ -130,8 +133,8 @@ FACTS = (("cpu", "{}", "{}"), ("cores", "{} core", "{} cores"),
 
 
 def _facts(rows: Sequence[Row], machine: Row) -> List[str]:
-    """What the rows were measured on: their own words first, then the
-    caller's."""
+    """What the rows were measured on: the machine as text, if the caller gives
+    one; then what the rows record, or else what `machine` has."""
     facts = [str(machine["text"])] if machine.get("text") else []
     if not facts and not distinct(rows, "cpu") and not machine.get("cpu"):
         facts.append("machine not recorded")
@@ -151,8 +154,8 @@ def _caption(rows: Sequence[Row], machine: Row, note: str, many: bool
     lines = [f"Measured on: {', '.join(_facts(rows, machine))}."
              + (f" {note}" if note else ""),
              "Times are medians of blocks, of the slowest rank; busbw: the "
-             "bytes that the rank that gets most receives from others, over "
-             "the time; 1 GB = 10⁹ bytes."]
+             "most bytes that a rank receives from others, divided by the "
+             "time; 1 GB = 10⁹ bytes."]
     if many:
         lines.append("Comparisons are drawn for one curve at a time: choose "
                      "with --model and --op.")

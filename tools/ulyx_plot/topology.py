@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks, GPUs and NICs of two nodes, and the way that a plan's bytes take.
+"""Ranks, GPUs and NICs of two nodes, and the path of a plan's bytes.
 
 The first and the last node are drawn, the last one upside down, so that the
-network lies between their NICs. What is drawn strong is one example: rank 0's
-bytes, or the rail whose proxy rank 0 is; numbers lead to the words below.
+network lies between their NICs. One example is highlighted: the bytes of rank
+0, or the rail whose proxy is rank 0. Its steps have numbers, which the texts
+below explain.
 """
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Group:
 
 @dataclass
 class Node:
-    """Where a node's things are; `down` is 1, or -1 when upside down."""
+    """Where the parts of a node are drawn. down: 1, or -1 for a node that is
+    drawn upside down."""
     number: int
     first_rank: int
     edge: float
@@ -56,7 +58,7 @@ class Node:
     spans: List[Tuple[float, float]]
 
     def y(self, depth: float) -> float:
-        """Of the depth below the node's outer edge."""
+        """The y at this depth below the node's outer edge."""
         return self.edge + self.down * depth
 
 
@@ -68,7 +70,8 @@ NIC_LOW = NIC_TOP + NIC
 
 
 def check(machine: Any, name: str, nodes: int) -> Machine:
-    """What ulyx_info topology --json wrote, or what is wrong with it."""
+    """Returns the machine; raises PlotError if ulyx_info topology --json has
+    not written it, or if it cannot be drawn."""
     if not isinstance(machine, dict) or machine.get("kind") != "topology":
         raise PlotError(f"{name}: not a machine: ulyx_info topology --ranks 8 "
                         "--json writes one")
@@ -86,8 +89,9 @@ def check(machine: Any, name: str, nodes: int) -> Machine:
 # ---- places -----------------------------------------------------------------
 
 def groups_of(machine: Machine) -> List[Group]:
-    """In the order of ranks. A NIC is drawn at its NUMA node where that has
-    ranks, else at its first user's; NICs that no rank uses are left out."""
+    """The groups in the order of their ranks. A NIC is drawn at its own NUMA
+    node if that node has ranks, else at the NUMA node of the first rank that
+    uses the NIC. NICs that no rank uses are left out."""
     groups: List[Group] = []
     by_numa: Dict[Any, Group] = {}
     for one in machine["ranks"]:
@@ -146,7 +150,8 @@ def _rank_lines(machine: Machine, node: Node, rank: int) -> Tuple[str, str]:
 
 def _rails(canvas: Canvas, machine: Machine, node: Node, network: bool
            ) -> None:
-    """Thin lines: ranks to the bar and to their NICs, NICs to the network."""
+    """Draws thin lines from ranks to the bar and to their NICs, and from NICs
+    to the network."""
     for rank, x in enumerate(node.rank_x):
         canvas.path(((x, node.y(HEAD + BAR)), (x, node.y(RANK_TOP))), LINE, 1.2)
         nic = machine["ranks"][rank]["nic"]
@@ -173,7 +178,7 @@ def _frame(canvas: Canvas, machine: Machine, groups: Sequence[Group], node: Node
                 "end")
     low, high = sorted((node.y(HEAD), node.y(HEAD + BAR)))
     canvas.rect(MARGIN + 16, low, width - 32, high - low, "#dbeaf5", None, 5)
-    # The half away from the ranks; lines run in the other half.
+    # The text is in the half away from the ranks; lines run in the other half.
     canvas.text(canvas.width - MARGIN - 28, node.y(HEAD + 11) + 4,
                 shorten(words, width - 60, 12), 12, INK, "end")
     for group, (x, wide) in zip(groups, node.spans):
@@ -182,7 +187,7 @@ def _frame(canvas: Canvas, machine: Machine, groups: Sequence[Group], node: Node
 
 
 def _names(canvas: Canvas, groups: Sequence[Group], node: Node) -> None:
-    """Of NUMA nodes, in the corner; lines do not run through them."""
+    """Draws the names of NUMA nodes in their corners, over the lines."""
     for group, (x, wide) in zip(groups, node.spans):
         name = "NUMA ?" if group.numa is None else f"NUMA {group.numa}"
         room = text_width(name, 11) + 4
@@ -212,7 +217,8 @@ def _step(canvas: Canvas, at: Point, number: int) -> None:
 
 def _fan(canvas: Canvas, node: Node, rank: int, inwards: bool, number: int
          ) -> None:
-    """Between one rank and the others of its node, along the bar."""
+    """Draws the paths between one rank and the others of its node, along the
+    bar."""
     rail, top = node.y(RAIL), node.y(RANK_TOP)
     others = [x for r, x in enumerate(node.rank_x) if r != rank]
     if not others:
@@ -230,7 +236,8 @@ def _fan(canvas: Canvas, node: Node, rank: int, inwards: bool, number: int
 
 def _wire(canvas: Canvas, a: Node, b: Node, machine: Machine,
           ranks: Sequence[int], number: int) -> None:
-    """From rank 0 of a through its NIC to NICs and ranks of b."""
+    """Draws the path from rank 0 of node a, through its NIC, to the NICs and
+    ranks of node b."""
     nic = machine["ranks"][0]["nic"]
     if nic not in a.nic_x:
         return
@@ -258,7 +265,7 @@ def _network(canvas: Canvas, y: float, nodes: int, prediction: Prediction
     words = "network"
     nic = prediction.links.get("nic")
     if nic:
-        words += f": {significant(float(nic['rate']))} GB/s a NIC " \
+        words += f": {significant(float(nic['rate']))} GB/s per NIC " \
             f"({nic['source']}), latency " \
             f"{significant(float(nic['latency_us']))} µs"
     if nodes > 2:
@@ -268,7 +275,7 @@ def _network(canvas: Canvas, y: float, nodes: int, prediction: Prediction
 
 
 def _local_words(machine: Machine, prediction: Prediction) -> str:
-    """What the ranks of a node are to each other."""
+    """The links between the ranks of a node, as text."""
     found = {name for r, row in enumerate(machine["links"])
              for s, name in enumerate(row) if r != s}
     if not found:
@@ -289,25 +296,25 @@ def _local_words(machine: Machine, prediction: Prediction) -> str:
 
 STEPS = {
     "hier": (
-        "gather: the ranks of a node lay what another node needs into memory of "
-        "a rail's proxy; rank 0 is that of one rail in {count}",
-        "put: the proxy sends it, each byte once a node, to the rank of its "
-        "number there",
-        "spread: each rank there reads its part, several ranks what several of "
-        "them need"),
+        "gather: the ranks of a node write what another node needs to memory of "
+        "a rail's proxy; rank 0 is the proxy of one rail in {count}",
+        "put: the proxy sends each byte once per node, to the rank with the "
+        "same number there",
+        "spread: each rank there reads the bytes that it needs; several ranks "
+        "may need the same bytes"),
     "direct": (
         "within the node rank 0 stores straight into its peers' windows",
-        "to each rank of another node it sends through its own NIC, to all at "
-        "once"),
+        "rank 0 sends to each rank of another node through its own NIC, to all "
+        "at once"),
     "pairwise": (
         "within the node rank 0 stores straight into its peers' windows",
-        "to ranks of other nodes it sends through its own NIC, to a few at a "
+        "rank 0 sends to ranks of other nodes through its own NIC, to a few at a "
         "time")}
 
 
 def _paths(canvas: Canvas, machine: Machine, drawn: Sequence[Node],
            schedule: str) -> List[str]:
-    """Draws the example; the words of its steps."""
+    """Draws the example. Returns the texts of its steps."""
     count = len(machine["ranks"])
     steps = [text.format(count=count)
              for text in STEPS.get(schedule, STEPS["direct"])]

@@ -192,7 +192,7 @@ stopped_rank_of_many_comes_first_in_the_report(void **state)
         atomic_load(&shared->pids[CULPRIT]));
     assert_non_null(report_find(words));
     assert_int_equal(strncmp(second_line(), "  held up by rank 37 (", 22), 0);
-    assert_non_null(report_find("63 of them wait for others"));
+    assert_non_null(report_find("63 of these ranks wait for others"));
     assert_non_null(report_find("failed at rank 0: ULYX_ERR_TIMEOUT: barrier"));
     assert_int_equal(files_count("json\\."), 0);
 }
@@ -281,8 +281,9 @@ signal_dumps_calls_that_differ(void **state)
     assert_int_equal(atomic_load(&shared->ended), 1);
     assert_int_equal(report_run(""), 0);
     assert_non_null(report_find("dumps of 3 of 3 ranks\n"));
-    assert_non_null(report_find("they are in different calls:\n    rank 2: in "
-                                "barrier, collective call "));
+    assert_non_null(
+        report_find("the ranks are in different calls:\n    rank 2: in "
+                    "barrier, collective call "));
     assert_non_null(
         report_find("    ranks 0-1: in reshuffle, call 1 of plan "));
     assert_non_null(report_find("seq_to_head (fingerprint "));

@@ -88,8 +88,8 @@ stray_body(int rank, int nranks, void *context)
     if (!ranks_expect(comm_make(shared, rank, &comm)) ||
         !ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS))
         return 1;
-    bool good = rank != CULPRIT ||
-                ranks_expect(info_prints(shared, "63 of them wait for others"));
+    bool good = rank != CULPRIT || ranks_expect(info_prints(shared,
+                                       "63 of these ranks wait for others"));
     good &= ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS);
     good &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
     return !good;
