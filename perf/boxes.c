@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The bytes that one rank sends another in an operation, as strided boxes
- * between dense tensors. The comparators copy by these; they are made from the
- * index maths alone.
+ * between dense tensors. The comparators copy these boxes, which follow from
+ * the index maths alone.
  */
 #include "perf.h"
 
@@ -17,7 +17,8 @@ struct box_walk {
     bool ok;
 };
 
-/* Dense strides {batch, row, head} in bytes of a tensor on a rank's side. */
+/* Strides {batch, row, head}, in bytes, of a dense tensor on one side of a
+ * rank. */
 static void
 strides_of(const struct box_walk *g, int32_t tensor, int32_t rank,
     bool head_side, int64_t strides_p[3])

@@ -7,14 +7,15 @@
         [--models llama3-8b,...] [--csv FILE] [--no-floors]
 
 Every row (processes, direction, memory, size, model) is measured in each of N
-rounds (3), all rows of a round one after another, so that what the machine does
-meanwhile does not fall on one row alone; of each column the median counts. The
-columns are those of ulyx_perf: time, share of the best copy of the same bytes
-(vs_best), of memory's bandwidth (of_bw), and with --mpi how many times as long
-pack + MPI_Alltoall(v) + unpack and MPI_Alltoallw take. Behind each value that
-has them stand floor and goal; a value below its floor is marked and the exit
-code is 1. Figures mean something on a machine that does nothing else. Not part
-of the test suite.
+rounds (3). The rows of a round are measured one after another, so that other
+work of the machine does not affect one row alone. The values printed are
+medians over the rounds, in columns of ulyx_perf: time; the time of the best
+copy of the same bytes over our time (vs_best); the share of the memory
+bandwidth (of_bw); with --mpi also the times of pack + MPI_Alltoall(v) + unpack
+(vs_mpi) and of MPI_Alltoallw (vs_mpiw) over our time. A value that has a floor
+and a goal is followed by both. A value below its floor is marked, and the exit
+code is then 1. The figures are valid only on an idle machine. Not part of the
+test suite.
 """
 import argparse
 import csv
@@ -27,23 +28,23 @@ import runs  # noqa: E402 (found by the line above)
 
 COLUMNS = ("vs_best", "of_bw", "vs_mpi", "vs_mpiw")
 
-# (floor, goal) of what a rank copies against the best copy: by its bytes and,
-# from the smaller size on, by its shortest rows.
+# (floor, goal) of vs_best: for large calls, for medium calls, and for calls
+# with short rows of at least the medium size.
 LARGE, MEDIUM, SHORT = (0.85, 0.95), (0.60, 0.80), (0.55, 0.80)
 LARGE_BYTES, MEDIUM_BYTES, LONG_ROW = 4 << 20, 256 << 10, 512
 MPI = {"vs_mpi": (2.0, 3.5), "vs_mpiw": (1.2, 1.5)}
 
 
 def shortest_row(row):
-    """Bytes of a token that one rank sends another, of the tensor that has
-    least: rows that lie together are one."""
+    """The least bytes of a token that one rank sends another, over the tensors;
+    heads that are contiguous count as one row."""
     dim = min(int(row["dim"]), int(row["dim_v"]))
     heads = int(row["kv_heads"] if row["op"] == "s2h" else row["heads"])
     return max(heads // int(row["ranks"]), 1) * dim * 2
 
 
 def bounds(column, row, memory, size):
-    """(floor, goal) of a value, or None: nothing is promised."""
+    """(floor, goal) of a value; None where there is no goal."""
     if memory != "windows" or size < MEDIUM_BYTES:
         return None
     if column in MPI:
@@ -82,7 +83,7 @@ def measure_all(options):
 
 
 def judge(options, key, all_):
-    """Prints a line; the columns below their floors."""
+    """Prints a line. Returns the columns that are below their floors."""
     procs, op, memory, size, model = key
     below = []
     time = statistics.median(float(row["time_us"]) for row in all_)
@@ -131,7 +132,7 @@ def arguments():
     parser.add_argument("--mpi", action="store_true")
     parser.add_argument("--csv", help="all rows of all rounds, to this file")
     parser.add_argument("--no-floors", action="store_true",
-                        help="print, and never fail")
+                        help="print only, and never fail")
     options = parser.parse_args()
     options.procs = [int(p) for p in options.procs.split(",")]
     for name in ("ops", "memory", "sizes"):

@@ -1,25 +1,28 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What do small exchanges of two processes take, beside what they could take?
+"""How long do small exchanges of two processes take, and how long at least?
 
     check_latency.py BIN [--sizes 16K,64K] [--ops s2h,h2s] [--model NAME]
         [--rounds N] [--iterations N] [--no-floors]
 
-Every row (direction, size of a rank) is measured in each of N rounds (5), all
-rows of a round one after another; medians count. Columns:
+Every row (direction, size of a rank) is measured in each of N rounds (5); the
+rows of a round are measured one after another. The values printed are medians
+over the rounds. Columns:
 
-  time      microseconds of an exchange, tensors in windows that go round
-  vs_flag   the same copies closed by one flag each way, over our time; the goal
-            is 1 / 1.3
-  vs_mpi    pack + MPI_Alltoallv + unpack over our time (ulyx_perf_mpi, mpirun)
-  vs_mpiw   MPI_Alltoallw over our time
-  posix     microseconds that UCX's own shared memory (ucx_perftest of a tagged
-  sysv      message) takes one way for the bytes that a rank sends the other:
-            one contiguous buffer, the same each time, so in the caches
+  time      microseconds of an exchange of tensors in windows, with several sets
+            of tensors used in turn
+  vs_flag   time of the same copies, followed by one flag each way, over our time;
+            the goal is 1 / 1.3
+  vs_mpi    time of pack + MPI_Alltoall(v) + unpack over our time (ulyx_perf_mpi,
+            mpirun)
+  vs_mpiw   time of MPI_Alltoallw over our time
+  posix     microseconds of a tagged message of UCX (ucx_perftest) over POSIX or
+  sysv      System V shared memory, one way, with as many bytes as a rank sends the
+            other: one contiguous buffer, the same each time, so in the caches
 
-Peers that are not installed are left out, and said so. The exit code is 1 where
-vs_flag is below its floor. Figures mean something on a machine that does nothing
-else. Not part of the test suite.
+Comparisons that are not installed are left out, and a line names them. The
+exit code is 1 where vs_flag is below its floor. The figures are valid only on
+an idle machine. Not part of the test suite.
 """
 import argparse
 import os
@@ -54,7 +57,7 @@ def free_port():
 
 
 def tagged(memory, size):
-    """Microseconds of UCX's one-way message of so many bytes."""
+    """Microseconds of a message of UCX with so many bytes, one way."""
     port = str(free_port())
     command = ["ucx_perftest", "-p", port, "-t", "tag_lat", "-s", str(size),
                "-n", "2000", "-f", "-v"]
@@ -108,7 +111,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--no-floors", action="store_true",
-                        help="print, and never fail")
+                        help="print only, and never fail")
     options = parser.parse_args()
     options.ops = options.ops.split(",")
     options.sizes = options.sizes.split(",")

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes the communicators of this process's ranks: all of them here, or, under
- * a launcher, one per process from its environment. With several ranks per
- * process these then exchange data through that one and make a communicator of
- * all ranks.
+ * Makes the communicators of this process's ranks. Without a launcher, all
+ * ranks are in this process. Under a launcher, each process makes one
+ * communicator from its environment, of which it is one rank. A process that
+ * has several ranks then uses this communicator of the processes to make the
+ * communicator of all ranks.
  */
 #include "run.h"
 
@@ -17,14 +18,13 @@
 
 /* ---- several ranks per process ------------------------------------------- */
 
-/* An allgather of all ranks by way of the communicator of the processes: the
- * last rank of this process that arrives gathers the data of all ranks of the
- * process. */
-struct meeting {
+/* An allgather of all ranks over the communicator of the processes: the last
+ * rank of this process to arrive gathers for all ranks of the process. */
+struct allgather {
     ulyx_comm_t *processes;
-    int each, came;
-    uint64_t round; /* gathers completed */
-    bool ok;        /* of the last gather */
+    int each, arrived; /* ranks per process; those in this round */
+    uint64_t round;    /* gathers completed */
+    bool ok;           /* of the last gather */
     unsigned char *mine, *all;
     pthread_mutex_t lock;
     pthread_cond_t done;
@@ -32,12 +32,12 @@ struct meeting {
 };
 
 struct member {
-    struct meeting *meeting;
+    struct allgather *allgather;
     int number; /* of the rank within this process */
 };
 
 static bool
-meeting_gather(struct meeting *m, size_t bytes)
+allgather_processes(struct allgather *m, size_t bytes)
 {
     size_t n = (size_t)m->processes->nranks, each = (size_t)m->each * bytes;
     int64_t *counts = calloc(n, sizeof(*counts));
@@ -60,14 +60,14 @@ meeting_gather(struct meeting *m, size_t bytes)
     return ok;
 }
 
-/* An ulyx_allgather_fn. No rank reaches the next gather before all have copied
- * the result of this one, because the next one completes only with all of
- * them. */
+/* A ulyx_allgather_fn. The result in m->all is not overwritten too early: the
+ * next gather begins only when all ranks of the process have called again,
+ * hence have copied the result of this one. */
 static int
-meeting_allgather(void *context, const void *mine, void *all_p, size_t bytes)
+allgather_ranks(void *context, const void *mine, void *all_p, size_t bytes)
 {
     const struct member *member = context;
-    struct meeting *m = member->meeting;
+    struct allgather *m = member->allgather;
     size_t nranks = (size_t)m->processes->nranks * (size_t)m->each;
     bool ok;
 
@@ -78,9 +78,9 @@ meeting_allgather(void *context, const void *mine, void *all_p, size_t bytes)
     m->mine = ok ? grown : m->mine;
     if (ok)
         memcpy(m->mine + (size_t)member->number * bytes, mine, bytes);
-    if (ok && ++m->came == m->each) {
-        m->came = 0;
-        m->ok = meeting_gather(m, bytes);
+    if (ok && ++m->arrived == m->each) {
+        m->arrived = 0;
+        m->ok = allgather_processes(m, bytes);
         m->round++;
         pthread_cond_broadcast(&m->done);
     }
@@ -93,31 +93,31 @@ meeting_allgather(void *context, const void *mine, void *all_p, size_t bytes)
     return ok ? 0 : 1;
 }
 
-/* Makes a communicator of all ranks, for a process that has `each` of them. */
+/* Makes the communicator of all ranks; each process has `each` ranks. */
 static bool
 comms_spread(struct perf_run *run, ulyx_comm_t *processes, int each,
     const ulyx_comm_params_t *params)
 {
-    struct meeting meeting = {.processes = processes,
+    struct allgather all = {.processes = processes,
         .each = each,
         .lock = PTHREAD_MUTEX_INITIALIZER,
         .done = PTHREAD_COND_INITIALIZER};
     struct member *members = calloc((size_t)each, sizeof(*members));
     bool ok = members != NULL;
 
-    clock_gettime(CLOCK_REALTIME, &meeting.deadline);
-    meeting.deadline.tv_sec += (time_t)processes->timeout_s + 1;
+    clock_gettime(CLOCK_REALTIME, &all.deadline);
+    all.deadline.tv_sec += (time_t)processes->timeout_s + 1;
     ulyx_group_start();
     for (int i = 0; ok && i < each; i++) {
-        members[i] = (struct member){&meeting, i};
-        ok = ulyx_comm_create_from_allgather(meeting_allgather, &members[i],
+        members[i] = (struct member){&all, i};
+        ok = ulyx_comm_create_from_allgather(allgather_ranks, &members[i],
                  run->nranks, run->first_rank + i, params,
                  &run->comms[i]) == ULYX_SUCCESS;
     }
     ok = ulyx_group_end() == ULYX_SUCCESS && ok;
     free(members);
-    free(meeting.mine);
-    free(meeting.all);
+    free(all.mine);
+    free(all.all);
     return ok;
 }
 

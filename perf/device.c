@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device memory of a rank: its device, stream, timers and sides. Fills and
- * checks work on a copy on the host; a side is copied whole.
+ * The device memory of a rank: its device, stream, timers and sides. A side is
+ * filled and checked in a copy on the host, and is copied as a whole.
  */
 #include "perf.h"
 
@@ -13,9 +13,10 @@
 
 #define DEVICES (uli_device_ops(ULYX_MEMORY_CUDA))
 
-/* NCCL refuses two ranks on one device unless their host ids differ. With
- * different ids it uses sockets: good enough for checks of bytes, not for
- * times. */
+/* Gives this process a host id of its own, where ranks share a device: NCCL
+ * refuses two ranks on one device unless their host ids differ. With different
+ * ids NCCL uses sockets, which is good enough to check bytes, but not to
+ * measure times. */
 static void
 pose_as_hosts(const struct perf_options *options, int32_t devices)
 {
@@ -176,8 +177,8 @@ perf_graph_end(struct perf_rank *ranks, int count_ranks)
     return ok;
 }
 
-/* Launches each rank's graph once, then all again, because ranks of a thread
- * wait for each other. */
+/* Launches the graph of every rank once before any graph is launched again,
+ * because the ranks of a thread wait for each other. */
 bool
 perf_graph_replay(struct perf_rank *ranks, int count_ranks, int times)
 {

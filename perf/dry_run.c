@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --dry-run: what a run would move, by plans of all ranks made in this process;
- * nothing is moved, and no tensor is allocated.
+ * --dry-run: makes the plans of all ranks in this process and prints what a run
+ * would move; nothing is moved, and no tensor is allocated.
  */
 #include "run.h"
 
@@ -29,7 +29,7 @@ dry_case(struct perf_run *run, const struct perf_case *one, int64_t seq,
         return false;
     }
     ulyx_plan_describe(plans[0], text, sizeof(text));
-    printf("# %s %s, S %lld, %lld bytes a rank: %s\n", one->name,
+    printf("# %s %s, S %lld, %lld bytes per rank: %s\n", one->name,
         perf_direction_name(one->direction), (long long)seq,
         (long long)perf_shape_bytes(&run->options, one, seq, run->nranks),
         text);

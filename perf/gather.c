@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Communication of the tool itself over the control path of the communicator: a
- * barrier, and a gather of records. A thread that drives several ranks runs it
- * on one thread per rank.
+ * barrier, and a gather of records. For a thread that drives several ranks, the
+ * gather runs on one thread per rank.
  */
 #include "perf.h"
 

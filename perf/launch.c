@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starting the ranks: copies of this program that meet as ranks of one node,
- * or, for the MPI comparison, the MPI build under mpirun. A process that a
- * launcher has started as one of several starts nothing.
+ * Starting the ranks: copies of this program that become ranks of one node, or,
+ * for the comparison with MPI, the MPI build under mpirun. A process that a
+ * launcher has started as one of several starts no others.
  */
 #include "perf.h"
 
@@ -30,8 +30,8 @@ perf_launch_query(ulyx_launch_t *launch_p)
     return false;
 }
 
-/* A launcher that has started one process, such as the shell of an interactive
- * job, leaves it to this program to start more. */
+/* Must this program start further processes? Under a launcher only where it has
+ * started a single process, as the shell of an interactive job does. */
 bool
 perf_launch_needed(
     const struct perf_options *options, const ulyx_launch_t *launch)
@@ -141,8 +141,8 @@ exit_of(int status)
     return PERF_INTERNAL;
 }
 
-/* Seconds within which the other ranks end by themselves after one has failed:
- * all their waits are bounded. */
+/* Seconds within which the other ranks end by themselves after one rank has
+ * failed, because all waits have deadlines. */
 static double
 patience_s(const struct perf_options *options)
 {
@@ -154,8 +154,9 @@ patience_s(const struct perf_options *options)
                                                         : 5;
 }
 
-/* Waits for all; kills ranks that are still running (stopped, for instance)
- * long after another has failed. Returns the worst exit code. */
+/* Waits for all processes. Once a rank has failed, the ranks that still run
+ * after patience_s, for instance because they are stopped, are killed. Returns
+ * the worst exit code. */
 static int
 wait_all(const struct perf_options *options, pid_t *pids, int count)
 {
@@ -204,9 +205,9 @@ job_name(char name_p[2 * JOB_BYTES + 1])
     return true;
 }
 
-/* Starts the processes. Each is one bootstrap rank, from which its threads'
- * ranks meet. No network is needed: the processes share only the name of the
- * job. */
+/* Starts the processes. Each is one rank of the bootstrap, over which the ranks
+ * of its threads make their communicator (connect.c). No network is needed: the
+ * processes share only the name of the job. */
 static int
 processes_spawn(const struct perf_options *options, char **argv)
 {
@@ -234,7 +235,7 @@ processes_spawn(const struct perf_options *options, char **argv)
     return started < options->procs ? PERF_INTERNAL : worst;
 }
 
-/* Checks that a report can be written before anything is started. */
+/* Can the file be written? Checked before anything is started. */
 static bool
 path_writable(const char *option, const char *path)
 {

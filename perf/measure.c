@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One row: warm-ups, then blocks of back-to-back operations, of ulyx and of the
- * comparators in turn, so that other load of the machine affects all of them
- * alike. A block's time is from the first rank's start to the last rank's end,
- * so that no rank's wait for a core is left out; --average 0 to 2 use the
- * ranks' own durations. The row's time is the median of blocks.
+ * One row: warm-ups, then blocks of back-to-back operations. Blocks of ulyx and
+ * of the comparators alternate, so that other load of the machine affects all
+ * of them alike. A block's time is from the first rank's start to the last
+ * rank's end, so that it contains every rank's wait for a core; --average 0 to
+ * 2 use the durations of single ranks instead. The row's time is the median
+ * over blocks.
  */
 #include "perf.h"
 
@@ -18,9 +19,10 @@
 
 enum { BLOCKS = 10 };
 
-/* What runs in turn with the schedules in each block, where options->vs[versus]
- * is set. Its time divided by ulyx's is in the row's column. Among comparators
- * with one column the fastest counts, block by block. */
+/* A comparator runs in turn with the schedules in each block, where
+ * options->vs[versus] is set. The row's column has the comparator's time
+ * divided by the time of ulyx. Of several comparators with the same column, the
+ * fastest counts, block by block. */
 struct comparator {
     enum perf_versus versus;
     perf_comparator_fn run;
@@ -82,7 +84,8 @@ perf_execute(struct perf_rank *rank, ulyx_plan_t *plan, int32_t tensor)
         (const void *const *)src + tensor, dst + tensor, rank->stream);
 }
 
-/* Selects the schedule's next set of tensors; comparators continue after it. */
+/* Selects the schedule's next set of tensors; a comparator continues with the
+ * set after that. */
 static void
 take_set(struct perf_rank *rank)
 {
@@ -98,7 +101,7 @@ bool
 perf_run_ulyx(struct perf_rank *ranks, int count_ranks, int count)
 {
     for (int i = 0; i < count; i++) {
-        /* On a device a call has returned when it is enqueued. */
+        /* On a device a call returns as soon as it is enqueued. */
         bool grouped = count_ranks > 1 && !ranks[0].stream;
         ulyx_status_t status = ULYX_SUCCESS;
 
@@ -149,7 +152,7 @@ runner_run(int runner, struct perf_rank *ranks, int count_ranks, int count,
     return true;
 }
 
-/* The time of a block over ranks, from each rank's start and end. */
+/* The time of a block from each rank's start and end, as --average selects. */
 static double
 over_ranks(const double *starts, const double *ends, int32_t n, int average)
 {
@@ -175,8 +178,8 @@ over_ranks(const double *starts, const double *ends, int32_t n, int average)
     }
 }
 
-/* Runs the operations of a block, and returns when each of this thread's ranks
- * started and ended, in seconds. */
+/* Runs the operations of a block. *_p: the second at which each of this
+ * thread's ranks started and ended. */
 static bool
 time_on_host(int runner, struct perf_rank *ranks, int count_ranks, int count,
     const struct perf_options *options, double *starts_p, double *ends_p)
@@ -196,7 +199,7 @@ time_on_host(int runner, struct perf_rank *ranks, int count_ranks, int count,
     return ok;
 }
 
-/* Ends the capture also after an error. */
+/* Captures the operations of a block; ends the capture also after an error. */
 static bool
 runner_capture(int runner, struct perf_rank *ranks, int count_ranks, int count)
 {
@@ -205,7 +208,9 @@ runner_capture(int runner, struct perf_rank *ranks, int count_ranks, int count)
     return perf_graph_end(ranks, count_ranks) && ok;
 }
 
-/* As above, between events; a graph's times are divided by its replays. */
+/* As time_on_host, but measures between events on the ranks' streams: ends_p
+ * has durations, and the starts stay 0. The times of a graph are divided by the
+ * number of its replays. */
 static bool
 time_on_device(int runner, struct perf_rank *ranks, int count_ranks, int count,
     const struct perf_options *options, double *ends_p)
@@ -271,8 +276,8 @@ close_samples(struct samples *samples)
         free(samples->times[r]);
 }
 
-/* Allocates the samples of all runners: at most BLOCKS blocks of about equal
- * numbers of operations, or one block per iteration. */
+/* Allocates the samples of all runners: for at most BLOCKS blocks of about
+ * equal numbers of operations, or for one block per iteration. */
 static bool
 open_samples(struct samples *samples, const struct perf_options *options)
 {
@@ -298,8 +303,8 @@ time_blocks(struct perf_rank *ranks, int count_ranks,
     int64_t total = (int64_t)options->iterations * options->aggregate;
     int blocks = samples->blocks;
 
-    /* Runs every set at least once: a rank's first store to a page of a peer's
-     * window costs a page fault. */
+    /* Every set is used at least once before it is measured, because a rank's
+     * first store to a page of a peer's window costs a page fault. */
     for (int r = 0; r < RUNNERS; r++)
         if (runner_selected(options, r) &&
             runner_block(r, ranks, count_ranks,
@@ -319,8 +324,7 @@ time_blocks(struct perf_rank *ranks, int count_ranks,
     return true;
 }
 
-/* The time of a block, by the fastest of the comparators that share the
- * column. */
+/* The time of a block, by the fastest comparator that has the column. */
 static double
 column_time(const struct samples *s, size_t column, int block)
 {
@@ -401,12 +405,13 @@ gather_wrong(struct perf_rank *ranks, int count_ranks, int64_t *mine,
     return ok;
 }
 
+/* mine[rank of the thread][schedule]: the wrong elements of all ranks of the
+ * thread are counted in the row of its first rank. */
 static bool
 ranks_verify(
     struct perf_rank *ranks, int count_ranks, int passes, struct perf_row *rows)
 {
-    int64_t *mine =
-        calloc((size_t)count_ranks * PERF_ALGOS, sizeof(*mine)); /* rank 0's */
+    int64_t *mine = calloc((size_t)count_ranks * PERF_ALGOS, sizeof(*mine));
     bool ok = mine != NULL;
 
     for (int a = 0; ok && a < ranks[0].nplans; a++) {

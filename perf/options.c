@@ -14,8 +14,8 @@
 
 #include "base/schedules.h"
 
-/* ELSEWHERE: a flag of nccl-tests that is not supported here, except 0
- * (off). */
+/* ELSEWHERE: a flag of nccl-tests that is not supported here; only 0 (off) is
+ * accepted. */
 enum kind { FLAG, COUNT, LONG, BYTES, REAL, TEXT, ELSEWHERE };
 
 struct option {
@@ -23,102 +23,104 @@ struct option {
     enum kind kind;
     size_t offset;
     double low, high;
-    const char *help; /* NULL: another name of a row above; of ELSEWHERE: why */
+    const char *help; /* NULL: another name of a row above; ELSEWHERE: why */
 };
 
 #define AT(field) offsetof(struct perf_options, field)
 static const struct option table[] = {
     {"-b", "--minbytes", BYTES, AT(min_bytes), 1, 1e15,
         "smallest size, bytes of a rank's sequence side; K M G are binary "
-        "(32M; -e's if that is smaller)"},
+        "(32M; the size of -e if that is smaller)"},
     {"-e", "--maxbytes", BYTES, AT(max_bytes), 1, 1e15,
-        "largest size (32M; -b's if that is larger)"},
+        "largest size (32M; the size of -b if that is larger)"},
     {"-i", "--stepbytes", BYTES, AT(step_bytes), 1, 1e15,
         "step between sizes (1M)"},
     {"-f", "--stepfactor", REAL, AT(step_factor), 1.001, 1e6,
         "factor between sizes, instead of -i"},
     {"-n", "--iters", COUNT, AT(iterations), 1, 1e6, "iterations (20)"},
     {"-w", "--warmup_iters", COUNT, AT(warmups), 0, 1e6,
-        "warm-ups beside one of each set of tensors (1)"},
+        "warm-ups in addition to one per set of tensors (1)"},
     {"-m", "--agg_iters", COUNT, AT(aggregate), 1, 1e6,
-        "operations an iteration; times are of one operation (1)"},
+        "operations per iteration; times are of one operation (1)"},
     {"-N", "--run_cycles", COUNT, AT(cycles), 0, 1e6,
         "repeats of the table; 0 = for ever (1)"},
     {"-c", "--check", COUNT, AT(check), 0, 1e6,
         "passes of checking every element; 0 = off (1)"},
-    {"-t", "--nthreads", COUNT, AT(threads), 1, 4096, "threads a process"},
+    {"-t", "--nthreads", COUNT, AT(threads), 1, 4096,
+        "threads per process (1)"},
     {"-g", "--ngpus", COUNT, AT(ranks_per_thread), 1, 4096,
-        "ranks a thread, driven by groups"},
+        "ranks per thread, whose calls are made in groups (1)"},
     {"-p", "--parallel_init", COUNT, AT(parallel_init), 0, 1,
-        "a process's communicators are always made in parallel"},
+        "ignored: a process always makes its communicators in parallel"},
     {"-z", "--blocking", COUNT, AT(blocking), 0, 2,
         "1: a barrier after each operation; 0, 2: none (0)"},
     {"-T", "--timeout", REAL, AT(timeout_s), 0, 86400,
-        "seconds that any wait may take (ULYX_TIMEOUT); exit 4"},
+        "seconds that a wait may take; a longer wait ends with exit code 4 "
+        "(ULYX_TIMEOUT)"},
     {"-G", "--cudagraph", COUNT, AT(replays), 0, 1e6,
-        "capture a block's operations and launch the graph so many times; of "
-        "device memory (0)"},
+        "device memory only: capture the operations of a block, and launch the "
+        "graph N times (0: no graph)"},
     {"-J", "--output_file", TEXT, AT(json_file), 0, 0,
-        "JSON to this file, anew (perf/schema.json describes it)"},
+        "write JSON to this file, replacing it (perf/schema.json describes the "
+        "form)"},
     {"-a", "--average", COUNT, AT(average), 0, 3,
-        "ranks' times: 0 rank 0's, 1 mean, 2 least, 3 first start to "
-        "last end (3)"},
+        "time of a block: 0 rank 0's time, 1 the mean of the ranks, 2 the "
+        "least, 3 from the first start to the last end (3)"},
     {"-R", "--local_register", COUNT, AT(register_memory), 0, 1,
         "1: windows (default); 0: ordinary memory"},
     {"-I", "--per_iter", COUNT, AT(per_iteration), 0, 1,
-        "1: times of each iteration, behind a barrier; min, max, p99 and cv as "
-        "--wide"},
+        "1: time each iteration by itself, after a barrier; with the columns "
+        "of --wide"},
     {"-u", "--unalign", COUNT, AT(unalign), 0, 4096,
-        "elements that tensors lie beyond 64-byte places (0)"},
-    {NULL, "--procs", COUNT, AT(procs), 1, 4096,
-        "start so many local processes"},
+        "elements by which tensors are shifted from multiples of 64 bytes (0)"},
+    {NULL, "--procs", COUNT, AT(procs), 1, 4096, "start N local processes"},
     {NULL, "--model", TEXT, AT(model), 0, 0,
-        "geometry by name, a comma list, or all"},
+        "geometry by name, several with commas, or all"},
     {NULL, "--batch", LONG, AT(batch), 1, 1e6, "batch items (1)"},
     {NULL, "--seq", LONG, AT(seq), 1, 1e12, "tokens S; instead of -b and -e"},
     {NULL, "--heads", LONG, AT(heads), 1, 1e6, "query heads (32)"},
     {NULL, "--kv-heads", LONG, AT(kv_heads), 1, 1e6,
-        "KV heads (as query heads)"},
+        "KV heads (as many as query heads)"},
     {NULL, "--dim", LONG, AT(dim), 1, 1e6, "head dimension (128)"},
-    {NULL, "--dim-v", LONG, AT(dim_v), 1, 1e6, "of values (as --dim)"},
+    {NULL, "--dim-v", LONG, AT(dim_v), 1, 1e6,
+        "head dimension of v (that of --dim)"},
     {"-d", "--dtype", TEXT, AT(dtype), 0, 0,
-        "bf16 f16 f32 f64 f8e4m3 f8e5m2, bytes 1 to 4096, a comma list, or all "
-        "(bf16)"},
+        "types, with commas, or all: bf16 f16 f32 f64 f8e4m3 f8e5m2, or the "
+        "bytes of an element, 1 to 4096 (bf16)"},
     {NULL, "--datatype", TEXT, AT(dtype), 0, 0, NULL},
     {"-o", "--op", TEXT, AT(direction), 0, 0,
         "s2h (q, k, v), h2s (out), both, s2h_adj, h2s_adj, all (both)"},
     {NULL, "--order", TEXT, AT(order), 0, 0,
         "contiguous or zigzag (contiguous)"},
     {NULL, "--work", TEXT, AT(work), 0, 0,
-        "who computes what: heads or balanced (heads)"},
+        "how work is divided: heads or balanced (heads)"},
     {NULL, "--split", TEXT, AT(work), 0, 0, NULL},
     {NULL, "--algo", TEXT, AT(algo), 0, 0,
         "schedules to time in turn, with commas: " ULI_SCHEDULE_WORDS
-        "of device memory nccl, staged; auto (auto: the library's choice)"},
+        "for device memory nccl, staged; auto is the library's choice (auto)"},
     {NULL, "--replicated", LONG, AT(replicated), 0, 1e9,
         "replicated tokens joined to the sharded ones (0)"},
     {NULL, "--vs", TEXT, AT(versus), 0, 0,
-        "ratio columns, with commas: memcpy, best, flag, mpi; of device memory "
-        "copy, permute, nccl"},
+        "compare with, with commas: memcpy, best, flag, mpi; for device memory "
+        "copy, permute, nccl; each is a ratio column"},
     {NULL, "--memory", TEXT, AT(memory), 0, 0,
-        "host, or cuda: the process's current device (host)"},
+        "host; or cuda: memory of the process's current device (host)"},
     {NULL, "--copy-engine", FLAG, AT(copy_engine), 0, 0,
-        "device memory is moved by copy engines, not by a kernel"},
+        "move device memory by copy engines, not by a kernel"},
     {NULL, "--wide", FLAG, AT(wide), 0, 0, "columns min, max, p99 and cv"},
     {NULL, "--percentiles", TEXT, AT(percentiles), 0, 0,
-        "columns of these percentiles of the blocks' times (-I 1: of the "
-        "iterations'), as 50,90,99.9"},
+        "columns with these percentiles of the times of blocks (with -I 1, of "
+        "iterations), as 50,90,99.9"},
     {NULL, "--quick", FLAG, AT(quick), 0, 0,
         "one size (8M) and few iterations (10), where -b -e -n are not given"},
     {NULL, "--csv", FLAG, AT(csv), 0, 0, "CSV on standard output"},
     {NULL, "--nccl-format", FLAG, AT(nccl_format), 0, 0,
-        "nccl-tests' columns and no more, its names of types; h2s and float "
-        "where -o and -d do not say another"},
+        "only the columns of nccl-tests, and its names of types; h2s and float "
+        "unless -o and -d are given"},
     {NULL, "--tune", TEXT, AT(tune), 0, 0,
-        "measure the links between these ranks and write a tuning file; "
-        "nothing else"},
+        "only measure the links between these ranks, and write a tuning file"},
     {NULL, "--dry-run", FLAG, AT(dry_run), 0, 0,
-        "print the plans of --procs x -t x -g ranks, move nothing"},
+        "print the plans of --procs x -t x -g ranks, and move nothing"},
     {NULL, "--no-progress", FLAG, AT(progress), 0, 0,
         "no progress line on a terminal"},
     {"-r", "--root", ELSEWHERE, 0, 0, 0, "no rank is a root here"},
@@ -160,14 +162,14 @@ usage_print(FILE *out)
     fprintf(out,
         "  -h, --help             this text\n"
         "      --version          the version\n"
-        "\nAs getopt has it: -b8 is -b 8, and a long name may be cut while it "
-        "is the\nonly one that begins so.\n"
-        "\nTimes are medians of blocks of back-to-back operations, peers\n"
-        "interleaved; busbw counts the bytes that the slowest-fed rank must\n"
-        "receive from others. Exit: 0 ok, 1 internal, 3 library, 4 timeout,\n"
-        "5 not implemented, 6 usage, 77 skipped (no device), 7 wrong data or "
-        "below\n"
-        "ULYX_PERF_MIN_BW.\nModels:\n");
+        "\nAs with getopt, -b8 is -b 8, and a long name may be shortened as "
+        "long as no\nother name begins in the same way.\n"
+        "\nTimes are medians over blocks of back-to-back operations, and "
+        "blocks of what\n--vs names run in between. busbw is the most bytes "
+        "that a rank must receive\nfrom others, divided by the time. Exit "
+        "code: 0 ok, 1 internal error, 3 error\nof the library, 4 timeout, "
+        "5 not implemented, 6 bad arguments, 7 wrong data\nor below "
+        "ULYX_PERF_MIN_BW, 77 skipped (no device).\nModels:\n");
     int count;
     const struct perf_model *models = perf_models(&count);
     for (int i = 0; i < count; i++)
@@ -202,7 +204,8 @@ options_print_table(void)
            "option\t\t--version\t\tthe version\n");
 }
 
-/* Answers an option about the program itself; false: the word is none. */
+/* Prints the answer to an option about the program itself; false: the word is
+ * no such option. */
 static bool
 options_answer(const char *word)
 {
@@ -218,7 +221,6 @@ options_answer(const char *word)
     return true;
 }
 
-/* A number with an optional K, M or G; false when anything follows it. */
 bool
 perf_number(const char *text, bool suffix, double *value_p)
 {
@@ -300,8 +302,8 @@ perf_note(struct perf_options *options, const char *format, ...)
     va_end(arguments);
 }
 
-/* The option with this long name of `length` characters, which may be cut short
- * where that is unambiguous. NULL: none, or several, which the error names. */
+/* The option whose long name is, or begins with, these `length` characters.
+ * NULL: there is none, or several begin so; the error has been printed. */
 static const struct option *
 find_long(const char *word, size_t length)
 {
@@ -372,8 +374,8 @@ store_elsewhere(const struct option *option, const char *value)
     return PERF_NOT_IMPLEMENTED;
 }
 
-/* Takes the word at argv[*at_p], and its value after it; returns an exit
- * code. */
+/* Reads the option at argv[*at_p], and its value if that is the next word, to
+ * which *at_p is then set; returns an exit code. */
 static int
 option_take(int argc, char **argv, int *at_p, struct perf_options *options)
 {
@@ -394,7 +396,7 @@ option_take(int argc, char **argv, int *at_p, struct perf_options *options)
     if (!value && *at_p + 1 < argc)
         value = argv[++*at_p];
     if (!value) {
-        perf_reject("%s wants a value", option->name);
+        perf_reject("%s needs a value", option->name);
         return PERF_USAGE;
     }
     if (option->kind == ELSEWHERE)

@@ -7,7 +7,8 @@
 
 #include "perf.h"
 
-/* A number with an optional K, M or G; false when anything follows it. */
+/* Reads a number, with suffix also one with K, M or G (KB, MB, GB) after it;
+ * false: the text has another form. */
 bool perf_number(const char *text, bool suffix, double *value_p);
 
 /* Was the option with this long name on the command line? */
@@ -17,8 +18,8 @@ bool perf_option_given(const struct perf_options *options, const char *name);
 void perf_note(struct perf_options *options, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Resolves words and defaults; false, with the reason on stderr, for unknown or
- * contradictory ones. */
+/* Resolves the words of the options, and sets defaults; false, with the reason
+ * on stderr, for words that are unknown or contradict each other. */
 bool perf_options_complete(struct perf_options *options);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the words of the command line mean, and which contradict each other. An
- * option that would have no effect is refused rather than ignored.
+ * Resolves the words of the command line, and refuses those that contradict
+ * each other. An option that would have no effect is refused rather than
+ * ignored.
  */
 #include "options.h"
 
@@ -17,8 +18,8 @@ value_refuse(const char *name, const char *value, const char *known)
     return perf_reject("%s %s is unknown; known: %s", name, value, known);
 }
 
-/* Copies the next word of a comma list into word_p, and sets *at_p after it;
- * false at the end of the list. */
+/* Copies the next word of a list with commas into word_p, and moves *at_p
+ * behind it; false at the end of the list. */
 static bool
 next_word(const char **at_p, char *word_p, size_t bytes)
 {
@@ -55,7 +56,7 @@ static const struct dtype_row {
     {"uint64", "uint64", ULYX_DTYPE_BYTES, 8}};
 enum { DTYPE_ROWS = sizeof(dtypes) / sizeof(dtypes[0]) };
 
-/* Adjoints add, which needs a type that ulyx can add. */
+/* Can ulyx add elements of this type? Adjoints need it. */
 static bool
 can_add(ulyx_dtype_t code)
 {
@@ -111,8 +112,8 @@ check_dtypes(struct perf_options *o)
     return true;
 }
 
-/* nccl-tests' reductions: wrappers give one even where nothing is reduced, and
- * alltoall_perf accepts and ignores it. */
+/* Is the word a reduction of nccl-tests? Wrappers give -o REDUCTION even where
+ * nothing is reduced, and alltoall_perf accepts and ignores it. */
 static bool
 is_reduction(const char *word)
 {
@@ -231,7 +232,7 @@ check_versus(struct perf_options *o)
     return true;
 }
 
-/* Each comparator works on one kind of memory. */
+/* A comparator works on host memory or on device memory, not on both. */
 static bool
 check_memory(struct perf_options *o)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The identity pattern and its check. In permutations the bits of an element
- * encode (tensor, batch, token, head, element); in adjoints elements are small
- * integers, so that sums are exact in every order. The expected places are
- * computed from the plan's published positions, heads and segments, not from
- * the library's moves.
+ * The pattern that identifies elements, and its check. In the two permutations
+ * the bits of an element are a hash of (tensor, batch, token, head, element).
+ * In adjoints the elements are small integers, so that sums are exact in every
+ * order. The expected places follow from the positions, heads and segments that
+ * the plan publishes, not from the moves inside the library.
  */
 #include "view.h"
 
@@ -22,7 +22,7 @@ hash_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Code of a row, from which the bits of its elements follow. */
+/* The code of a row, from which the bits of its elements are computed. */
 static uint64_t
 row_code(int32_t tensor, const struct perf_line *row)
 {
@@ -61,7 +61,7 @@ store_float(int32_t dtype, unsigned char *at, int64_t value)
     memcpy(at, &half, sizeof(half));
 }
 
-/* The small integer that rank `from` contributes to an element of an
+/* The small integer that rank `from` contributes to element c of a row in an
  * adjoint. */
 static int64_t
 code_small(const struct perf_rank *rank, uint64_t code, int64_t c, int32_t from)
@@ -70,8 +70,8 @@ code_small(const struct perf_rank *rank, uint64_t code, int64_t c, int32_t from)
                      (rank->nranks <= 32 ? 7 : 1));
 }
 
-/* The bytes [8 k, 8 k + 8) of a permuted row: one mix serves all elements in
- * them, and each element still has bits that no other place has. */
+/* The bytes [8 k, 8 k + 8) of a permuted row. One hash gives all elements in
+ * these bytes; other places have other hashes, but for rare collisions. */
 static uint64_t
 word_of(uint64_t code, int64_t k)
 {
@@ -109,9 +109,9 @@ struct checking {
     struct perf_view view;
     const unsigned char *base;
     int64_t wrong;
-    int32_t nholders; /* tables below: all ranks' holdings */
-    int64_t (*heads)[2];
-    ulyx_segment_t **segments;
+    /* By rank: what it holds on the head side. */
+    int64_t (*heads)[2];       /* {first, count} */
+    ulyx_segment_t **segments; /* packed only, else NULL */
     int64_t *nsegments;
 };
 
@@ -151,7 +151,8 @@ expected_small(const struct checking *k, const struct perf_line *row,
     }
     if (lowest != rank->rank)
         return 0;
-    /* The owner of the token filled its gradient with its own rank's value. */
+    /* A rank fills its gradients with values of its own rank: all ranks have a
+     * replicated token, one rank has a sharded token. */
     if (replicated) {
         for (int32_t p = 0; p < rank->nranks; p++)
             sum += code_small(rank, code, c, p);
@@ -170,8 +171,8 @@ expected_small(const struct checking *k, const struct perf_line *row,
     return 0;
 }
 
-/* Number of wrong elements of a permuted row; a row that no rank holds is
- * zeros. */
+/* Counts the wrong elements of a permuted row. zeros: zeros are expected, as no
+ * rank holds the row. */
 static int64_t
 wrong_permuted(const struct perf_view *v, const unsigned char *at,
     uint64_t code, bool zeros)
@@ -179,7 +180,7 @@ wrong_permuted(const struct perf_view *v, const unsigned char *at,
     int64_t bytes = v->dim * v->elem_bytes, wrong = 0, element = -1;
     uint64_t differ = 0;
 
-    /* A fast comparison first: nearly all rows are right. */
+    /* First a fast comparison, because nearly all rows are right. */
     for (int64_t k = 0; 8 * k + 8 <= bytes; k++) {
         uint64_t word;
 
@@ -277,7 +278,8 @@ perf_fill(struct perf_rank *rank)
            perf_side_up(rank, &rank->src);
 }
 
-/* Bytes between the tensors of a destination set must still be poison. */
+/* Counts the bytes between the tensors of a destination set that are no longer
+ * the fill value 0xff. */
 static int64_t
 check_guards(const struct perf_rank *rank, int set)
 {

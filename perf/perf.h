@@ -2,9 +2,10 @@
  *
  * ulyx_perf: sweeps the exchange as nccl-tests sweeps collectives.
  *
- * A run is a list of cases (a model's geometry and an operation), each swept
- * over S. A process has nthreads x nranks_per_thread ranks. A rank has one
- * communicator handle, and for each row a plan, windows and comparators.
+ * A run is a list of cases (a model's geometry and a direction), each swept
+ * over S. A process has threads x ranks_per_thread ranks. A rank has one
+ * communicator handle, and for each size plans, windows and comparators. Each
+ * schedule at each size makes a row.
  */
 #ifndef PERF_PERF_H
 #define PERF_PERF_H
@@ -15,7 +16,7 @@
 #include "collectives/layout/layout.h"
 #include "ulyx/ulyx.h"
 
-/* nccl-tests' exit codes. */
+/* The exit codes of nccl-tests, and two more. */
 enum perf_exit {
     PERF_OK = 0,
     PERF_INTERNAL = 1,
@@ -65,7 +66,7 @@ struct perf_options {
     int replays; /* launches of a block's graph; 0 = no graph */
     int threads, ranks_per_thread, blocking, parallel_init;
     int per_iteration; /* each iteration is a block of its own */
-    int unalign;       /* elements that tensors lie beyond 64-byte places */
+    int unalign;       /* elements after a multiple of 64 bytes */
     double timeout_s;
     const char *json_file;
     bool register_memory; /* -R 0: ordinary memory */
@@ -75,7 +76,7 @@ struct perf_options {
     const char *dtype, *direction, *order, *work, *model, *versus, *memory;
     const char *algo, *percentiles, *tune;
     bool quick, csv, wide, dry_run, progress, copy_engine, nccl_format;
-    /* What the words above mean (options_check.c). */
+    /* The words above, resolved (options_check.c). */
     bool cuda;
     struct perf_dtype dtypes[PERF_DTYPES];
     int ndtypes;
@@ -83,22 +84,22 @@ struct perf_options {
     int nalgos;
     double percents[PERF_PERCENTILES];
     int npercents;
-    char notes[512];     /* lines for readers */
-    uint64_t given;      /* bit i: row i of the table was on the line */
+    char notes[512];     /* lines for readers of the report */
+    uint64_t given;      /* bit i: row i of the table was given */
     uint64_t directions; /* bit per direction, from `direction` */
     bool vs[PERF_VERSUS];
 };
 
-/* Fills the options. On --help prints and returns false with exit 0; on an
- * error prints the reason on stderr, with exit 6 (5: known, but not supported
- * here). */
+/* Fills the options. returns false where the program ends: with *exit_p 0 after
+ * --help and the like; with 6 after an error, or 5 for an option of nccl-tests
+ * that is not supported, and the reason on stderr. */
 bool perf_options_parse(
     int argc, char **argv, struct perf_options *options, int *exit_p);
-/* Prints on stderr how to get help, then the reason, last and in one line.
+/* Prints on stderr how to get help, then the reason as the last line.
  * returns false. */
 bool perf_reject(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* One geometry and operation: what a row moves for a given S. */
+/* One geometry, direction and type: what a row moves for a given S. */
 struct perf_case {
     char name[64];
     int64_t heads, kv_heads, dim_qk, dim_v;
@@ -106,7 +107,8 @@ struct perf_case {
     struct perf_dtype dtype;
 };
 
-/* Everything of one row that all ranks share: the shape in both forms. */
+/* What all ranks share for one size: the shape as parameters of a plan, and as
+ * the index maths takes it. */
 struct perf_shape {
     int64_t seq;
     int32_t nranks;
@@ -115,24 +117,25 @@ struct perf_shape {
     ulyx_plan_params_t params; /* points into this struct */
     struct uli_shape internal;
     int64_t full_bytes; /* of all tensors, sequence side, all ranks */
-    int sets; /* copies of the tensors, used in turn; equal on all ranks, a
-               * multiple of the number of schedules */
+    int sets; /* copies of the tensors that are used in turn: the same number on
+               * all ranks, a multiple of the number of schedules */
 };
 void perf_shape_fill(const struct perf_options *options,
     const struct perf_case *one, int64_t seq, int32_t nranks,
     struct perf_shape *shape_p);
-/* The S with the largest sequence-side bytes per rank that do not exceed
- * `bytes`; at least one row per rank. */
+/* The largest S whose sequence-side bytes per rank do not exceed `bytes`; at
+ * least one row per rank. */
 int64_t perf_shape_seq(const struct perf_options *options,
     const struct perf_case *one, int64_t bytes, int32_t nranks);
+/* The sequence-side bytes of the rank with the most tokens. */
 int64_t perf_shape_bytes(const struct perf_options *options,
     const struct perf_case *one, int64_t seq, int32_t nranks);
 
-/* Boxes of one operation between two ranks, with dense strides, and their
- * bytes. */
+/* What one rank sends another in an operation, as boxes of dense tensors. The
+ * caller frees them. */
 struct perf_boxes {
     struct uli_box *boxes;
-    int32_t *tensors;
+    int32_t *tensors; /* by box: its tensor */
     int64_t count, bytes;
 };
 bool perf_boxes_make(const struct uli_layout *layout,
@@ -140,10 +143,10 @@ bool perf_boxes_make(const struct uli_layout *layout,
     struct perf_boxes *boxes_p);
 void perf_boxes_free(struct perf_boxes *boxes);
 
-/* What a rank has for one row. The tensors of one side lie in one window, each
- * between guard bands; `sets` copies are used in turn, so that caches do not
- * help. On device memory base is a copy on the host, filled and checked
- * there. */
+/* What a rank has for one size. The tensors of one side lie in one window, each
+ * between guard bands. `sets` copies of the tensors are used in turn, so that
+ * caches do not help. For device memory, base is a copy on the host, which is
+ * filled and checked in place of the device's memory. */
 enum {
     PERF_MAX_SETS = 16,
     PERF_TENSORS = 6,
@@ -151,8 +154,9 @@ enum {
     PERF_MAX_RANKS = 4096,
 };
 struct perf_side {
-    ulyx_mem_t *mem;             /* NULL: malloc */
-    unsigned char *base, *where; /* on the host; where operations use it */
+    ulyx_mem_t *mem; /* NULL: no window */
+    unsigned char *base,
+        *where; /* on the host; where operations use the side */
     int64_t bytes, set_bytes;
     int64_t offset[PERF_TENSORS], extent[PERF_TENSORS]; /* within a set */
 };
@@ -166,17 +170,17 @@ struct perf_rank {
     struct uli_layout *layout;
     const struct perf_shape *shape;
     ulyx_direction_t direction;
-    struct perf_side src, dst, back; /* back: of the round trip, like src */
-    int sets, turn;
+    struct perf_side src, dst, back; /* back: result of a round trip, as src */
+    int sets, turn;                  /* turn: the set in use */
     int next[PERF_ALGOS]; /* set of the schedule's next operation: schedule a of
                            * n uses the sets a, a + n, ..., so that its results
                            * can be checked separately */
     struct perf_boxes *to; /* [nranks] what this rank sends to each */
     void *mpi;             /* state of the comparator */
-    unsigned char *arrays; /* of perf_run_stream, and its place in them */
-    int64_t array_at;
-    ulyx_mem_t *flag_mem;       /* of perf_run_flag */
-    unsigned char *flags;       /* [nranks] lines, a flag from each rank */
+    unsigned char *arrays; /* of perf_run_stream */
+    int64_t array_at;      /* where perf_run_stream goes on in the arrays */
+    ulyx_mem_t *flag_mem;  /* of perf_run_flag */
+    unsigned char *flags;  /* [nranks] lines, a flag from each rank */
     _Atomic uint64_t **flag_of; /* [nranks] this rank's flag at each */
     uint64_t round; /* operations whose flags this rank has posted */
     int32_t device; /* ordinal of the device, on device memory */
@@ -186,21 +190,24 @@ struct perf_rank {
 /* True on success; else prints the error on stderr. */
 bool perf_status_ok(const char *what, ulyx_status_t status);
 bool perf_rank_open(struct perf_rank *rank, const struct perf_options *options);
-/* The following calls use that schedule's plan. */
+/* Selects the plan of the schedule for the calls that follow. */
 void perf_rank_use(struct perf_rank *ranks, int count_ranks, int algo);
 void perf_rank_close(struct perf_rank *rank);
+/* pointers_p[ntensors]: the tensors of a set of the side. */
 void perf_rank_pointers(const struct perf_rank *rank,
     const struct perf_side *side, int set, void **pointers_p);
 
-/* Fills src of all sets with the identity pattern and poisons dst. */
+/* Fills all sets of src with the pattern of pattern.c, and all other bytes with
+ * 0xff. */
 bool perf_fill(struct perf_rank *rank);
-/* Number of wrong elements in the destination sets of the schedule in use,
- * guards included. */
+/* Number of wrong elements, and of overwritten bytes between tensors, in the
+ * destination sets of the schedule in use. */
 int64_t perf_check(struct perf_rank *rank);
-/* Each adds the wrong elements of this thread's ranks, for the schedule in use:
- * timed: in the destinations that timing has left; anew: in those of `passes`
- * new passes, which overwrite what the timing of other schedules has left.
- * Collective; false when an operation failed. */
+/* Both add to *wrong_p the wrong elements of this thread's ranks for the
+ * schedule in use. perf_verify_timed checks the destinations that the timed
+ * operations have left. perf_verify_anew makes and checks `passes` new passes,
+ * which overwrite the destinations of all schedules. Collective; false when an
+ * operation failed. */
 bool perf_verify_timed(
     struct perf_rank *ranks, int count_ranks, int64_t *wrong_p);
 bool perf_verify_anew(
@@ -208,7 +215,8 @@ bool perf_verify_anew(
 
 /* Results of one row, equal on all ranks. Times are seconds per operation. */
 struct perf_stat {
-    double shown, mean, minimum, maximum, median, p99, cv;
+    double shown; /* the one that algbw, busbw and tables use */
+    double mean, minimum, maximum, median, p99, cv;
     double percentiles[PERF_PERCENTILES]; /* of options->percents */
 };
 /* Both sort the values, of which there is at least one. */
@@ -223,8 +231,8 @@ struct perf_row {
     double algbw, busbw; /* GB/s, 10^9 */
     int64_t wrong;       /* -1 = unchecked */
     bool has[PERF_VERSUS];
-    double ratio[PERF_VERSUS]; /* peer's time / ulyx's time */
-    double ratio_stream;       /* one copy per rank, of memory beyond caches */
+    double ratio[PERF_VERSUS]; /* comparator's time / ulyx's time */
+    double ratio_stream;       /* perf_run_stream */
     double ratio_typed;        /* MPI_Alltoallw */
     double ratio_each;         /* nccl, one tensor at a time */
     char describe[1024];
@@ -233,30 +241,28 @@ struct perf_row {
 /* One timed block: `count` back-to-back operations by all ranks of this
  * thread. */
 bool perf_run_ulyx(struct perf_rank *ranks, int count_ranks, int count);
-/* As above by a comparator, in one of its variants. */
+/* One timed block of a comparator, in one of its variants. */
 typedef bool (*perf_comparator_fn)(
     struct perf_rank *ranks, int count_ranks, int count, int variant);
-/* How contiguous memory is copied: by libc's memcpy; line after line with
- * streaming stores; several pages side by side with streaming stores, with two
- * prefetch hints; and so with ordinary stores. */
+/* How contiguous memory is copied. */
 enum perf_copy {
-    PERF_COPY_LIBC,
-    PERF_COPY_STREAMED,
-    PERF_COPY_LANES,
-    PERF_COPY_LANES_ONCE,
-    PERF_COPY_LANES_PLAIN,
+    PERF_COPY_LIBC,        /* memcpy */
+    PERF_COPY_STREAMED,    /* line after line, streaming stores */
+    PERF_COPY_LANES,       /* several pages side by side, streaming stores */
+    PERF_COPY_LANES_ONCE,  /* so, with another hint of prefetches */
+    PERF_COPY_LANES_PLAIN, /* several pages side by side, ordinary stores */
     PERF_COPIES
 };
 bool perf_run_memcpy(
     struct perf_rank *ranks, int count_ranks, int count, int copy);
-/* As many bytes, between two arrays of the rank's own of 32 MiB each, used
- * round and round: the memory bandwidth that the threads get. */
+/* Copies as many bytes as perf_run_memcpy, but from one array of 32 MiB of the
+ * rank to another: the memory bandwidth that the ranks reach together. */
 bool perf_run_stream(
     struct perf_rank *ranks, int count_ranks, int count, int copy);
 bool perf_stream_open(struct perf_rank *rank);
 void perf_stream_close(struct perf_rank *rank);
-/* The same copies as perf_run_memcpy, each operation closed by a flag from each
- * rank to each other. Ranks must reach each other's memory. */
+/* Makes the copies of perf_run_memcpy, and ends each operation with a flag from
+ * every rank to every rank. Ranks must be able to map each other's memory. */
 bool perf_run_flag(
     struct perf_rank *ranks, int count_ranks, int count, int copy);
 bool perf_flag_open(struct perf_rank *rank);
@@ -264,36 +270,38 @@ void perf_flag_close(struct perf_rank *rank);
 bool perf_mpi_available(void);
 bool perf_mpi_open(struct perf_rank *rank);
 void perf_mpi_close(struct perf_rank *rank);
-/* Of one rank; typed: MPI_Alltoallw of derived datatypes. */
+/* For one rank per process. typed: MPI_Alltoallw of derived datatypes, else
+ * pack, MPI_Alltoall or MPI_Alltoallv, unpack. */
 bool perf_run_mpi(
     struct perf_rank *rank, int count_ranks, int count, int typed);
 
-/* Device memory (device.c), of the device that is current in the process. open
- * returns PERF_OK, or PERF_SKIPPED or another exit with the reason printed. */
+/* Device memory (device.c), on the device that is current in the process.
+ * perf_devices_open returns PERF_OK, or PERF_SKIPPED or another exit code after
+ * printing the reason. */
 int perf_devices_open(const struct perf_options *options);
 bool perf_device_open(struct perf_rank *rank);
 void perf_device_close(struct perf_rank *rank);
 bool perf_device_alloc(struct perf_rank *rank, struct perf_side *side);
 void perf_device_free(struct perf_rank *rank, struct perf_side *side);
-/* Copies the whole side to the device, or back. Host memory: nothing. */
+/* Copy the whole side to the device, or back; no effect on host memory. */
 bool perf_side_up(struct perf_rank *rank, struct perf_side *side);
 bool perf_side_down(struct perf_rank *rank, struct perf_side *side);
-/* Waits until everything enqueued has ended. Host memory: nothing. */
+/* Waits until everything enqueued has ended; no effect on host memory. */
 bool perf_device_wait(struct perf_rank *ranks, int count_ranks);
-/* Around what is timed: events on each rank's stream; stop waits for the end,
- * and returns each rank's seconds between them. */
+/* Put events on each rank's stream, before and after the work to time. stop
+ * waits for the second event. seconds_p: time between the events, by rank. */
 bool perf_device_start(struct perf_rank *ranks, int count_ranks);
 bool perf_device_stop(
     struct perf_rank *ranks, int count_ranks, double *seconds_p);
-/* Operations between begin and end become each rank's graph; replay launches it
- * `times` times, drop frees it, as does perf_device_close. */
+/* The operations between begin and end become a graph of each rank. replay
+ * launches the graphs `times` times. drop, or perf_device_close, frees them. */
 bool perf_graph_begin(struct perf_rank *ranks, int count_ranks);
 bool perf_graph_end(struct perf_rank *ranks, int count_ranks);
 bool perf_graph_replay(struct perf_rank *ranks, int count_ranks, int times);
 bool perf_graph_drop(struct perf_rank *ranks, int count_ranks);
 
-/* Comparators on device memory (versus_device.c). open is collective where the
- * options have nccl. */
+/* Comparators on device memory (versus_device.c). perf_peers_open is collective
+ * where options->vs has PERF_VS_NCCL. */
 bool perf_peers_open(struct perf_rank *ranks, int count_ranks,
     const struct perf_options *options);
 void perf_peers_close(struct perf_rank *rank);
@@ -301,10 +309,10 @@ bool perf_run_copy(
     struct perf_rank *ranks, int count_ranks, int count, int variant);
 bool perf_run_permute(
     struct perf_rank *ranks, int count_ranks, int count, int variant);
-/* each: one tensor at a time, as frameworks do. */
+/* each: one tensor at a time, as frameworks do; else all in one plan. */
 bool perf_run_nccl(
     struct perf_rank *ranks, int count_ranks, int count, int each);
-/* An operation of some plan of the rank, on its tensors from `tensor` on. */
+/* Executes a plan of the rank on its tensors from index `tensor` on. */
 ulyx_status_t perf_execute(
     struct perf_rank *rank, ulyx_plan_t *plan, int32_t tensor);
 
@@ -313,7 +321,7 @@ ulyx_status_t perf_execute(
 int perf_measure(struct perf_rank *ranks, int count_ranks,
     const struct perf_options *options, struct perf_row *rows_p);
 
-/* Describes the plan in use, for the row. */
+/* Fills the row's texts about the plan in use (view_plan.c). */
 bool perf_row_describe(const struct perf_rank *rank, struct perf_row *row);
 
 /* Collective helpers on a thread's ranks (gather.c). */
@@ -334,8 +342,9 @@ struct perf_place {
 void perf_place_fill(
     const struct perf_rank *rank, int64_t thread, struct perf_place *place_p);
 
-/* Output, by the process of rank 0. begin prints the header; places[nranks].
- * NULL from open: the reason is on stderr. */
+/* The report, which only the process of rank 0 writes. perf_report_open returns
+ * NULL after printing the reason on stderr. perf_report_begin prints the
+ * header; places[nranks]. */
 struct perf_report;
 struct perf_report *perf_report_open(
     const struct perf_options *options, int32_t nranks, int argc, char **argv);
@@ -343,23 +352,25 @@ void perf_report_begin(
     struct perf_report *report, const struct perf_place *places);
 void perf_report_row(struct perf_report *report, const struct perf_row *row);
 void perf_report_progress(struct perf_report *report, int done, int of);
-/* A line for readers: a comment in the table; with CSV, on stderr. */
+/* Prints a line for readers: as a comment in the table; with CSV, on stderr. */
 void perf_report_note(struct perf_report *report, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Writes footer and files; false when a file could not be written. */
+/* Writes the footer and the JSON; false when the file could not be written. */
 bool perf_report_close(struct perf_report *report);
 double perf_report_average(const struct perf_report *report);
 int64_t perf_report_wrong(const struct perf_report *report);
 
-/* Local processes: starts options->procs copies of this program (or the MPI
- * build under mpirun), and returns their worst exit code. */
+/* Starts options->procs local copies of this program and returns their worst
+ * exit code; for --vs mpi, becomes mpirun with the MPI build. */
 int perf_launch(const struct perf_options *options, int argc, char **argv);
 bool perf_launch_needed(
     const struct perf_options *options, const ulyx_launch_t *launch);
-/* How a launcher (mpirun, srun, torchrun, this program) has started this
- * process; false: its variables are refused, the reason is on stderr. */
+/* Finds out how a launcher (mpirun, srun, torchrun, this program) has started
+ * this process; false: the launcher's variables are refused, and the reason is
+ * on stderr. */
 bool perf_launch_query(ulyx_launch_t *launch_p);
-/* Becomes the build with MPI; returns the exit code only on failure. */
+/* Becomes the MPI build of this program; returns only on failure, with an exit
+ * code. */
 int perf_launch_mpi_here(char **argv);
 
 #endif

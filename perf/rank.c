@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank of one row: plan, windows, rotating sets of tensors.
+ * One rank of one row: its plan, windows, and the sets of tensors that it uses
+ * in turn.
  */
 #include "perf.h"
 
@@ -18,8 +19,8 @@ perf_status_ok(const char *what, ulyx_status_t status)
     return false;
 }
 
-/* Bytes of the widest element of a side: partials of the adjoint may be wider
- * than the tensor. */
+/* Bytes of the widest element of a side: partials of SEQ_TO_HEAD_ADJOINT may
+ * have a wider type than the tensor. */
 static int64_t
 element_bytes(const struct perf_rank *rank, bool source)
 {
@@ -39,8 +40,9 @@ element_bytes(const struct perf_rank *rank, bool source)
     return widest;
 }
 
-/* Offsets and extents of one set, in bytes; joint parts share the head side's
- * base. Each tensor lies `elements` elements beyond a 64-byte place. */
+/* Sets the offsets and extents of one set, in bytes. On the head side, the two
+ * parts of a tensor have one base. Each tensor begins `elements` elements after
+ * a multiple of 64 bytes. */
 static bool
 lay_out(
     struct perf_rank *rank, struct perf_side *side, int elements, bool source)
@@ -59,7 +61,7 @@ lay_out(
                               which, &side->extent[t])))
             return false;
         if (joint && t >= n / 2) {
-            /* The second part of tensor t - n/2, in the same memory. */
+            /* The second part lies in the memory of tensor t - n/2. */
             side->offset[t] = side->offset[t - n / 2];
             continue;
         }
@@ -137,7 +139,7 @@ make_boxes(struct perf_rank *rank)
     return true;
 }
 
-/* The plan exists already. Attaching windows is not collective. */
+/* The rank's plans exist already. Attaching windows is not collective. */
 bool
 perf_rank_open(struct perf_rank *rank, const struct perf_options *options)
 {

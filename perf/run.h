@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One process's part in a run, and the steps that lead to its rows.
+ * What one process does in a run: cases, sizes, communicators.
  */
 #ifndef PERF_RUN_H
 #define PERF_RUN_H
@@ -15,7 +15,7 @@ struct perf_run {
     struct perf_case cases[PERF_MAX_CASES];
     int ncases, argc;
     char **argv;
-    int32_t nranks, first_rank; /* of all, and this process's first */
+    int32_t nranks, first_rank; /* of all processes; of this process */
     ulyx_comm_t **comms;        /* [threads * ranks_per_thread] */
     struct perf_report *report; /* in rank 0's process */
 };
@@ -23,17 +23,17 @@ struct perf_run {
 /* Fills run->cases from the options; false when a name is unknown. */
 bool perf_run_choose(struct perf_run *run);
 
-/* The rows of one case: begun with all zero. next sets seq to S and `one` to
- * the case itself, and returns true, or false after the last. Sizes that round
- * to the same S make one row. In nccl-tests' form a shape that the user has not
- * chosen gets fewer heads and elements, where that gives a small size exactly.
- * A row that needs more than memory_bytes, of the machine, ends the sweep with
- * left_out_bytes = its size. */
+/* The sizes of one case; a sweep begins as all zero. perf_sweep_next goes to
+ * the next size, and sets seq to S and `one` to the case; false after the last
+ * size. Sizes that are rounded to the same S make one row. With --nccl-format,
+ * a shape that the user has not chosen gets fewer heads and elements where this
+ * gives a small size exactly. A size that needs more than memory_bytes on a
+ * machine ends the sweep, and left_out_bytes is then this size. */
 struct perf_sweep {
     bool begun;
     double bytes;
     int64_t seq, left_out_bytes;
-    int requested, exact; /* sizes; rows of exactly the requested size */
+    int requested, exact; /* sizes so far; those that needed no rounding */
     struct perf_case one;
 };
 bool perf_sweep_next(const struct perf_run *run, const struct perf_case *one,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of ulyx_perf on this host, and between hosts that are network namespaces
-(scripts/netns-test.sh; root), and the rows that it writes."""
+"""Runs ulyx_perf on this host, or between hosts that are network namespaces
+(scripts/netns-test.sh; needs root), and reads the rows that ulyx_perf
+writes."""
 import csv
 import os
 import subprocess
@@ -12,7 +13,7 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def rows(text):
-    """What --csv has written: a dictionary a row."""
+    """The rows of CSV that ulyx_perf has written, as dictionaries."""
     return list(csv.DictReader(line for line in text.splitlines()
                                if line and line[0] != "#"))
 
@@ -24,8 +25,8 @@ def size_of(text):
 
 
 def on_this_host(binary, words):
-    """Rows of `ulyx_perf --csv` with these words. A run that fails, or has moved
-    wrong data, ends the program."""
+    """The rows of `ulyx_perf --csv` with these arguments. A run that fails or
+    that has moved wrong data ends the program."""
     command = [os.path.join(binary, "ulyx_perf"), *words, "--csv",
                "--no-progress"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -40,8 +41,9 @@ def on_this_host(binary, words):
 
 
 def between_hosts(binary, hosts, ranks, rate, words, variables=(), launch=""):
-    """Rows of `ulyx_perf --csv`, of ranks on each of so many hosts; rate: tc's
-    words, "" without a limit. A run that fails ends the program."""
+    """The rows of `ulyx_perf --csv` with `ranks` ranks on each of `hosts`
+    hosts. rate: the limit of the link as tc writes it, "" for none. A run that
+    fails ends the program."""
     limit = ["--rate", rate] if rate else []
     start = ["--launch", launch] if launch else []
     env = [word for v in variables for word in ("--env", v)]
@@ -55,7 +57,8 @@ def between_hosts(binary, hosts, ranks, rate, words, variables=(), launch=""):
 
 
 def progress(text=""):
-    """What is being run, in one line of a terminal that the next one replaces;
-    "" ends it. Elsewhere nothing: a pipe wants results."""
+    """Shows on a terminal what is being run, in a line that the next call
+    replaces; "" removes the line. Writes nothing where stderr is no
+    terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

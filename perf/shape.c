@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From options and S to a plan's parameters and to the shape of the index
- * maths. seq_to_head moves q, k, v; head_to_seq moves the output. With
- * replicated tokens each tensor has a second part, which every rank holds.
+ * Turns options and S into a plan's parameters, and into the shape of the index
+ * maths. seq_to_head and its adjoint move q, k and v; head_to_seq and its
+ * adjoint move the output. With replicated tokens each tensor has a second
+ * part, which every rank holds.
  */
 #include "perf.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Sets of tensors cover at least this much on a rank of mean size: more than
- * the caches of one core. */
+/* The sets of tensors of a rank of mean size have at least this many bytes
+ * together, more than the caches of one core; but there are at most
+ * PERF_MAX_SETS sets. */
 enum { ROTATE_BYTES = 64 << 20 };
 
 static bool
@@ -126,7 +128,7 @@ perf_shape_fill(const struct perf_options *options, const struct perf_case *one,
     shape->params.flags = options->copy_engine ? ULYX_PLAN_COPY_ENGINE : 0;
     shape->params.directions = UINT64_C(1) << one->direction;
     if (one->direction < 2)
-        shape->params.directions = 3; /* with the way back, for round trips */
+        shape->params.directions = 3; /* also the inverse, for round trips */
     shape->internal = (struct uli_shape){.nranks = nranks,
         .batch = options->batch,
         .heads = one->heads,

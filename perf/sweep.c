@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which geometries to sweep, and which sizes of each.
+ * Which cases to sweep, and which sizes of each.
  */
 #include "run.h"
 
@@ -10,8 +10,8 @@
 
 #include "options.h"
 
-/* Adds every requested operation and type, of one geometry, except sums of a
- * type that ulyx does not add. */
+/* Adds a case per requested operation and type of one geometry; adjoints are
+ * left out for the types that ulyx cannot add. */
 static void
 add_cases(struct perf_run *run, const char *name, int64_t heads,
     int64_t kv_heads, int64_t dim_qk, int64_t dim_v)
@@ -93,15 +93,15 @@ perf_run_choose(struct perf_run *run)
     }
 }
 
-/* Bytes that a row takes on a machine that holds all ranks: three sides of all
- * sets, of which one may be fp32, and room for what comparators pack. */
+/* Bytes that a row needs on a machine that has all ranks: three sides of all
+ * sets, of which one may be fp32, and buffers of comparators. */
 static double
 memory_of(const struct perf_shape *shape)
 {
     return 5.0 * shape->sets * (double)shape->full_bytes;
 }
 
-/* Sets the sweep's case: heads and elements as the size needs them. */
+/* Sets sweep->one: the case, with fewer heads and elements as in run.h. */
 static void
 case_shrink(const struct perf_run *run, const struct perf_case *one,
     struct perf_sweep *sweep)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --tune, by every rank. Measured are exchanges of two ranks of different
- * nodes, at thirteen sizes; the same exchanges of as many pairs at once as a
- * node has ranks, which shows how many NICs they share; and exchanges of two
- * ranks of one node. Rank 0 fits half of the sizes and writes the file. It then
- * prints how well the file predicts the other half, and exchanges of all ranks
- * together, to which nothing was fitted.
+ * --tune, which every rank runs. It measures exchanges of two ranks of one
+ * node, and of two ranks of different nodes, at thirteen sizes each; and
+ * exchanges of as many pairs at once as a node has ranks, which shows how many
+ * NICs the ranks of a node share. Rank 0 fits half of the sizes and writes the
+ * file. Then rank 0 prints how well the file predicts the other half of the
+ * sizes, and exchanges of all ranks together, which take no part in the fit.
  */
 #include "tune.h"
 
@@ -18,8 +18,8 @@
 #include "comm/comm.h"
 
 enum { LEAST_ROWS = 2, PAIR_HEADS = 8, DIM = 64, ELEMENT = 2 };
-#define BUDGET_S    0.25 /* of the iterations of a size */
-#define LONGEST_S   2.0  /* of those that fill a link */
+#define BUDGET_S    0.25 /* for the iterations of a size */
+#define LONGEST_S   2.0  /* for iterations that are needed to fill a link */
 #define BLOCK_BYTES (1 << 20)
 
 struct tune {
@@ -46,8 +46,9 @@ perf_tune_case(int32_t nranks)
 
 /* ---- one size ------------------------------------------------------------ */
 
-/* Each of the ten blocks moves so much that what a link absorbs at once (the
- * buffers of NICs and switches, the burst of a limited link) does not count. */
+/* Chooses so many iterations that each of the ten blocks moves far more than a
+ * link absorbs at once, in buffers of NICs and switches or in the burst of a
+ * link with a limited rate. */
 static void
 choose_iterations(struct perf_options *options, double seconds, double bytes)
 {
@@ -91,7 +92,8 @@ measure_exchange(const struct perf_options *options, ulyx_comm_t *comm,
 
 /* ---- two ranks ----------------------------------------------------------- */
 
-/* Makes a communicator of the ranks that give the same color >= 0. */
+/* Makes a communicator of the ranks that give the same color >= 0; NULL for a
+ * color < 0. */
 static int
 tune_split(struct tune *t, int color, ulyx_comm_t **comm_p)
 {
@@ -110,7 +112,7 @@ tune_measure_curve(
     double seconds;
     int code;
 
-    options.iterations = 10; /* first, to measure how long an exchange takes */
+    options.iterations = 10; /* to learn how long an exchange takes */
     code = measure_exchange(&options, pair, LEAST_ROWS, "direct", &seconds);
     for (int i = 0; i < PERF_TUNE_SIZES && code == PERF_OK; i++) {
         curve->rows[i] = (int64_t)LEAST_ROWS << i;
@@ -124,14 +126,14 @@ tune_measure_curve(
     return code;
 }
 
-/* Waits for all ranks, so that rank 0 has its results before any goes on. */
+/* Waits for all ranks, so that rank 0 has its results before they go on. */
 static int
 tune_meet(struct tune *t, int code)
 {
     return perf_barrier(t->rank, 1) ? code : PERF_LIBRARY;
 }
 
-/* The curve of the pair with color 0; the other ranks wait. */
+/* Measures the curve of the pair with color 0, while the other ranks wait. */
 static int
 tune_measure_pair(struct tune *t, int color, struct perf_curve *curve)
 {
@@ -145,8 +147,9 @@ tune_measure_pair(struct tune *t, int color, struct perf_curve *curve)
     return tune_meet(t, code);
 }
 
-/* Runs one pair per color at once, at the largest size: the longest time of any
- * pair over the time of one pair alone. */
+/* Runs one pair per color at once, at the largest size, and sets
+ * found.slowdown: the longest time of a pair divided by the time of one pair
+ * alone. */
 static int
 tune_measure_abreast(struct tune *t, int color)
 {
@@ -230,9 +233,9 @@ struct errors {
     int count;
 };
 
-/* A larger error in the median is too much to choose by, because schedules
- * differ by less where the choice is close. On busy nodes waits for a core are
- * measured as properties of the link. */
+/* With a larger error in the median, predictions are no basis for a choice,
+ * because the times of two schedules may differ by less. Such errors come from
+ * busy nodes, where waits for a core are taken for time of the link. */
 static const double doubtful_error = 0.25;
 
 static void
@@ -244,8 +247,8 @@ print_errors(const char *what, struct errors *e)
     printf("# %s: error %.0f %% in the median, %.0f %% at worst of %d\n", what,
         100 * median, 100 * e->all[e->count - 1], e->count);
     if (median > doubtful_error)
-        printf("# too much to choose by: measure again where nothing else "
-               "runs\n");
+        printf("# too much to choose schedules by: measure again on idle "
+               "machines\n");
 }
 
 static void
@@ -261,8 +264,8 @@ print_line(const char *what, const char *algo, double bytes, double measured,
         e->all[e->count++] = fabs(error);
 }
 
-/* Prints measurement and prediction for two ranks at the sizes that were not
- * fitted. */
+/* Prints measurement and prediction for two ranks at the sizes that were held
+ * out of the fit. */
 static int
 print_held_out(struct tune *t, const struct uli_planner *planner,
     const struct perf_curve *curve, const char *what, ulyx_comm_t *pair)
@@ -283,7 +286,8 @@ print_held_out(struct tune *t, const struct uli_planner *planner,
     return PERF_OK;
 }
 
-/* As above for all ranks together, by each schedule. */
+/* Measures and prints exchanges of all ranks together, with each schedule,
+ * beside their predictions. */
 static int
 print_job(struct tune *t, const struct uli_planner *planner)
 {
@@ -302,7 +306,7 @@ print_job(struct tune *t, const struct uli_planner *planner)
             continue;
         if (perf_tune_predict(&t->options, comm, planner, rows[i % 3], algo,
                 &predicted) != ULYX_SUCCESS)
-            continue; /* hier, where nodes are too large for it */
+            continue; /* hier, where nodes have too many ranks for it */
         choose_iterations(&t->options, 2 * predicted, (double)bytes);
         code =
             measure_exchange(&t->options, comm, rows[i % 3], algo, &measured);
@@ -311,11 +315,12 @@ print_job(struct tune *t, const struct uli_planner *planner)
                 "all ranks", algo, (double)bytes, measured, predicted, &errors);
     }
     if (comm->rank == 0)
-        print_errors("all ranks, nothing of it fitted", &errors);
+        print_errors("all ranks, not part of the fit", &errors);
     return code;
 }
 
-/* Makes the pair again, for its places; measures nothing. */
+/* Makes the communicator of the pair again, since a prediction needs the nodes
+ * of its ranks; measures nothing. */
 static int
 tune_judge_pair(struct tune *t, const struct uli_planner *planner, bool nic)
 {
@@ -334,7 +339,8 @@ tune_judge_pair(struct tune *t, const struct uli_planner *planner, bool nic)
     return code;
 }
 
-/* Checks that the file can be written before anything is measured. */
+/* Checks at rank 0 that the file can be written, before anything is measured.
+ * All ranks return the result of rank 0. */
 static int
 tune_check_file(struct tune *t)
 {
@@ -358,8 +364,8 @@ tune_check_file(struct tune *t)
     return code;
 }
 
-/* Every rank predicts by the file of rank 0: rank 0 reads it, and sends its
- * content to the others. */
+/* Rank 0 writes the file, reads it again, and sends the model to all ranks, so
+ * that all predict from the same file. */
 static int
 tune_share_planner(struct tune *t, struct uli_planner *planner)
 {

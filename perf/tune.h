@@ -23,11 +23,11 @@ struct perf_tuning {
     bool has_nic, has_near;
     struct perf_curve nic, near; /* between nodes, and within one */
     int32_t abreast;   /* ranks of a node that sent at once; 1: not measured */
-    double slowdown;   /* of each, against one alone */
-    char between[160]; /* which ranks, for a comment */
+    double slowdown;   /* their time / time of one rank that sends alone */
+    char between[160]; /* which ranks were measured, for a comment */
 };
 
-/* The heads and elements that are measured for nranks ranks. */
+/* The case (heads, dimension, type) that is measured for nranks ranks. */
 struct perf_case perf_tune_case(int32_t nranks);
 
 /* Writes the file.
@@ -40,7 +40,7 @@ ulyx_status_t perf_tune_predict(const struct perf_options *options,
     const struct ulyx_comm *comm, const struct uli_planner *planner,
     int64_t rows, const char *algo, double *seconds_p);
 
-/* Runs all of it, by every rank.
+/* Measures, writes the file and shows its errors; every rank calls it.
  * returns a perf_exit. */
 int perf_tune(const struct perf_options *options, struct perf_rank *rank);
 

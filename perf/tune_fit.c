@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From measured exchanges of two ranks to the links of a tuning file, and back
- * to predictions by that file.
+ * Fits the links of a tuning file to measured exchanges of two ranks, and
+ * predicts exchanges from such a file.
  *
  * A link is a latency L and, at each knot, the remaining seconds per byte:
  *     T(B) = L + B rate(B)
- * L is where the line through the two smallest knots meets zero bytes, at least
- * a tenth of the smallest time. Every other size is a knot; the sizes between
- * are held out, to show how well the file predicts what was not fitted. A
- * longer message does not take less time: where noise says otherwise, the fit
- * keeps the longest time so far.
+ * L is the time at zero bytes on the line through the two smallest knots, but
+ * at least a tenth of the smallest time. Every second size is a knot; the sizes
+ * between are held out, to show how well the file predicts sizes that were not
+ * fitted. A longer message is assumed to take no less time: where noise makes
+ * the measured time of a knot smaller, the fit uses the longest time of the
+ * smaller knots.
  *
- * Launch and hand-off are within L. A fabric of which only these nodes were
- * measured is assumed to have no taper.
+ * L contains launch and hand-off. A fabric is assumed to have no taper, as only
+ * these nodes were measured.
  */
 #include "tune.h"
 
@@ -25,7 +26,7 @@
 #include "collectives/plan/plan_choose.h"
 #include "comm/comm.h"
 
-enum { LEAST_PS = 1 }; /* of a rate, in ps per byte: 1 TB/s; 0 means none */
+enum { LEAST_PS = 1 }; /* least ps per byte, 1 TB/s: a file may not have 0 */
 
 static void
 write_link(FILE *file, const char *name, const struct perf_curve *c)
@@ -45,7 +46,7 @@ write_link(FILE *file, const char *name, const struct perf_curve *c)
     fprintf(file, " source=measured\n");
 }
 
-/* Ranks that slow each other down share a NIC. */
+/* The number of NICs of a node: ranks that slow each other down share one. */
 static int32_t
 count_nics(const struct perf_tuning *t)
 {
@@ -68,10 +69,11 @@ write_all(FILE *file, const struct perf_tuning *t)
     write_link(file, "nic", &t->nic);
     if (t->abreast > 1)
         fprintf(file,
-            "# %d ranks of a node at once take %.2f times one's time\n",
+            "# %d ranks of a node at once take %.2f times the time of one\n",
             t->abreast, t->slowdown);
     else
-        fprintf(file, "# a rank a node was there: more would share its NIC\n");
+        fprintf(file, "# measured with one rank of a node: several would share "
+                      "its NIC\n");
     fprintf(file, "fabric taper=1 efficiency=1 nics=%d source=measured\n",
         count_nics(t));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver: threads, rows, and the exit code.
+ * The main program: threads, sizes, rows, and the exit code.
  */
 #include "run.h"
 #include "tune.h"
@@ -21,7 +21,8 @@ struct thread {
     int64_t memory_bytes; /* the least of all nodes */
 };
 
-/* Makes a plan of each rank by the schedule `algo`. */
+/* Makes a plan with the schedule `algo` on each rank of the thread; "": the
+ * library chooses. */
 static bool
 create_plans(struct perf_rank *ranks, int count, const char *algo,
     const struct perf_shape *shape)
@@ -90,7 +91,7 @@ one_size(struct thread *thread, const struct perf_case *one, int64_t seq)
     return code;
 }
 
-/* Gathers where all ranks run; rank 0 prints the header. */
+/* Gathers the places of all ranks; the thread of rank 0 prints the header. */
 static bool
 thread_introduce(struct thread *thread)
 {
@@ -120,13 +121,14 @@ note_left_out(const struct thread *thread, const struct perf_sweep *sweep)
 {
     if (sweep->left_out_bytes > 0)
         perf_report_note(thread->run->report,
-            "%s: %lld bytes a rank and more left out: %lld bytes of memory are "
-            "available for all ranks together",
+            "%s: sizes from %lld bytes per rank on are left out: %lld bytes of "
+            "memory are available for all ranks together",
             sweep->one.name, (long long)sweep->left_out_bytes,
             (long long)thread->memory_bytes);
 }
 
-/* Notes what a program that looks rows up by their size needs. */
+/* With --nccl-format, warns programs that look for rows by size: sizes that are
+ * not as requested, and sizes with several rows. */
 static void
 note_sizes(const struct perf_run *run, int requested, int exact)
 {
@@ -136,18 +138,17 @@ note_sizes(const struct perf_run *run, int requested, int exact)
         return;
     if (exact < requested)
         perf_report_note(run->report,
-            "%d of %d sizes are not as they were asked for: they are the next "
-            "below that are whole tokens, once each",
+            "%d of %d sizes are not the requested ones: they are rounded to "
+            "whole tokens, and equal sizes make one row",
             (requested - exact) / run->ncases, requested / run->ncases);
     if (each > 1)
         perf_report_note(run->report,
-            "each size comes %d times, for the operations, models, types and "
-            "schedules in turn: a program that keeps rows by their size keeps "
-            "one of them",
+            "each size has %d rows, for the operations, models, types and "
+            "schedules: a program that keeps one row per size loses the others",
             each);
 }
 
-/* The number of sizes of all cases. */
+/* The number of sizes of all cases. At rank 0, prints notes about sizes. */
 static int
 count_sizes(const struct thread *thread)
 {
@@ -208,7 +209,7 @@ thread_main(void *context)
     }
     sizes = count_sizes(thread);
     if (sizes == 0)
-        thread->code = PERF_USAGE; /* the notes give the reason */
+        thread->code = PERF_USAGE; /* note_left_out has printed the reason */
     for (int n = 0; (cycles == 0 || n < cycles) && thread->code == PERF_OK; n++)
         run_cases(thread, sizes, &done);
     return NULL;
@@ -247,7 +248,8 @@ run_threads(struct perf_run *run)
     return worst;
 }
 
-/* nccl-tests' floor: fails when the average is below nine tenths of it. */
+/* Is the average below nine tenths of the floor in ULYX_PERF_MIN_BW, as in
+ * nccl-tests? */
 static bool
 under_floor(const struct perf_report *report)
 {
@@ -322,7 +324,8 @@ command_run(int argc, char **argv)
     return code;
 }
 
-/* Everything printed must have been written: a full disk is no success. */
+/* The exit code is 0 only if all output has been written: a full disk is an
+ * error. */
 int
 main(int argc, char **argv)
 {

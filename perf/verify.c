@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The check of a row. First what timing left in the schedule's sets (on a
- * device, where comparators write to the same tensors, what one more call per
- * set leaves). Then, in each pass, the schedule's sets are poisoned and
- * exchanged anew, so that an element that no operation writes is found; for the
- * two permutations the exchange back must give what was sent.
+ * The check of a row. First, the destinations that the timed operations have
+ * left in the schedule's sets are checked; on a device, where comparators write
+ * to the same tensors, one more operation per set is made before. Then, in each
+ * pass, all destinations are filled with 0xff and written anew, so that
+ * elements that no operation writes are found. For the two permutations, the
+ * exchange in the inverse direction must restore the source.
  */
 #include "perf.h"
 
 #include <stdio.h>
 
-/* Exchanges forth and back; false on failure. Adds the elements that differ. */
+/* Exchanges the schedule's first destination set in the inverse direction, and
+ * adds the number of bytes that differ from the source; false on failure. */
 static bool
 round_trip(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
 {
@@ -49,7 +51,8 @@ round_trip(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
     return true;
 }
 
-/* Checks every element of every rank's destination, guards included. */
+/* Checks every element of the destinations of this thread's ranks, and the
+ * bytes between tensors. */
 static bool
 check_all(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
 {
@@ -82,7 +85,8 @@ perf_verify_anew(
     struct perf_rank *ranks, int count_ranks, int passes, int64_t *wrong_p)
 {
     for (int pass = 0; pass < passes; pass++) {
-        /* A rank that is ahead must not store where a peer still fills. */
+        /* The barrier keeps a rank from storing to memory that a peer still
+         * fills. */
         for (int r = 0; r < count_ranks; r++)
             if (!perf_fill(&ranks[r]))
                 return false;

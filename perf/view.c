@@ -78,7 +78,8 @@ perf_view_close(struct perf_view *v)
     free(v->segments);
 }
 
-/* First axis row of the tensor's part: parts follow each other. */
+/* The first row of the tensor's part on the axis, where parts follow each
+ * other. */
 static int64_t
 first_row(const struct perf_view *v)
 {
@@ -91,8 +92,8 @@ each_segment_row(const struct perf_view *v, perf_line_fn fn, void *context)
 {
     int64_t low = first_row(v), high = low + perf_view_part(v)->rows;
     int64_t row_bytes = v->dim * v->elem_bytes;
-    /* Published offsets count rows of the tensor's own dtype; partials lie in
-     * the same places, counted in their own rows. */
+    /* A published offset is in bytes of the tensor's own type. Partials may
+     * have another type: their rows have the same numbers, but other sizes. */
     const ulyx_tensor_t *t = &v->rank->shape->tensors[v->tensor];
     int64_t published =
         t->dim *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of a tensor on one side of a rank, by what the plan publishes: the
- * place of each, and its batch item, token and head.
+ * The rows of a tensor on one side of a rank, from what the plan publishes: for
+ * each row its offset, batch item, token and head.
  */
 #ifndef PERF_VIEW_H
 #define PERF_VIEW_H
@@ -19,19 +19,19 @@ struct perf_view {
     bool head_side;
     int32_t dtype;
     int64_t elem_bytes, dim;
-    int64_t *positions;         /* sequence side */
-    int64_t rows, first, heads; /* of this rank */
-    ulyx_segment_t *segments;   /* PACKED */
+    int64_t *positions;         /* sequence side: the token of each row */
+    int64_t rows, first, heads; /* of this rank; first: its first head */
+    ulyx_segment_t *segments;   /* packed head side, else NULL */
     int64_t nsegments;
 };
 
 typedef void (*perf_line_fn)(
     void *context, const struct perf_view *v, const struct perf_line *row);
 
-/* Is the operation's destination the head side? */
+/* Is the destination of the direction the head side? */
 bool perf_to_head(ulyx_direction_t direction);
 
-/* Opens the source's or the destination's side of the rank's operation; the
+/* Opens a view of the source or the destination of the rank's operation; the
  * caller closes it. */
 void perf_view_open(struct perf_view *view, const struct perf_rank *rank,
     int32_t tensor, bool source);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan in a few words, for columns: the schedule and the verbs from its own
- * description (ulyx_plan_describe), the transports from the communicator. Words
- * of one column are joined by "+".
+ * A plan in a few words, for the columns of a report: the schedule and the
+ * verbs from ulyx_plan_describe, the transports from the communicator. Several
+ * words of one column are joined by "+".
  */
 #include "perf.h"
 
@@ -13,7 +13,7 @@
 #include "comm/comm.h"
 #include "comm/remote/remote.h"
 
-/* Adds a word that is not in the text yet. */
+/* Adds the word unless the text has it already. */
 static void
 add_word(char *text_p, size_t bytes, const char *word)
 {
@@ -24,8 +24,9 @@ add_word(char *text_p, size_t bytes, const char *word)
             word);
 }
 
-/* From "reshuffle direct (..." the schedule; from "reshuffle packed on device
- * memory: pack, send/receive (staged: ..." the transport. */
+/* Finds the schedule: the word after "reshuffle" in "reshuffle direct (...";
+ * but the transport in "reshuffle packed on device memory: pack, send/receive
+ * (staged: ...". */
 static void
 find_schedule(struct perf_row *row)
 {
@@ -42,8 +43,8 @@ find_schedule(struct perf_row *row)
         (int)strcspn(at, " :,(;"), at);
 }
 
-/* The verbs in "; seq_to_head: 3 stored to (its dst is a window), 1 by slot
- * (small); ". */
+/* Finds the verbs, in texts such as "; seq_to_head: 3 stored to (its dst is a
+ * window), 1 by slot (small); ". */
 static void
 find_verbs(ulyx_direction_t direction, struct perf_row *row)
 {
@@ -67,7 +68,7 @@ find_verbs(ulyx_direction_t direction, struct perf_row *row)
             add_word(row->verb, sizeof(row->verb), verbs[i].word);
 }
 
-/* The transports to the other ranks. */
+/* Finds the transports to the other ranks. */
 static void
 find_transports(const ulyx_comm_t *comm, struct perf_row *row)
 {
@@ -96,7 +97,7 @@ perf_row_describe(const struct perf_rank *rank, struct perf_row *row)
     find_schedule(row);
     find_verbs(rank->direction, row);
     find_transports(rank->comm, row);
-    /* Also where pairs leave the bytes to the schedule (hier). */
+    /* In hier the description of the pairs does not have the puts. */
     if (rank->comm->nnodes > 1 && !rank->stream)
         add_word(row->verb, sizeof(row->verb), "put");
     return true;

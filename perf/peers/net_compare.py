@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ulyx beside ucx_perftest, on one link, in turn.
+"""Compares ulyx with ucx_perftest on one link.
 
     net_compare.py BIN [--what puts|exchange] [--sizes N,N] [--verbs V,V]
                    [--rounds N]
         over the loopback device
     netns-test.sh run -H 2 [--rate RATE] -- net_compare.py BIN ...
-        between two hosts, rank 0 asks and rank 1 serves
+        between two hosts: rank 0 controls, rank 1 serves
 
-puts: ucx_bench, which keeps 16 puts on their way to the other side, beside
-ucx_perftest. exchange: ulyx_perf of two ranks, whose messages cross both ways
-at once (packing and unpacking included), beside two ucx_perftest at once, one
-each way; MB/s are those of one way.
+puts: ucx_bench, which keeps 16 puts under way to the other side, is compared
+with ucx_perftest. exchange: ulyx_perf with two ranks, which send to each other
+at the same time (with packing and unpacking), is compared with two
+ucx_perftest at the same time, one in each way; MB/s count one way.
 
-BIN is the folder of both programs. In each round every contestant moves every
-size, one after another, so that a busy machine hits them alike. ulyx goes by
-each verb that is asked for, and as its probe finds. Printed are medians in
-MB/s, and the median (least, most) of the rounds' ratios of ulyx's own choice
-against the best of ucx_perftest's verbs in that round.
+BIN is the folder of ucx_bench and ulyx_perf. In each round both programs move
+every size, one after another, so that other work of the machine affects them
+alike. ulyx uses each verb of --verbs, and the verb that its probe chooses
+(auto). The output has medians over the rounds in MB/s; and the median (least
+to most), over the rounds, of auto divided by the best verb of ucx_perftest.
 """
 import argparse
 import json
@@ -54,7 +54,8 @@ class Here:
             text=True, env=environment(self.device, variables)))
 
     def finish(self):
-        """What they wrote, in the order of their starts."""
+        """What the programs have written, in the order in which they were
+        started."""
         texts = []
         for program in self.running:
             try:
@@ -67,23 +68,24 @@ class Here:
 
 
 class There:
-    """Programs on the other one, the same way."""
+    """Programs on the other host, which `serve` runs there."""
 
     def __init__(self, link):
         self.link, self.lines = link, link.makefile("r")
 
-    def ask(self, *question):
-        self.link.sendall((json.dumps(question) + "\n").encode())
+    def call(self, *words):
+        self.link.sendall((json.dumps(words) + "\n").encode())
         return json.loads(self.lines.readline())
 
     def start(self, words, variables):
-        self.ask("start", words, variables)
+        self.call("start", words, variables)
 
     def finish(self):
-        return self.ask("finish")
+        return self.call("finish")
 
 
 def serve(link, device):
+    """Runs the calls of a There at the other end of the link."""
     here = Here(device)
     for line in link.makefile("r"):
         call, *arguments = json.loads(line)
@@ -92,7 +94,7 @@ def serve(link, device):
 
 
 class Link:
-    """Two ends, and ports that nobody has used yet."""
+    """The two ends of the link, and ports that are not used yet."""
 
     def __init__(self, here, there, addresses, options):
         self.ends, self.addresses = (here, there), addresses
@@ -118,7 +120,7 @@ def perftest(link, verb, size, both_ways):
             ["ucx_perftest", link.addresses[1 - way], "-p", ports[way], "-t",
              VERBS[verb], "-s", str(size), "-n", str(count), "-w",
              str(max(2, count // 10)), "-f"], {})
-    # an end's own client is the last that it has started
+    # The last program that an end has started is its client.
     texts = link.finish()
     return statistics.mean(perftest_speed(texts[way][-1]) for way in ways)
 
@@ -132,7 +134,7 @@ def perftest_speed(text):
 
 
 def puts(link, sizes, verb):
-    """MB/s by size; "latency": us, one way."""
+    """Runs ucx_bench. Returns {size: MB/s, "latency": us one way}."""
     program = os.path.join(link.options.bin, "ucx_bench")
     port = link.fresh_port()
     variables = {"ULYX_UCX_VERB": verb.upper(), "ULYX_INSECURE": "1"}
@@ -147,7 +149,8 @@ def puts(link, sizes, verb):
 
 
 def exchange(link, sizes, verb):
-    """The same of h2s: each of two ranks gives half of its bytes away."""
+    """Runs ulyx_perf with h2s, in which each of two ranks sends half of its
+    bytes to the other. Returns {size: MB/s}."""
     program, found = os.path.join(link.options.bin, "ulyx_perf"), {}
     for size in sizes:
         port = link.fresh_port()
@@ -166,7 +169,7 @@ def exchange(link, sizes, verb):
     return found
 
 
-# On one machine the two are to be two nodes.
+# Variables of the two ranks: on one machine they must be two nodes.
 APART = [{}, {}] if os.environ.get("ULYX_RANK") else [
     {"ULYX_HOSTID": name, "ULYX_INSECURE": "1"} for name in ("one", "two")]
 

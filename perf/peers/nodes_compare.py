@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules between hosts beside one another, and beside Open MPI over TCP.
+"""Compares schedules between hosts with each other, and with Open MPI over TCP.
 
     nodes_compare.py BIN [-H HOSTS] [-R RANKS] [--rates 1gbit,200mbit,free]
         [--schedules pairwise,hier,direct] [--kv-heads 8,2] [--sizes 64K,4M]
         [--rounds N] [--mpi]
 
-Hosts are network namespaces (scripts/netns-test.sh; root). In each round every
-schedule moves every shape over the same link, one after another, so that a busy
-machine hits them alike; printed are medians in milliseconds, and what the bytes
-that must leave a host would take on a limited link, over our time: 1.00 is the
-link's own speed. --mpi: instead, ulyx_perf --vs mpi under mpirun, whose columns
-are Open MPI's time over ours in the same run. Not part of the test suite.
+Hosts are network namespaces (scripts/netns-test.sh; needs root). In each round
+every schedule moves every shape over the same link, one after another, so that
+other work of the machine affects them alike. The output has medians in
+milliseconds. On a link with a limited rate, it also has the least time that
+the link needs for the bytes that must leave a host, divided by our time: 1.00
+is the speed of the link. --mpi runs ulyx_perf --vs mpi under mpirun instead,
+and prints the time of Open MPI divided by ours in the same run. Not part of
+the test suite.
 """
 import argparse
 import os
@@ -28,7 +30,8 @@ BITS = {"k": 1e3, "m": 1e6, "g": 1e9}
 
 
 def bytes_a_second(rate):
-    """tc's words; None for a link without a limit."""
+    """Bytes per second of a rate such as "1gbit"; None for a link without a
+    limit."""
     match = re.fullmatch(r"(\d+)([kmg])bit", rate)
     return int(match[1]) * BITS[match[2]] / 8 if match else None
 
@@ -43,10 +46,11 @@ def run(options, rate, variables, words):
 
 
 def leaving_bytes(op, seq, kv_heads, hosts):
-    """Of one host: each head of its rows once to each host whose ranks work
-    on it (heads are dealt out evenly, hosts hold neighbouring ranks)."""
+    """The bytes that must leave one host: each head of its rows once to each
+    host whose ranks compute with the head. Heads are spread evenly, and the
+    ranks of a host are neighbours."""
     rows = seq // hosts
-    if op == "h2s":  # this host's heads of all other hosts' rows
+    if op == "h2s":  # the heads of this host, for the rows of all other hosts
         return HEADS // hosts * (seq - rows) * DIM * BYTES
     abroad = HEADS - HEADS // hosts
     group = HEADS // kv_heads
@@ -108,7 +112,7 @@ def main():
     parser.add_argument("bin", help="folder of ulyx_perf")
     parser.add_argument("-H", "--hosts", type=int, default=2)
     parser.add_argument("-R", "--ranks", type=int, default=4,
-                        help="on each host")
+                        help="ranks on each host")
     parser.add_argument("--rates", default="1gbit,200mbit,free")
     parser.add_argument("--schedules", default="pairwise,hier,direct")
     parser.add_argument("--kv-heads", default="8,2")

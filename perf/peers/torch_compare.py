@@ -1,21 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ulyx.torch against what PyTorch and DeepSpeed have, on the CPU, in one run.
+"""Compares ulyx.torch with PyTorch and DeepSpeed on the CPU, in one run.
 
 torch_compare.py [--ranks P] [--rounds N] [--only KIND]
 
-Four comparisons: tiny, a tiny layer, forward and backward on one process, against
-PyTorch's own scaled_dot_product_attention; exchange, of q, k and v, against
-all_to_all_single of gloo with the permutes that it needs; layer, over P ranks,
-forward and backward, against that exchange around PyTorch's attention; step, a
-training step of a small Llama with DeepSpeed's ZeRO-2 and its recipe for
-sequences (ALST), against the same recipe after ulyx.deepspeed.install(). Each
-round runs both ways once, the slowest rank counts, and what is printed is the
-median of the rounds' ratios, beside a floor below which the command ends with 1
-and the goal. Both ways of a comparison have one clock: the CPU time of the calling
-thread in tiny, where nobody is waited for, and the time of day elsewhere. Needs
-the environment of scripts/python-env.sh and ULYX_LIBRARY or an installed package;
-step, where deepspeed is not installed, is left out.
+There are four kinds of comparison:
+
+tiny      forward and backward of a tiny layer in one process, with PyTorch's
+          scaled_dot_product_attention
+exchange  the exchange of q, k and v, with all_to_all_single of gloo and the
+          permutes that it needs
+layer     forward and backward of a layer over P ranks, with the exchange by gloo
+          around PyTorch's attention
+step      a training step of a small Llama with DeepSpeed's ZeRO-2 and its recipe
+          for sequences (ALST), after ulyx.deepspeed.install() and without it
+
+Each round runs both sides of a comparison once, and the slowest rank counts.
+The output has the median over the rounds of their time divided by ours, with a
+floor and a goal; the exit code is 1 where a ratio is below its floor. Both
+sides are measured by the same clock: in tiny, where no rank waits for another,
+the CPU time of the calling thread; elsewhere the time of day. Needs the
+environment of scripts/python-env.sh, and ULYX_LIBRARY or an installed package.
+step is left out where deepspeed is not installed.
 """
 import argparse
 import importlib.util
@@ -26,7 +32,7 @@ import sys
 import tempfile
 import time
 
-# What is compared: least ratio that is accepted, and what is aimed at.
+# Kind of comparison: (least ratio that is accepted, goal).
 FLOORS = {"tiny": (1 / 1.5, 1 / 1.2), "exchange": (1.5, 2.0),
           "layer": (1.0, 1.3), "step": (1.1, 1.3)}
 # rows, query heads, KV heads, dim, type
@@ -36,7 +42,7 @@ STEP_ROWS = 1024, 4096
 
 
 def through_gloo(dist, torch, tensor, nranks, to_head):
-    """[b, s_r, h, d] to [b, S, h_r, d] or back, of even splits."""
+    """[b, s_r, h, d] to [b, S, h_r, d], or back, where P divides s and h."""
     if to_head:
         batch, rows, heads, dim = tensor.shape
         packed = tensor.reshape(batch, rows, nranks, heads // nranks, dim) \
@@ -55,7 +61,7 @@ def through_gloo(dist, torch, tensor, nranks, to_head):
 
 
 def processor():
-    """The CPU's name, which figures are given with."""
+    """The name of the CPU, for the head of the output."""
     try:
         with open("/proc/cpuinfo") as file:
             facts = dict(line.split(":", 1) for line in
@@ -84,7 +90,7 @@ def gloo_function(dist, torch, nranks):
 
 
 class Rank:
-    """One rank: times both ways of a comparison in every round."""
+    """One rank: times both sides of a comparison in every round."""
 
     def __init__(self, rank, nranks, rounds, store):
         import torch
@@ -99,7 +105,8 @@ class Rank:
         self.comm = ulyx.Communicator.from_group(timeout=300)
 
     def ratios(self, theirs, ours, repeat, together=True):
-        """Their time over ours, of each round; the slowest rank's times."""
+        """For each round (their time / our time, their time, our time), with
+        the times of the slowest rank where ranks run together."""
         found = []
         clock = time.perf_counter if together else time.thread_time
         for number in range(self.rounds + 1):
@@ -152,7 +159,7 @@ class Rank:
         return self.report("tiny", "4 tokens, 2 heads of 8", found)
 
     def tensors(self, shape):
-        """(what they are called, q, k, v of this rank, repetitions)."""
+        """(text of the shape, q, k, v of this rank, repetitions)."""
         rows, heads, kv_heads, dim, dtype = shape
         tensors = [self.torch.randn(1, rows // self.nranks, n, dim)
                    .to(getattr(self.torch, dtype)).requires_grad_()
@@ -193,9 +200,10 @@ class Rank:
                                                       max(1, many // 3)))
 
     def step(self):
-        """Two engines in one process, each with a model of its own, and with
-        its own functions under the name of the core, and in the kernel of
-        DeepSpeed's all-to-all, while it steps: install() is of the process."""
+        """Steps two engines in one process, each with a model of its own. But
+        install() is for the whole process: it replaces the attention functions
+        registered as "sdpa" and DeepSpeed's all-to-all. So before each step,
+        `enter` puts the functions of the engine in place."""
         import ulyx.deepspeed
         from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -221,16 +229,17 @@ class Rank:
 
 
 def trainer_of(rank, ours):
-    """A function that makes a step of a small Llama by DeepSpeed's recipe."""
+    """Returns a function that makes a training step of a small Llama with
+    DeepSpeed's recipe; ours: after ulyx.deepspeed.install()."""
     import deepspeed
     import transformers
     from deepspeed.runtime.sequence_parallel import parallel_state_sp, ulysses_sp
     torch = rank.torch
-    deepspeed.init_distributed(dist_backend="gloo")  # around the group there is
+    deepspeed.init_distributed(dist_backend="gloo")  # uses the existing group
     if ours:
         from ulyx.deepspeed import install
         install()
-        # The groups are there already.
+        # The engine without ulyx has made the groups already.
         parallel_state_sp.initialize_sequence_parallel = lambda **_: None
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(

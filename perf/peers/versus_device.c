@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an exchange on device memory is measured against, by the same ranks at
- * the same time on the same tensors.
+ * The comparators of exchanges on device memory, run by the same ranks at the
+ * same time on the same tensors.
  *
- *   copy     one device copy of the bytes that the rank sends, its own share
- *            included: the limit of memory
- *   permute  pack, copy, unpack, one tensor at a time, as frameworks do around
- *            an all-to-all; the copy stays on the device and nothing waits for
- *            other ranks, so this is the best that they could do on one card
- *   nccl     ulyx's schedule by NCCL, and permute + all-to-all + permute by
- *            NCCL for each tensor
+ *   copy     one device copy of the bytes that the rank sends, including those
+ * to itself: the limit of memory permute  pack, copy, unpack, one tensor at a
+ * time, as frameworks do around an all-to-all; the copy stays on the device and
+ * nothing waits for other ranks, so that frameworks cannot be faster on one
+ * device nccl     ulyx's schedule by NCCL; and, for each tensor, permute,
+ * all-to-all of NCCL, permute
  *
  * pack and unpack are the kernels of messages.h; the copy is a batch that
  * copies outgoing messages to incoming ones.
@@ -36,7 +35,9 @@ struct perf_peers {
 
 /* ---- permute ------------------------------------------------------------- */
 
-/* Messages come in pairs: to a peer, from that peer. `batch` is the rank. */
+/* A uli_batch_ops run that copies each outgoing message to the incoming message
+ * after it. Messages come in pairs: one to a peer, one from the same peer.
+ * batch points to the perf_rank. */
 static ulyx_status_t
 copy_run(struct uli_batch *batch, const struct uli_batch_message *pieces,
     int32_t count, void *stream, uli_deadline_t deadline)
@@ -57,7 +58,7 @@ copy_run(struct uli_batch *batch, const struct uli_batch_message *pieces,
 
 static const struct uli_batch_ops copying = {.run = copy_run};
 
-/* One block per multiprocessor. */
+/* The number of blocks of a launch: one per multiprocessor. */
 static bool
 blocks_of(const struct perf_rank *rank, int32_t *blocks_p)
 {
@@ -136,7 +137,8 @@ perf_run_permute(
 
 /* ---- copy ---------------------------------------------------------------- */
 
-/* From the source to the spare side, in as many parts as the room needs. */
+/* Copies from the source to the spare side `back`, in parts of at most one
+ * set. */
 bool
 perf_run_copy(struct perf_rank *ranks, int count_ranks, int count, int variant)
 {
@@ -168,7 +170,7 @@ perf_run_copy(struct perf_rank *ranks, int count_ranks, int count, int variant)
 
 /* ---- nccl ---------------------------------------------------------------- */
 
-/* t < 0: of all tensors. Collective. */
+/* Makes the plan by NCCL of tensor t; t < 0: of all tensors. Collective. */
 static bool
 create_nccl(struct perf_rank *ranks, int count_ranks, int32_t t)
 {

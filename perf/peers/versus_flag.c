@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The limit of small calls: the bytes of the exchange, copied as vs_memcpy
- * copies them, and then one flag from each rank to each other. It agrees on
- * nothing, looks for no failure and counts no outcome; what an exchange takes
- * beyond it is the price of those.
+ * The limit of small calls: the bytes of the exchange are copied as vs_memcpy
+ * copies them, then each rank sets one flag at each rank. This comparator
+ * agrees on nothing, detects no failure and has no outcomes; these are what an
+ * exchange pays for with the time that it takes beyond this limit.
  *
- * flag[q] of rank p's window: the operations that rank q has copied for p.
+ * Flag q in rank p's window is the number of operations for which rank q has
+ * made all copies.
  */
 #include "perf.h"
 
@@ -52,7 +53,7 @@ perf_flag_close(struct perf_rank *rank)
     rank->flag_of = NULL;
 }
 
-/* This rank's flags at the others, once all have attached their windows. */
+/* Finds this rank's flags at all ranks, which have attached their windows. */
 static bool
 flags_find(struct perf_rank *rank)
 {
@@ -85,7 +86,8 @@ flags_post(struct perf_rank *rank)
     return true;
 }
 
-/* Where ranks share a core, a wait must let the others run. */
+/* Waits for the flags of all ranks. A rank that waits yields its core now and
+ * then, as ranks may share cores. */
 static bool
 flags_await(struct perf_rank *rank)
 {

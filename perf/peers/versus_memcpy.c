@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The limit: the same bytes, copied by the same ranks at the same time between
- * the same windows, but contiguous. What this rank stores to rank p in the
- * exchange, it copies in one piece into p's spare window. Of several ways to
- * copy the fastest counts: of memcpy and a streaming copy (vs_memcpy), and of
- * those and ulyx's copies of several pages side by side (vs_best).
+ * The limit of copies: the ranks of the exchange copy as many bytes between
+ * memory of the same windows, but contiguously. As many bytes as this rank
+ * sends to rank p in the exchange are copied into p's spare window. The fastest
+ * of several ways to copy counts: memcpy and a streaming copy for vs_memcpy;
+ * for vs_best also ulyx's copies of several pages side by side.
  *
- * And the limit of memory itself, as STREAM measures it (of_bw): each rank
- * copies as many bytes between two arrays of its own beyond the caches of a
+ * The limit of memory, as STREAM measures it (of_bw): each rank copies as many
+ * bytes between two arrays of its own, which are larger than the caches of a
  * core.
  */
 #include "perf.h"
@@ -17,9 +17,9 @@
 
 #include "comm/comm.h"
 
-/* The set in turn of rank p's spare memory as mapped here, and its size (sets
- * of uneven ranks differ by a few pages); this rank's own memory where p has no
- * window. */
+/* The set in use of rank p's spare memory, as mapped in this process; this
+ * rank's own spare memory where p has no window. *room_p: bytes of the set,
+ * which differ by a few pages between ranks with different numbers of rows. */
 static unsigned char *
 spare_of(const struct perf_rank *rank, int32_t p, int64_t *room_p)
 {
@@ -54,10 +54,10 @@ bytes_copy(unsigned char *dst, const unsigned char *src, int64_t bytes,
         uli_box_copy(&box, (struct uli_box_span){0, 1}, dst, src, &ways[copy]);
 }
 
-/* Copies this rank's share for p. *from_p advances through the source, so that
- * every byte is read once, as in the exchange: a source that is read repeatedly
- * would come from the caches. Shares longer than the rest of either end wrap
- * around. */
+/* Copies as many bytes as this rank sends to p. *from_p advances through the
+ * source, so that every byte is read once, as in the exchange: bytes that are
+ * read repeatedly would come from the caches. At the end of the source or of
+ * the destination, the copy goes on at its begin. */
 static void
 copy_to(struct perf_rank *rank, int32_t p, enum perf_copy copy, int64_t *from_p)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What frameworks do on MPI: pack each peer's share, MPI_Alltoall (or Alltoallv
- * where shares differ), unpack; and MPI_Alltoallw with derived types straight
- * between the tensors, which is MPI's own way to express the exchange. Built
- * into ulyx_perf_mpi only, which runs under mpirun.
+ * The comparators with MPI. One does what frameworks do: pack the message to
+ * each peer, MPI_Alltoall (MPI_Alltoallv where sizes differ), unpack. The other
+ * is MPI_Alltoallw with derived types from tensor to tensor, which is MPI's own
+ * way to express the exchange. Built only into ulyx_perf_mpi, which runs under
+ * mpirun.
  */
 #include "perf.h"
 
@@ -18,8 +19,9 @@
 struct mpi_state {
     int nranks;
     bool even;
-    struct perf_boxes *from; /* [nranks] what each rank sends here */
-    unsigned char *send, *receive, *dst; /* packed, and a target of its own */
+    struct perf_boxes *from;       /* [nranks] what each rank sends here */
+    unsigned char *send, *receive; /* packed messages */
+    unsigned char *dst;            /* destination sets of the comparators */
     int *send_bytes, *send_at, *receive_bytes, *receive_at;
     int *ones, *zeros;
     MPI_Datatype *send_types, *receive_types;
@@ -38,7 +40,7 @@ box_span(const struct uli_box *box)
         0, box->extent[0] * box->extent[1] * box->extent[2]};
 }
 
-/* A strided type for one side of a box, from the box's offset on. */
+/* A strided type for one side of a box, relative to the box's offset. */
 static MPI_Datatype
 box_type(const struct uli_box *box, bool source)
 {
@@ -55,7 +57,7 @@ box_type(const struct uli_box *box, bool source)
     return type;
 }
 
-/* All boxes of a peer in one type, from the beginning of a set. */
+/* One type for all boxes of a peer, relative to the begin of a set. */
 static MPI_Datatype
 peer_type(const struct perf_boxes *boxes, const int64_t *offsets, bool source)
 {
@@ -104,8 +106,8 @@ count_bytes(struct perf_rank *rank, struct mpi_state *s)
     }
     if (send > INT_MAX || receive > INT_MAX) {
         fprintf(stderr,
-            "ulyx_perf: --vs mpi: %lld bytes a rank do not fit "
-            "MPI's int counts\n",
+            "ulyx_perf: --vs mpi: %lld bytes per rank are more than MPI's int "
+            "counts hold\n",
             (long long)(send > receive ? send : receive));
         return false;
     }
@@ -186,7 +188,8 @@ src_set(const struct perf_rank *rank)
     return rank->src.base + (int64_t)rank->turn * rank->src.set_bytes;
 }
 
-/* ulyx's way, for memory that is read again at once. */
+/* The way in which ulyx copies the box, but without streaming stores, because
+ * packed memory is read again at once. */
 static struct uli_copy_way
 packing_way(const struct uli_box *box)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where rows go: the table or CSV on standard output, JSON to a file, and a
- * progress line on standard error if it is a terminal.
+ * The report: a table or CSV on standard output, JSON in a file, and a progress
+ * line on standard error if that is a terminal.
  */
 #include "report.h"
 
@@ -15,7 +15,7 @@ struct perf_report {
     int argc;
     char **argv;
     struct perf_json *json;
-    struct perf_summary summary;  /* average: the sum until the end */
+    struct perf_summary summary;  /* average: the sum until close divides it */
     double *ratios[PERF_COLUMNS]; /* of the rows that have them */
     int nratios[PERF_COLUMNS];
     bool terminal;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ways a report is written; one file each.
+ * The forms of a report (text, CSV, JSON), each in a file of its own.
  */
 #ifndef PERF_REPORT_REPORT_H
 #define PERF_REPORT_REPORT_H
@@ -10,8 +10,7 @@
 
 #include "perf.h"
 
-/* The results of a run's rows. Ratio columns have medians over rows; has[] is
- * false where none was measured. */
+/* The ratio columns. */
 enum perf_column {
     PERF_MEMCPY,
     PERF_MPI,
@@ -20,7 +19,7 @@ enum perf_column {
     PERF_PERMUTE,
     PERF_NCCL,
     PERF_NCCL_EACH,
-    PERF_LATER, /* later columns of CSV stand after all others */
+    PERF_LATER, /* in CSV, this column and the next ones come after the facts */
     PERF_BEST = PERF_LATER,
     PERF_STREAM,
     PERF_FLAG,
@@ -33,6 +32,8 @@ struct perf_ratio {
     size_t offset; /* of a double in struct perf_row */
 };
 extern const struct perf_ratio perf_ratios[PERF_COLUMNS];
+/* Results over all rows of a run. median: of each ratio over the rows that have
+ * it; has is false where no row has it. */
 struct perf_summary {
     int rows, checked;
     int32_t nranks;
@@ -43,8 +44,9 @@ struct perf_summary {
     double median[PERF_COLUMNS];
 };
 
-/* What a row of CSV or JSON needs to stand alone: everything that it depends on
- * and that is not in the row's own columns, in the order of the columns. */
+/* A fact that is needed to understand a row of CSV or JSON without the run:
+ * what the row depends on and what its other columns do not have.
+ * perf_row_facts returns their number, in the order of the columns. */
 struct perf_fact {
     const char *name, *text; /* text NULL: a number */
     int64_t number;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CSV: one header line, then a line per row. Empty = not measured. A row
- * contains everything that it depends on, so that rows of several runs can be
- * in one file. New columns come at the end; requested percentiles are last.
+ * CSV: one header line, then a line per row. An empty field was not measured. A
+ * row contains everything that it depends on, so that rows of several runs can
+ * be in one file. New columns are added at the end; only the columns of
+ * --percentiles come after them.
  */
 #include "report.h"
 
@@ -32,7 +33,8 @@ perf_csv_header(
     fprintf(out, "\n");
 }
 
-/* Text with a comma or a quote is put in quotes, with quotes in it doubled. */
+/* Writes a comma and the text. A text with a comma, a quote or a line break is
+ * put in quotes, and quotes in it are doubled. */
 static void
 put_text(FILE *out, const char *text)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON as schema.json describes it. From the environment only variables of ulyx
- * and of the libraries that it uses are kept, and none that holds a secret.
+ * JSON as schema.json describes it. Of the environment, only variables of ulyx
+ * and of the libraries that ulyx uses are written, and none that contains a
+ * secret.
  */
 #include "report.h"
 
@@ -19,7 +20,8 @@ struct perf_json {
     const char *path;
 };
 
-/* Words of the command line and the environment may be no UTF-8. */
+/* The words as a JSON string. Where words of the command line or the
+ * environment are not UTF-8, their bytes beyond ASCII become '?'. */
 static json_t *
 json_text(const char *words)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nccl-tests' table: the same first thirteen fields in the same places, those
- * of ulyx_perf after them, so that scripts that split on blanks keep working.
- * In-place is not implemented, neither timed nor averaged: N/A. --wide adds
- * fields at the end.
+ * The table of nccl-tests: its thirteen fields come first and in its order,
+ * those of ulyx_perf after them, so that scripts that split lines at blanks
+ * keep working. Exchanges in place do not exist: their fields are N/A and not
+ * part of the average. --wide adds fields at the end.
  *
- * With --nccl-format there are only those thirteen, and the in-place ones
- * repeat the out-of-place numbers, as a comment in the table says, because most
- * programs that read nccl-tests turn them into numbers. That changes no
- * average.
+ * With --nccl-format there are only the thirteen fields. The in-place fields
+ * then repeat the out-of-place numbers, because most programs that read this
+ * table expect numbers there; a comment in the table says so. The average is
+ * the same.
  */
 #include "report.h"
 
@@ -41,10 +41,10 @@ describe_columns(FILE *out, const struct perf_options *o)
             "ranks / time of ulyx; 1 is the limit of memory\n");
     if (o->vs[PERF_VS_BEST])
         fprintf(out,
-            "# vs_best: likewise for the fastest of plain copies and of ulyx's "
+            "# vs_best: the same for the fastest of plain copies and of ulyx's "
             "copies, which may copy several pages side by side\n"
-            "# of_bw: bytes read and written per time / those of copies that "
-            "all ranks make at once, each between its own arrays of 32 MiB\n");
+            "# of_bw: memory bandwidth of ulyx / memory bandwidth of copies "
+            "that all ranks make at once, each between two arrays of 32 MiB\n");
     if (o->vs[PERF_VS_FLAG])
         fprintf(out,
             "# vs_flag: time of plain copies, each followed by one flag from "
@@ -137,7 +137,7 @@ perf_text_header(FILE *out, const struct perf_options *o, int32_t nranks,
     column_names(out, o);
 }
 
-/* As wide as their names. */
+/* Prints the ratios, each as wide as the name of its column. */
 static void
 row_ratios(FILE *out, const struct perf_row *row)
 {
@@ -149,7 +149,7 @@ row_ratios(FILE *out, const struct perf_row *row)
     }
 }
 
-/* The width of the name in the header. */
+/* The width of the column's name in the header. */
 static int
 percentile_width(double percent)
 {

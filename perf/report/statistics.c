@@ -22,8 +22,8 @@ perf_median(double *values, int n)
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* By the nearest rank: the least value that is not below `percent` per cent of
- * the values. */
+/* The percentile by nearest rank: the least value such that at least `percent`
+ * per cent of the values are not larger. */
 static double
 sorted_percentile(const double *sorted, int n, double percent)
 {

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""fit.py BIN [--rate 1gbit] [--tuning FILE]: how well the cost model predicts
-what it has not seen. Measures exchanges of 2 ranks on 2 hosts (network
-namespaces, scripts/netns-test.sh), fits the link on every other size, and shows
-the rest as `ulyx_info plan --nodes` predicts it; then 4 ranks on 4 hosts from
-the same link. Not part of the test suite; needs root."""
+"""fit.py BIN [--rate 1gbit] [--tuning FILE]: shows how well the cost model
+predicts exchanges that it was not fitted to. Measures exchanges of 2 ranks on 2
+hosts (network namespaces, scripts/netns-test.sh), fits the link to every second
+size, and compares the other sizes with the predictions of `ulyx_info plan
+--nodes`; then compares 4 ranks on 4 hosts with predictions from the same link.
+Not part of the test suite; needs root."""
 import argparse
 import os
 import re
@@ -19,11 +20,10 @@ import runs  # noqa: E402 (found by the line above)
 
 HEADS, DIM = 8, 64
 ROW = 3 * HEADS * DIM * 2  # bytes of a token, q, k and v
-KNOTS = 8                  # what a tuning file's link takes
 
 
 def measure(binary, hosts, sizes, rate, repeats):
-    """Seconds by rows a rank: the median of runs."""
+    """{rows per rank: median seconds of the runs}."""
     times = {}
     for _ in range(repeats):
         for rows in sizes:
@@ -41,7 +41,9 @@ def message_bytes(rows, hosts):
 
 
 def write_link(path, fitted, hosts):
-    """Latency from the two smallest; what is left, by bytes, at each knot."""
+    """Writes a tuning file: the latency follows from the two smallest sizes,
+    the rate at each knot from the time beyond the latency. Returns the link's
+    line."""
     knots = sorted(fitted)
     small, next_ = knots[0], knots[1]
     slope = max((fitted[next_] - fitted[small]) /
@@ -77,7 +79,7 @@ def show(title, binary, tuning, hosts, times):
     for rows, time in sorted(times.items()):
         predicted = predict(binary, tuning, hosts, rows)
         errors.append(abs(predicted / time - 1))
-        print(f"{title} {message_bytes(rows, hosts):9} B a message: "
+        print(f"{title} {message_bytes(rows, hosts):9} B per message: "
               f"{predicted * 1e6:9.0f} us predicted, {time * 1e6:9.0f} "
               f"measured, {predicted / time - 1:+.0%}", flush=True)
     print(f"{title}: median {statistics.median(errors):.0%}, worst "
@@ -89,7 +91,7 @@ def main():
     parser.add_argument("bin")
     parser.add_argument("--rate", default="")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--tuning", help="keeps the fitted link there")
+    parser.add_argument("--tuning", help="file that keeps the fitted link")
     options = parser.parse_args()
     sizes = [2 << i for i in range(13)]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Plays a schedule in GOAL (ulyx_info plan --export goal) on SimGrid's SMPI,
- * and prints its duration in simulated time. Receives are posted first; then
- * the lines in order, each after what it requires has ended. All ranks start at
- * one moment of the simulated clock, so no barrier is in the figure.
+ * and prints its duration in simulated seconds. All receives are posted first.
+ * Then the sends are posted in the order of the lines, each after what it
+ * requires has ended. All ranks start at one moment of the simulated clock, so
+ * that the duration contains no barrier.
  *
  *     smpirun -np P -platform FILE -hostfile FILE ... ./replay schedule.goal
  */
@@ -13,11 +14,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A line of one rank; its required labels are a run of one array. */
+/* A line of one rank. */
 struct step {
     enum { SEND, RECEIVE, NOTHING } kind;
     int bytes, peer, tag;
-    int first, count; /* in `requires` */
+    int first,
+        count; /* its required labels: requires[first .. first + count) */
     MPI_Request request;
 };
 

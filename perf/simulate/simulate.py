@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """simulate.py BIN [--ranks 64,128,256] [--algo direct,pairwise,hier]
-[--operation s2h,h2s,s2h_adj,h2s_adj] [--known FILE]: predictions of `ulyx_info
-plan --nodes` beside SimGrid's SMPI, which plays the same schedules (as GOAL) over
-a platform with the same link parameters. FILE keeps simulated times by schedule,
-so that a model that has changed is compared at once. ULYX_NET_PEERS is the limit
-of both. Needs the distribution's simgrid and libsimgrid-dev; not part of the test
-suite."""
+[--operation s2h,h2s,s2h_adj,h2s_adj] [--known FILE]: compares predictions of
+`ulyx_info plan --nodes` with SimGrid's SMPI, which plays the same schedules
+(as GOAL) on a platform with the same link parameters. FILE keeps the simulated
+times, so that a changed model can be compared without a new simulation.
+ULYX_NET_PEERS holds for both. Needs the distribution's simgrid and
+libsimgrid-dev; not part of the test suite."""
 import argparse
 import hashlib
 import json
@@ -20,7 +20,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PER_NODE = 8
 LINKS = {"nvlink": (0.5e-6, 360e9), "nic": (4e-6, 46e9)}  # latency, bytes/s
 MESSAGE_S = 0.35e-6
-# rows of 384 bytes (q, k and v of one head of 64 in 16 bits) for each pair
+# Rows per pair of ranks. A row has 384 bytes: q, k and v of one head of 64
+# elements of 16 bits.
 ROWS = [3, 11, 43, 171, 683]
 
 SMPI = ["--cfg=smpi/simulate-computation:no", "--cfg=network/model:CM02",
@@ -49,8 +50,8 @@ def route(a, b):
 
 
 def write_platform(folder, ranks):
-    """Every rank has a port inside the node and one outside; what is between
-    the ports carries everything."""
+    """Every rank has one port to its node and one port to other nodes; nothing
+    between the ports limits the bytes."""
     lines = ["<?xml version='1.0'?>",
              '<!DOCTYPE platform SYSTEM '
              '"https://simgrid.org/simgrid.dtd">',
@@ -67,7 +68,8 @@ def write_platform(folder, ranks):
 
 
 def write_tuning(folder, algo):
-    """The platform's numbers, and nothing else that costs."""
+    """A tuning file with the link parameters of the platform, in which nothing
+    else takes time."""
     path = os.path.join(folder, "tuning")
     with open(path, "w", encoding="utf-8") as file:
         file.write("ulyx tuning 1\nhost launch=0 handoff=0\n"
@@ -81,7 +83,7 @@ def write_tuning(folder, algo):
 
 
 def plan(binary, shape, tuning, *words):
-    """In one chunk, as GOAL has it."""
+    """The output of ulyx_info plan for an exchange in one chunk, as in GOAL."""
     whole = dict(os.environ, ULYX_NET_CHUNK="64M", ULYX_NET_FLIGHT="1G")
     return subprocess.run([os.path.join(binary, "ulyx_info"), "plan", *shape,
                            "--tuning", tuning, *words], check=True,
@@ -89,7 +91,8 @@ def plan(binary, shape, tuning, *words):
 
 
 def simulate_once(folder, ranks, goal, known):
-    """By the schedule and the platform: both decide."""
+    """The simulated time; from the file `known` if it has a time for the same
+    schedule and platform."""
     if not known:
         return simulate(folder, ranks, goal)
     parts = hashlib.sha256(repr((LINKS, SMPI, PER_NODE)).encode())

@@ -159,8 +159,8 @@ class Meaning(ToolCase):
                      "-t", "-g", "-p", "-z", "-T", "-J", "-a", "-R", "-d",
                      "-o", "-I", "-u"):
             self.assertIn(f"  {flag}, --", out)
-        self.assertRegex(out, r"--minbytes .*\(32M; -e's if that is smaller\)")
-        self.assertRegex(out, r"--maxbytes .*\(32M; -b's if that is larger\)")
+        self.assertRegex(out, r"--minbytes .*\(32M; the size of -e if that is smaller\)")
+        self.assertRegex(out, r"--maxbytes .*\(32M; the size of -b if that is larger\)")
         self.assertIn("--work", out)
         self.assertNotIn("--split", out)
 
@@ -170,7 +170,7 @@ class Refused(ToolCase):
         for needle, words in {
                 "unknown option --nope": ["--nope"],
                 "unknown option 12": ["12"],
-                "wants a value": ["-b"],
+                "needs a value": ["-b"],
                 "--minbytes 3x": ["-b", "3x"],
                 "--iters 0": ["-n", "0"],
                 "--iters 1.5": ["-n", "1.5"],

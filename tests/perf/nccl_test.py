@@ -43,11 +43,11 @@ class Nccl(ToolCase):
         out = self.ends(0, *WRAPPED)
         self.assertIn("# -o sum: nothing is reduced here", out)
         self.assertIn("# in-place is not offered", out)
-        self.assertNotIn("sizes are not as they", out)
-        self.assertNotIn("each size comes", out)
+        self.assertNotIn("sizes are not the requested", out)
+        self.assertNotIn("each size has", out)
         out = self.ends(0, *WRAPPED, "--heads", "3", "--op", "both", "-b", "1K")
-        self.assertIn("# each size comes 2 times", out)
-        self.assertRegex(out, r"# \d+ of 7 sizes are not as they were asked")
+        self.assertIn("# each size has 2 rows", out)
+        self.assertRegex(out, r"# \d+ of 7 sizes are not the requested ones")
 
     def test_usual_rows_are_not_for_all(self):
         # Without --nccl-format two of the kinds still read what they look at.

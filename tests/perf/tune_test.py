@@ -40,7 +40,7 @@ class Tune(ToolCase):
     def test_one_node(self):
         out = self.ends(0, "--procs", "2", "--tune", self.file)
         self.assertRegex(out, r"# sizes held out: error \d+ % in the median")
-        self.assertRegex(out, r"# all ranks, nothing of it fitted: error ")
+        self.assertRegex(out, r"# all ranks, not part of the fit: error ")
         errors = re.findall(r": error (\d+) % in the median.*\n(# too much)?", out)
         self.assertEqual(len(errors), 2)
         for median, doubt in errors:
