@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # build.sh FOLDER [CMAKE OPTIONS...]: configures and builds into FOLDER. On a
-# terminal the build shows how far it is; elsewhere it is quiet unless something
+# terminal the build shows its progress; elsewhere it is quiet unless something
 # fails.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What lets every kernel run under the emulator (docs/EMULATOR.md):
-inline assembly only in src/device/cuda/ptx.h and its generated part, shared
-memory only by ULI_SHARED, launches only by uli_kernel_launch, no clusters; and
-every function of ptx.h is called by tests/emulate/self/ptx_compile.cu, so that it
-has a twin of the same type.
+"""Checks what every kernel needs to run under the emulator (docs/EMULATOR.md):
+inline assembly is only in src/device/cuda/ptx.h and its generated part, shared
+memory only by ULI_SHARED, launches only by uli_kernel_launch, and clusters are
+not used. tests/emulate/self/ptx_compile.cu must call every function of ptx.h,
+so that the emulator has a function of the same type.
 
 check_cuda_rules.py [ROOT]
 """
@@ -20,7 +20,7 @@ COMPILE = "tests/emulate/self/ptx_compile.cu"
 STAND_IN = "tests/emulate/include/"
 FOLDERS = ("src", "tests", "perf", "examples")
 
-# what must not appear, where it may, what to use
+# (pattern that must not appear, files in which it may, error)
 RULES = [
     (r"\basm\b|\b__asm", {PTX, GENERATED}, "inline assembly: use ptx.h"),
     (r"\b__shared__\b", {KERNEL}, "__shared__: use ULI_SHARED"),
@@ -67,7 +67,7 @@ def check_file(root, path):
 
 
 def ptx_names(text):
-    """Whole names, not those that macros complete."""
+    """The ptx_ names in the text, without beginnings that a macro completes."""
     return set(re.findall(r"\bptx_[a-z0-9_]*[a-z0-9]\b(?!##)", text))
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every function that a public header declares is exported, and the other way
-round; each declaration has a comment right above it.
+"""Checks that every function that a public header declares is exported and that
+every exported function is declared; and that each declaration has a comment
+right above it.
 
 check_declared.py [ROOT]
 """
@@ -14,8 +15,8 @@ DECLARATION = re.compile(r"^ULYX_API[^;(]*?\b(ulyx_\w+)\(", re.M | re.S)
 
 
 def declarations(text):
-    """(name, whether a comment ends on the line above or it follows another
-    declaration that shares one)."""
+    """Yields (name, explained). explained: the line above ends a comment, or
+    another declaration with the same comment."""
     for match in DECLARATION.finditer(text):
         above = text[:match.start()].rstrip(" ")
         yield match.group(1), above.endswith(("*/\n", ";\n"))

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every C file is as clang-format 14 leaves it; headers in cuda/ folders are
-# CUDA C++ and left alone. Other versions differ in detail, so without that one
-# this is skipped.
+# Checks that every C file is formatted as by clang-format 14, apart from
+# headers in cuda/ folders, which are CUDA C++. Other versions of clang-format
+# differ in details, so the check is skipped without version 14.
 set -eu
 cd "$(dirname "$0")/.."
 tool=

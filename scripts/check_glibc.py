@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check_glibc.py LIBRARY [VERSION]: functions of the C library that LIBRARY
-needs and that glibc VERSION (2.28) does not have.
+"""check_glibc.py LIBRARY [VERSION]: prints the functions of the C library that
+LIBRARY needs and that glibc VERSION (2.28) does not have.
 
-A symbol that only got a new version, because it moved or changed, is no such
-function: there the older glibc's headers give the older one. This machine's C
-library says so itself, since it still has both."""
+A function that has only a new symbol version, because it has moved or changed,
+is not printed: LIBRARY would use the older symbol version if it were built
+with the older glibc. Such functions are found in the C library of this
+machine, which still has the older symbol version too."""
 import re
 import subprocess
 import sys
 
-# Macros and inline functions of older headers around other symbols.
+# Functions that older headers define by macros or inline, with other symbols.
 HEADERS = re.compile(r"[fl]?stat|fstatat|mknod(at)?|__isoc23_\w+")
 LIBRARIES = re.compile(r"=> (/\S*/(?:libc|libm|libpthread|libdl|librt)\.so\S*)")
 
@@ -40,7 +41,7 @@ def main():
            if version <= limit}
     lacking = [pair for pair in newer if pair[0] not in old]
     for name, version in lacking:
-        print(f"{library}: {name} is of glibc {version[0]}.{version[1]}")
+        print(f"{library}: {name} needs glibc {version[0]}.{version[1]}")
     print(f"{len(newer)} newer symbols, {len(lacking)} functions that glibc "
           f"{limit[0]}.{limit[1]} lacks")
     return 1 if lacking else 0

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# check_header.sh HEADER LANGUAGE COMPILER FLAGS...: compiles a public header
-# alone, twice included, with each of its ..._INIT macros used as it is meant:
-# ULYX_X_INIT starts a ulyx_x_t. Once as pkg-config gives the folder (-I) and
-# once as CMake does (-isystem), with the warnings that users ask for.
+# check_header.sh HEADER LANGUAGE COMPILER FLAGS...: compiles a program that
+# includes a public header twice and nothing else, and that initializes a
+# ulyx_x_t by each macro ULYX_X_INIT. The program is compiled with the folder of
+# headers as pkg-config gives it (-I) and as CMake gives it (-isystem), with the
+# warnings that users usually enable.
 set -eu
 header=$1
 language=$2

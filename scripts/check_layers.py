@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Includes obey the layers: a file of src/ includes its own folder and lower
-layers only; each foreign library has one user; public headers need nothing but
-the C library; only src/api defines public functions; transports are named by
-their list and by themselves, others ask for capabilities; the environment is
-read by the settings and the launchers' table alone.
+"""Checks that the code obeys the layers: a file of src/ includes only its own
+folder and lower layers; each foreign library is included in one place; public
+headers need nothing but the C library; only src/api defines public functions;
+a transport is named only in its own folder and in the list of transports, and
+other code selects transports by capability; only the settings and the table of
+launchers read the environment.
 
 check_layers.py [ROOT]
 """
@@ -87,12 +88,13 @@ def check_definition(path, line):
 
 
 def check_transport(path, line):
-    """uli_tr_<name>_ops: in its folder, the list and the list's header."""
+    """uli_tr_<name>_ops may appear in the transport's folder, in the list, and
+    in the header of the list."""
     for name in TRANSPORT.findall(line):
         if path.startswith(NAMES_TRANSPORTS) or \
                 path.startswith(f"src/transport/{name}/"):
             continue
-        return f"names uli_tr_{name}_ops: ask for a capability by " \
+        return f"names uli_tr_{name}_ops: select a transport by " \
             "uli_tr_select, or go through uli_tr_list"
     return None
 

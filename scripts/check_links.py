@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Documents point at what exists: each relative link and its section, and each
-path in backticks that begins with a folder of the tree.
+"""Checks that what documents refer to exists: each relative link and its
+section, and each path in backticks that begins with a folder of the tree.
 
 check_links.py [ROOT]
 """
@@ -18,7 +18,7 @@ FENCE = re.compile(r"^```.*?^```", re.M | re.S)
 
 
 def sections(text):
-    """The anchors that a reader of Markdown makes of the headings."""
+    """The anchors that viewers of Markdown give to the headings."""
     for title in re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.M):
         title = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).lower()
         yield re.sub(r"[^\w\- ]", "", title).replace(" ", "-")

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# coverage.sh [CTEST OPTIONS...]: runs the suite in an instrumented build and
-# ends in the share of lines and branches of src/ that it reaches; the table by
-# file is build-coverage/coverage.txt.
+# coverage.sh [CTEST OPTIONS...]: runs the test suite in an instrumented build,
+# and prints the share of lines and branches of src/ that the tests reach; the
+# table by file is build-coverage/coverage.txt.
 set -eu
 cd "$(dirname "$0")/.."
 command -v gcovr >/dev/null || {

@@ -1,15 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# cuda-tools.sh NAME [NVCC]: prints where nvdisasm or cuobjdump, which read
-# machine code, is: on PATH, beside nvcc, or where --install has put it; nothing
-# where it is not.
-# cuda-tools.sh --install: where there is nvcc and one of them is missing, both
-# from PyPI into ULYX_CUDA_TOOLS, or ~/.cache/ulyx/cuda-tools (31 MB); silent
-# where nothing is missing or there is no nvcc. Exit 1: they cannot be installed.
+# cuda-tools.sh NAME [NVCC]: prints the path of NAME, which is nvdisasm or
+# cuobjdump (these tools read machine code): from PATH, beside nvcc, or from
+# where --install has put it; prints nothing if the tool is missing.
+# cuda-tools.sh --install: if there is nvcc and one of the tools is missing,
+# installs both from PyPI into ULYX_CUDA_TOOLS, or ~/.cache/ulyx/cuda-tools (31
+# MB). Prints nothing if no tool is missing or there is no nvcc. Exit code 1:
+# the tools cannot be installed.
 set -eu
 folder=${ULYX_CUDA_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/ulyx/cuda-tools}
 
-# find NAME NVCC
+# find_tool NAME NVCC
 find_tool() {
     command -v "$1" && return
     for place in "$(dirname "$2")" /usr/local/cuda/bin \

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# demo.sh [ULYX_PERF OPTIONS...]: installs what it needs, builds the library and
-# the programs that it runs into build-demo/, sweeps the exchange of real
-# models' attention over 4 local processes beside memcpy, and trains a small
-# model on 4 ranks and on 1: the losses are the same. About a minute on 2 cores;
-# the last line is what came of it.
+# demo.sh [ULYX_PERF OPTIONS...]: installs the packages that it needs, and
+# builds the library and programs into build-demo/. Then it times the exchange
+# of the attention of real models between 4 local processes, compared with
+# memcpy, and trains a small model on 4 ranks and on 1 rank, with equal losses.
+# Takes about a minute on 2 cores; the last line sums up.
 set -eu
 cd "$(dirname "$0")/.."
 folder=build-demo
@@ -25,13 +25,13 @@ step "2 of 4: the exchange of real models' attention, each element checked"
 rm -f $folder/demo-sweep-ended
 {
     $folder/bin/ulyx_perf --procs 4 --model all --quick --vs memcpy "$@"
-    : >$folder/demo-sweep-ended # not reached when it fails
+    : >$folder/demo-sweep-ended # not made when ulyx_perf fails
 } | tee $folder/demo-sweep.txt
 [ -e $folder/demo-sweep-ended ] || { echo "demo: the sweep failed"; exit 1; }
 summary=$(sed -n 's/^# Summary: //p' $folder/demo-sweep.txt | tail -n 1)
-summary=${summary:-the sweep ended well}
+summary=${summary:-the sweep succeeded}
 
-# Without OpenBLAS, which packages bring, there is no trainer.
+# train_bytes is built only with OpenBLAS, which setup.sh installs.
 if [ -x $folder/bin/train_bytes ]; then
     steps=200
     number=3
@@ -44,12 +44,12 @@ if [ -x $folder/bin/train_bytes ]; then
         echo "all losses are in $log"
         number=4
     done
-    summary="$summary; largest difference of a loss, 4 ranks against 1: $(awk '
+    summary="$summary; largest relative difference of a loss, 4 ranks and 1: $(awk '
         $1 != "step" { next }
         FNR == NR { loss[$2] = $4; next }
         { apart = loss[$2] / $4 - 1; apart = apart < 0 ? -apart : apart
           if (apart > most) most = apart }
-        END { printf "%.2g of it", most }' \
+        END { printf "%.2g", most }' \
         $folder/demo-train-4.txt $folder/demo-train-1.txt)"
 fi
 

@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# frameworks.sh [--resume] [FRAMEWORK...] [-- PYTEST OPTIONS...]: the tests of
-# ulyx under whole frameworks, some minutes each: torch, transformers (Trainer
-# and TRL), deepspeed (and accelerate), megatron; those that are named, or all.
-# Each has an environment of its own around the PyTorch of scripts/python-env.sh
-# (or ULYX_PYTHON_ENV), into which the versions below are installed once.
-# Ends in a table, also of what earlier runs found: what one framework's tests
-# came to is kept in build/frameworks/. --resume leaves out what has passed
-# since the library, the package and its tests last changed.
+# frameworks.sh [--resume] [FRAMEWORK...] [-- PYTEST OPTIONS...]: runs the tests
+# of ulyx under whole frameworks, which take some minutes each: torch,
+# transformers (Trainer and TRL), deepspeed (and accelerate), megatron; without
+# names, all. Each framework has an environment of its own on top of the PyTorch
+# of scripts/python-env.sh (or ULYX_PYTHON_ENV), into which the versions below
+# are installed once. The output ends with a table of results, with those of
+# earlier runs, which are kept in build/frameworks/. --resume leaves out the
+# frameworks whose tests have passed since the library, the package or its tests
+# last changed.
 set -eu
 cd "$(dirname "$0")/.."
 base=${ULYX_PYTHON_ENV:-${XDG_CACHE_HOME:-$HOME/.cache}/ulyx/python-env}
@@ -17,7 +18,7 @@ export ULYX_LIBRARY="${ULYX_LIBRARY:-$PWD/build/src/libulyx.so}"
 export PYTHONPATH="$PWD/python" ULYX_TEST_FRAMEWORKS=1
 unset ULYX_RANK ULYX_NRANKS ULYX_COMM_ID
 
-# What a framework's tests were written for.
+# The versions of packages for which a framework's tests were written.
 pins_of()
 {
     case $1 in
@@ -28,8 +29,9 @@ pins_of()
     esac
 }
 
-# environment_of NAME: its interpreter. What the environment has not is taken
-# from that of PyTorch, which a line in a .pth file adds to its path.
+# environment_of NAME: makes the environment of a framework if needed, and
+# prints its interpreter. Packages that the environment does not have are found
+# in that of PyTorch, which a line in a .pth file adds to the search path.
 environment_of()
 {
     folder=$base/frameworks/$1
@@ -48,9 +50,10 @@ environment_of()
     echo "$folder/bin/python"
 }
 
-# prepare NAME PYTHON: what would take a test's first ranks minutes. DeepSpeed
-# compiles a part for CPUs at its first use; a rank that is killed meanwhile
-# leaves a lock behind, for which all later ones would wait.
+# prepare NAME PYTHON: does in advance what would take the ranks of a first test
+# minutes. DeepSpeed compiles a part for CPUs at its first use; a rank that is
+# killed during this time leaves a lock behind, for which all later ranks would
+# wait.
 prepare()
 {
     [ "$1" = deepspeed ] || return 0
@@ -71,13 +74,13 @@ version_of() # PYTHON NAME
 print(found.version('$distribution'))" 2>/dev/null
 }
 
-# count TEXT WORD: how many of a word pytest's last line has.
+# count TEXT WORD: the number before a word ("passed") in pytest's last line.
 count()
 {
     echo "$1" | sed -n -E "s/^.*\b([0-9]+) $2.*$/\1/p" | grep . || echo 0
 }
 
-# has_passed NAME: nothing has changed since.
+# has_passed NAME: have the tests passed, and has nothing changed since?
 has_passed()
 {
     [ -e "$kept/$1" ] && grep -q ' 0 failed' "$kept/$1" &&
@@ -122,7 +125,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     *" $1 "*) named="$named $1" ;;
     *)
         [ "$1" = --resume ] || {
-            echo "frameworks: $1 is none of: $all" >&2
+            echo "frameworks: $1 is unknown; known are: $all" >&2
             exit 2
         }
         resume=1

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # fuzz.sh [MINUTES] [TARGET ...]: builds the fuzz targets (tests/fuzz) with
-# clang, libFuzzer and the sanitizers of addresses and undefined behaviour, and
-# runs each, or those named, for so many minutes (5; may be a fraction). What is
-# found new goes to build-fuzz/corpus, inputs that end a target go to
-# build-fuzz/found; ends with 1 where there are any. ULYX_FUZZ_BUILD names
-# another folder for all of it.
+# clang, libFuzzer and the sanitizers for addresses and undefined behaviour, and
+# runs all targets, or the named ones, for MINUTES each (5; may be a fraction).
+# New inputs go to build-fuzz/corpus, and inputs that make a target fail to
+# build-fuzz/found; the exit code is 1 if there are any of these.
+# ULYX_FUZZ_BUILD names another folder in place of build-fuzz.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 build=${ULYX_FUZZ_BUILD:-$here/build-fuzz}
@@ -32,7 +32,8 @@ failed=0
 for target; do
     mkdir -p "$build/corpus/$target" "$build/found"
     echo "== $target, $seconds s"
-    # The library keeps memory of destroyed handles, and hwloc loses some.
+    # No search for leaks: the library keeps memory of destroyed handles, and
+    # hwloc leaks some.
     ASAN_OPTIONS=detect_leaks=0 ULYX_DEBUG=NONE \
         "$build/bin/fuzz_$target" -max_total_time="$seconds" -timeout=20 \
         -rss_limit_mb=2048 -print_final_stats=1 \

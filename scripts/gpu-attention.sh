@@ -1,12 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # gpu-attention.sh FOLDER check|sanitize|bench[:ROWS[:VARIANTS[:PEERS]]]...:
-# attention on the card, by programs built in FOLDER: kernelcheck of each row of
-# the table, the sanitizer's tools, the bench beside cuDNN and FlashAttention
-# (--rows, --variants and --vs of kernelcheck; by default all rows, what a call
-# takes, all peers). Prints one table last. The sanitizer's findings in the
-# Hopper kernels are shown only: it is known to report false ones for wgmma and
-# bulk copies. Exit: 0 all passed, 1 something failed, 77 no GPU or no sanitizer.
+# tests attention on the card, with programs built in FOLDER. check: kernelcheck
+# of each row of the table of kernels. sanitize: the tools of compute-sanitizer.
+# bench: compares with cuDNN and FlashAttention (--rows, --variants and --vs of
+# kernelcheck; by default all rows, the variant that a call chooses, all peers).
+# Prints a table at the end. Findings of the sanitizer in the Hopper kernels are
+# shown but do not count, because it reports false ones for wgmma and bulk
+# copies. Exit code: 0 all passed, 1 something failed, 77 no GPU or no
+# sanitizer.
 set -u
 check=$1/bin/card_kernelcheck
 bench=$1/bin/kernelcheck
@@ -27,13 +29,15 @@ rows="mma plain"
 table=$(mktemp)
 child=
 trap 'rm -f "$table"' EXIT
-# Who ends this script ends what it runs: a timeout's group is its own.
+# A signal that ends this script also ends the program that it runs, which
+# timeout has put into a process group of its own.
 trap '[ -z "$child" ] || kill "$child" 2>/dev/null
     cat "$table"
     exit 1' INT TERM
 failed=0
 
-# step NAME SECONDS COMMAND...: runs it, notes how it ended.
+# step NAME SECONDS COMMAND...: runs the command, and adds its result to the
+# table.
 step() {
     name=$1
     seconds=$2
@@ -63,11 +67,11 @@ run_check() {
             step "$row $family" 60 "$check" --kernel "$row" \
                 --family "$family" --draws 20 --forward
         done
-        # sequences too long for the emulator: a card is the only place
+        # sequences that are too long for the emulator
         step "$row counting-long" 60 "$check" --kernel "$row" \
             --family counting-long --draws 2 --forward
     done
-    # backward is the portable row's for all
+    # sm90 has no backward of its own
     for row in mma plain; do
         for family in random large-logits gradient counting metamorphic \
             reported; do
@@ -78,7 +82,8 @@ run_check() {
     done
 }
 
-# racecheck does not follow TMA and wgmma: the emulator's detector does.
+# racecheck does not understand TMA and wgmma, as the emulator's detector of
+# races does.
 run_sanitize() {
     for row in $rows; do
         tools="memcheck initcheck synccheck racecheck"

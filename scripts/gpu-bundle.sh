@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# gpu-bundle.sh [-a ARCHITECTURE] FOLDER: makes one folder for a machine with a
-# GPU, a driver, nvcc, cmake and perhaps PyTorch, but neither network nor our
-# packages: the sources, programs built here with the libraries that they need,
-# and the development packages unpacked, should the programs not start there.
-# On that machine:
+# gpu-bundle.sh [-a ARCHITECTURE] FOLDER: makes a folder for a machine that has
+# a GPU, a driver, nvcc, cmake and perhaps PyTorch, but no network and none of
+# the packages of setup.sh. The folder has the sources, programs built here with
+# the libraries that they need, and unpacked development packages in case the
+# programs do not start there and must be built. On that machine:
 #
 #     cd FOLDER && ./scripts/gpu-check.sh built
 #
-# ARCHITECTURE is the card's alone (90a-real), so that the folder stays small; it
-# must stay below 60 MiB, or this fails. build-bundle/ keeps the objects. For
-# Debian and Ubuntu.
+# ARCHITECTURE is that of the card alone (90a-real), so that the folder stays
+# small: the script fails if it has 60 MiB or more. build-bundle/ keeps the
+# objects. Works on Debian and Ubuntu.
 set -eu
 cd "$(dirname "$0")/.."
 architecture=90a-real
@@ -33,11 +33,13 @@ tests=$(sed -n 's/^ulyx_test(\(card_[a-z_0-9]*\).*/\1/p' \
 programs="ulyx_perf kernelcheck card_kernelcheck $tests"
 generator=
 command -v ninja >/dev/null && generator="-G Ninja"
-# Machine code is half of the programs, and packs to a quarter.
+# Half of the size of the programs is machine code, which can be compressed to a
+# quarter.
 packed=
 nvcc --help 2>/dev/null | grep -q compress-mode && packed=--compress-mode=size
-# $ORIGIN is the loader's, and of an RPATH, unlike a RUNPATH, holds for what
-# libraries need in turn. No UCX, MPI or PMIx: one machine, no launcher.
+# The loader expands $ORIGIN. An RPATH, unlike a RUNPATH, also holds for
+# libraries that libraries need. UCX, MPI and PMIx are off: there is one machine
+# and no launcher.
 # shellcheck disable=SC2086,SC2016 # two words or none; several targets
 cmake -S . -B "$build" $generator -DULYX_CUDA=ON \
     -DCMAKE_CUDA_ARCHITECTURES="$architecture" -DCMAKE_CUDA_FLAGS="$packed" \
@@ -54,8 +56,8 @@ for program in $programs; do
     strip -o "$out/built/bin/$program" "$build/bin/$program"
 done
 
-# What the loader finds for them here, but for what a compiler or the driver has
-# brought there, and newer.
+# Copies the libraries that the loader finds for the programs here, except those
+# that a compiler or a driver installs there, perhaps in a newer version.
 for program in "$out"/built/bin/*; do
     ldd "$program"
 done | sed -n 's/^[^ ]* *=> *\(\/[^ ]*\) .*/\1/p' | sort -u |
@@ -69,7 +71,8 @@ done | sed -n 's/^[^ ]* *=> *\(\/[^ ]*\) .*/\1/p' | sort -u |
 git archive HEAD | tar -x -C "$out"
 git log -1 --format=%H >"$out/built/commit"
 
-# The packages of pkg-config's modules, and what these want in turn.
+# The packages of the modules that the build looks up by pkg-config, and those
+# that these packages need.
 packages="libexpat1-dev libhwloc-dev libsodium-dev libjansson-dev libcmocka-dev"
 for package in $packages libudev-dev pkgconf pkgconf-bin libpkgconf3; do
     dpkg -L "$package" 2>/dev/null |
@@ -78,7 +81,7 @@ for package in $packages libudev-dev pkgconf pkgconf-bin libpkgconf3; do
             [ -d "$file" ] || [ ! -e "$file" ] || echo "${file#/}"
         done
 done | sort -u | tar -c -C / -T - | tar -x -C "$out/built/packages"
-# A link to a library, libx.so, wants its libx.so.1, and pkgconf its own.
+# The target of each link libx.so to a library libx.so.1, also that of pkgconf.
 for link in "$out"/built/packages/usr/lib/*/lib*.so; do
     real=/${link#"$out/built/packages/"}
     cp -L "$real" "$(dirname "$link")/$(basename "$(readlink -f "$real")")"

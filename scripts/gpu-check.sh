@@ -1,23 +1,25 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# gpu-check.sh [--dry-run] [--small] [--afresh] [--limit SECONDS] [FOLDER]: on a
-# machine with a GPU, what a card is asked first, in order of value: two ranks
-# that exchange at all, the sweeps that floors hang on, attention beside cuDNN,
-# then the other sweeps, the tests, what takes long. Each row is printed as soon
-# as it is known, with its floor and goal; the last table has all of them.
+# gpu-check.sh [--dry-run] [--small] [--afresh] [--limit SECONDS] [FOLDER]:
+# tests and measures ulyx on a machine with a GPU, the most important things
+# first: an exchange of two ranks, the sweeps that have floors, attention
+# compared with cuDNN; then the other sweeps, the tests, and steps that take
+# long. Each row is printed as soon as it is measured, with its floor and goal;
+# the last table has all rows.
 #
-# FOLDER (build-gpu) is a build, or what gpu-bundle.sh has made: programs that
-# start there are taken as they are, else they are built, for this card alone.
-# FOLDER/gpu-check/ keeps the JSON and the log of each step, and how it ended, so
-# that the next run goes on where this one was stopped, on the same card and with
-# the same program; --afresh forgets. FOLDER/gpu-check.csv has the rows.
+# FOLDER (build-gpu) is a build folder, or a folder that gpu-bundle.sh has made.
+# Programs that start there are used as they are; otherwise they are built, for
+# this card alone. FOLDER/gpu-check/ keeps the JSON, the log and the result of
+# each step, so that the next run continues where this run was stopped, if card
+# and program are the same; --afresh deletes these results. FOLDER/gpu-check.csv
+# has the rows.
 #
 # Ranks are processes, under MPS where it works; GPU_CHECK_AS=-t makes them
-# threads. A wait ends after ULYX_TIMEOUT (10) seconds and names the rank. All
-# ends within --limit (480) seconds: what no time is left for is skipped, and
-# says so. --small moves 6 KiB once by 4 ranks at most, to try the script;
-# --dry-run prints the steps and their commands. Exit: 0 all passed, 1 something
-# failed or is below its floor, 77 no GPU.
+# threads. A wait ends after ULYX_TIMEOUT (10) seconds with an error that names
+# the rank. The run ends within --limit (480) seconds: steps for which no time
+# is left are skipped, with a line each. --small moves 6 KiB once with at most 4
+# ranks, to try the script; --dry-run prints the steps and their commands. Exit
+# code: 0 all passed, 1 something failed or is below its floor, 77 no GPU.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 dry=
@@ -43,7 +45,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 started=$(date +%s)
-keep=$((limit / 48 + 1)) # for the table
+keep=$((limit / 48 + 1)) # seconds that are kept for the table
 failed=0
 perf=$folder/bin/ulyx_perf
 kept=$folder/gpu-check
@@ -72,9 +74,9 @@ note() {
     [ -n "$dry" ] || printf '%-34s %-30s %4d s\n' "$1" "$2" "$3"
 }
 
-# step NAME SECONDS COMMAND...: runs it for at most so long, says how it ended,
-# and remembers what passed; its output is in the step's log, and the end of it
-# shown when it fails.
+# step NAME SECONDS COMMAND...: runs the command for at most SECONDS and prints
+# its result, unless the step has passed in an earlier run. The output goes to
+# the log of the step; if the step fails, the end of the log is shown.
 step() {
     name=$1
     seconds=$2
@@ -113,19 +115,21 @@ step() {
     return "$rc"
 }
 
-# passed NAME: a later run need not do it again.
+# passed NAME: records that a step has passed, so that a later run leaves it
+# out.
 passed() {
     [ -n "$dry" ] || grep -qxF "$1" "$kept/passed" 2>/dev/null ||
         echo "$1" >>"$kept/passed"
 }
 
-# run NAME SECONDS COMMAND...: a step that is not done twice.
+# run NAME SECONDS COMMAND...: a step that is recorded when it has passed.
 run() {
     step "$@" && passed "$1"
 }
 
-# sweep NAME RANKS OPTIONS...: rows of ulyx_perf on device memory, with the
-# settings in $with, printed beside their floors and kept in the table of rows.
+# sweep NAME RANKS OPTIONS...: runs ulyx_perf on device memory, with the
+# settings in $with; prints its rows with their floors, and adds them to the
+# table of rows.
 with=
 sweep() {
     row=$1
@@ -140,7 +144,8 @@ sweep() {
     step "$row" 40 env $with "$perf" "$as" "$ranks" --memory cuda --csv -J \
         "$(file_of "$row" .json)" "$@"
     rc=$?
-    # What was killed in the middle may leave MPS hanging for all that follow.
+    # A program that was killed may leave MPS in a state in which all later
+    # programs hang.
     [ "$rc" -lt 124 ] || restart_mps
     [ "$rc" -eq 0 ] || return "$rc"
     [ -z "$dry" ] || return 0
@@ -164,11 +169,11 @@ probe() {
     step "$1" 30 "$perf" "$as" 2 --memory cuda $one
 }
 
-# A server that starts may still refuse its clients, so it is asked.
+# A server that has started may still refuse its clients, so two ranks try it.
 start_mps() {
     [ -z "$dry" ] && [ "$as" = --procs ] || return 0
     if ! command -v nvidia-cuda-mps-control >/dev/null; then
-        note "MPS" "not here: ranks share by time" 0
+        note "MPS" "missing: ranks take turns" 0
         return 0
     fi
     mkdir -p "$work/mps"
@@ -177,7 +182,7 @@ start_mps() {
         probe "two ranks under MPS"; then
         return 0
     fi
-    note "MPS" "does not work: ranks share by time" 0
+    note "MPS" "fails: ranks take turns" 0
     stop_mps
 }
 
@@ -212,7 +217,8 @@ fi
 
 # ---- build -------------------------------------------------------------------
 
-# What cmake is told of the development packages of a bundle, if this is one.
+# In a bundle, the options of cmake and the variables by which the unpacked
+# development packages are found.
 bundled=
 bundled_packages() {
     unpacked=$PWD/$folder/packages
@@ -227,7 +233,8 @@ bundled_packages() {
         -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags"
 }
 
-# built TARGET...: builds them unless they are there and start.
+# built TARGET...: builds the targets, unless FOLDER is a bundle whose programs
+# start.
 built() {
     [ -z "$dry" ] && [ -n "$ready" ] && return 0
     step "build $1" 300 cmake --build "$folder" --parallel --target "$@"
@@ -253,7 +260,7 @@ else
         -DCMAKE_CUDA_ARCHITECTURES="${capability:-80}-real" || exit 1
     built ulyx_perf || exit 1
 fi
-# A record of another card or of another program is worth nothing.
+# Results of another card or of another program are not valid.
 if [ -z "$dry" ]; then
     of="$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader |
         head -n 1), $(cksum <"$perf")"
@@ -277,13 +284,13 @@ if [ -n "$small" ]; then
     few=$many
     kib=$many
 fi
-# NCCL as a framework of python3 brings it, unless the loader finds one.
+# ULYX_NCCL_LIB: the NCCL that python3's PyTorch has installed, if there is one.
 ULYX_NCCL_LIB=${ULYX_NCCL_LIB:-$(python3 -c 'import nvidia.nccl as n
 print(list(n.__path__)[0] + "/lib/libnccl.so.2")' 2>/dev/null)}
 [ -n "$ULYX_NCCL_LIB" ] && export ULYX_NCCL_LIB
 
-# attention NAME SECONDS ROWS[:VARIANTS[:PEERS]]: beside its peers, each row as
-# it comes, below a head that names the columns.
+# attention NAME SECONDS ROWS[:VARIANTS[:PEERS]]: compares attention with its
+# peers, and prints the rows below a head that names the columns.
 attention() {
     step "$1" "$2" sh scripts/gpu-attention.sh "$folder" "bench:$3" || return
     [ -n "$dry" ] || grep -e ' mask ' -e ' fwd ' -e ' bwd ' "$log"
@@ -301,16 +308,16 @@ first_sweeps() {
     done
 }
 
-# Settings whose defaults nobody has measured.
+# Settings whose defaults have not been measured.
 # shellcheck disable=SC2086
 knob_sweeps() {
-    with=ULYX_GPU_SMS=32 # by the default each has its part of the card
+    with=ULYX_GPU_SMS=32 # by default each rank uses its part of the card
     sweep "even P=2 on 32 SMs" 2 $many --vs copy -o both
     with=ULYX_GPU_BLOCKS=2
     sweep "even P=2 by 2 blocks per SM" 2 $many --vs copy -o both
-    with=ULYX_SLOT_BYTES=32K # by the default P = 4 goes without slots
+    with=ULYX_SLOT_BYTES=32K # by default P = 4 uses no eager slots
     sweep "64 KiB graph P=4 by slots" 4 $kib -o s2h -G 5
-    with=ULYX_SLOT_BYTES=0 # and P = 8 by them
+    with=ULYX_SLOT_BYTES=0 # by default P = 8 uses them
     sweep "64 KiB graph P=8 direct" 8 $kib -o s2h -G 5
     with=
 }
@@ -332,11 +339,11 @@ other_sweeps() {
     with="ULYX_ALGO=staged ULYX_STAGE_QUEUES=32"
     sweep "staged by 32 queues" 2 $few -o s2h --vs copy
     with=
-    # NCCL takes two ranks of one card where they pose as two hosts, so this is
-    # for its bytes, not for its time.
+    # NCCL accepts two ranks on one card only if they seem to be on two hosts;
+    # this checks the bytes, and the times mean nothing.
     if [ "$as" = --procs ]; then
         sweep "nccl" 2 $few -o s2h --vs nccl
-        with=ULYX_ALGO=nccl # captured: NCCL may enqueue from threads of its own
+        with=ULYX_ALGO=nccl # NCCL may enqueue from its own threads during a capture
         sweep "by nccl in a graph" 2 $few -o s2h -G 2 --vs copy
         with=
     else
@@ -351,7 +358,7 @@ start_mps
 [ -z "$exchanges" ] || first_sweeps
 stop_mps
 built kernelcheck
-# FlashAttention-4 compiles for each shape: it has time later.
+# FlashAttention-4 compiles for each shape, so it is not among the first.
 attention "attention vs torch, first" 90 0-3:auto:cudnn,fa2,fa3
 
 # ---- the rest ----------------------------------------------------------------
@@ -364,21 +371,22 @@ if [ -n "$exchanges" ]; then
 else
     note "sweeps" "skipped: two ranks do not exchange" 0
 fi
-# What only a card can choose, on the rows that hang on the choice.
+# Variants that only a card can decide between, on the rows for which they
+# matter.
 attention "attention variants" 60 \
     0-3:auto,waits-first,no-turns,hints,three,mma:cudnn
 attention "attention vs torch, rest" 150 4-21
 attention "attention backward vs torch" 60 22-25
 attention "attention backward, rest" 90 26-30
 
-# Ranks that are threads want a hardware queue for each of their streams.
+# Ranks that are threads need a hardware queue for each of their streams.
 queues=CUDA_DEVICE_MAX_CONNECTIONS=32
 # shellcheck disable=SC2086 # a list of words
 built $tests card_kernelcheck
 for test in $tests; do
     case $test in
-    card_soak | card_many) ;; # long, and last
-    card_probe) # answers, by the usual number of queues
+    card_soak | card_many) ;; # these take long, and come last
+    card_probe) # prints facts about the card, with the usual number of queues
         run "$test" 60 "$folder/bin/$test" && [ -z "$dry" ] && cat "$log"
         ;;
     card_exchange)
@@ -388,9 +396,10 @@ for test in $tests; do
     esac
 done
 run "attention" 90 sh scripts/gpu-attention.sh "$folder" check
-# A launch under the sanitizer may return only when its kernel has ended, so
-# ranks that wait for each other are processes. What a peer stores is unknown to
-# it: initcheck, which asks for stores, has a rank alone.
+# Under the sanitizer a launch may return only when its kernel has ended, so
+# ranks that wait for each other must be processes. The sanitizer does not see
+# what a peer stores, so initcheck, which looks for memory without a store, runs
+# with one rank.
 sanitized() {
     tool=$1
     ranks=$2
@@ -406,7 +415,7 @@ if [ -n "$dry" ] || command -v compute-sanitizer >/dev/null; then
     sanitized memcheck 4 "adjoint 32/2" -o s2h_adj --kv-heads 2
     sanitized initcheck 1 even -o both
 else
-    note "compute-sanitizer" "skipped: not here" 0
+    note "compute-sanitizer" "skipped: not installed" 0
 fi
 for test in card_soak card_many; do
     run "$test" 60 env $queues ULYX_TEST_DRAWS=0.5 \

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""gpu_table.py FOLDER [SWEEP]: what the sweeps of gpu-check.sh have measured,
-beside the floor below which a release does not go and the goal. FOLDER has a
-JSON file of ulyx_perf for each sweep, named after it, and the logs of attention
-beside its peers. Exit: 0 every floor that could be judged holds; 1 one does not, data
-were wrong, or went another way than the sweep is about; 2 nothing was measured.
-With SWEEP only its lines are printed, without a head.
+"""gpu_table.py FOLDER [SWEEP]: prints what the sweeps of gpu-check.sh have
+measured, each value with its floor, which a release must reach, and its goal.
+FOLDER has a JSON file of ulyx_perf for each sweep, named after the sweep, and
+the logs in which attention is compared with other libraries. Exit code: 0
+every value that was measured reaches its floor; 1 a value is below its floor,
+data was wrong, or a sweep was executed in another way than intended; 2 nothing
+was measured. With SWEEP, only the lines of this sweep are printed, without a
+head.
 
-Shares of copy and of permute hold on any card; times are one H100's (floor and
-goal, for what was enqueued call by call and in a graph). Rows without a floor
-are shown. Bytes are those that a rank has: whole tokens, so 49,152 where 64 KiB
-are asked for. "of even" is the share of copy over that of the even sweep with as
-many ranks."""
+Floors and goals of vs_copy and vs_permute hold on any card; those of times
+hold on an H100, for calls that are enqueued one by one and for calls in a
+graph. Rows without a floor are only shown. Bytes are those of a rank, in whole
+tokens, so 49,152 where 64 KiB are requested. "of even" is vs_copy of the row
+divided by vs_copy of the even sweep with as many ranks."""
 import json
 import os
 import sys
@@ -25,7 +27,7 @@ LAUNCHED = ("us", 22.0, 11.0)
 IN_GRAPH = ("us", 14.0, 7.0)
 TIME = ("us", None, None)
 
-# sweep -> what of each of its rows
+# Sweep -> the values of each of its rows, as (name, floor, goal).
 ROWS = {}
 for p in (2, 4, 8):
     ROWS[f"even P={p}"] = (COPY, PERMUTE)
@@ -36,12 +38,13 @@ ROWS["rows of 128 bytes"] = (NARROW, PERMUTE)
 for name in ("GQA 32/8", "GQA 14/2", "uneven 30"):
     ROWS[name] = (COPY, EVEN, PERMUTE)
 ROWS["adjoint 32/2"] = (SHOWN,)
-# They copy what goes to peers twice, so no floor of a kernel's holds for them.
-# Settings tried, beside the sweep with the default.
+# Settings that are tried, for comparison with the sweep that has the default.
 ROWS["even P=2 on 32 SMs"] = (SHOWN,)
 ROWS["even P=2 by 2 blocks per SM"] = (SHOWN,)
 ROWS["64 KiB graph P=4 by slots"] = (TIME,)
 ROWS["64 KiB graph P=8 direct"] = (TIME,)
+# These movers copy what goes to peers twice, so that the floors of the kernel
+# do not hold for them.
 ROWS["copy engines"] = (SHOWN, ("vs_permute", None, None))
 ROWS["adjoint 32/2 by copy engines"] = (SHOWN,)
 ROWS["staged"] = (SHOWN,)
@@ -49,14 +52,15 @@ ROWS["staged by 32 queues"] = (SHOWN,)
 ROWS["nccl"] = (("vs_nccl", None, None), ("vs_nccl_each", None, None))
 ROWS["by nccl in a graph"] = (SHOWN,)
 
-# The text that the plan's description of a row must have; else the row is of
-# another kind.
+# Sweep -> a text that the description of the row's plan must contain; without
+# the text, the row was executed in another way than intended.
 KINDS = {"copy engines": "engine on device memory", "staged": "(staged",
          "staged by 32 queues": "(staged", "by nccl in a graph": "(nccl",
          "adjoint 32/2 by copy engines": "engine on device memory"}
 ONE_LAUNCH = "one launch a call"
 
-# A ratio to cuDNN by pass, its floor and goal; to FlashAttention-3 none.
+# Pass -> (library, name, floor, goal) of the ratios; there is no floor for the
+# ratio to FlashAttention-3.
 ATTENTION = {"fwd": (("cudnn", "of cuDNN", 0.85, 1.0),
                      ("fa3", "of FA-3", None, None)),
              "bwd": (("cudnn", "of cuDNN", 0.8, 1.0),
@@ -88,7 +92,7 @@ def load(folder, sweep):
     except FileNotFoundError:
         return None
     except ValueError:
-        return {"results": []} # its run was cut short
+        return {"results": []} # the run was cut short
 
 
 def even_share(folder, report, op):
@@ -130,9 +134,9 @@ def sweep_lines(folder, rows):
 
 
 def bench_rows(folder):
-    """The rows of kernelcheck --bench --vs, as {column: word}. A head names the
-    columns of the rows below it, word for word; a ratio is called "NAME ratio"
-    after the column before it."""
+    """The rows of kernelcheck --bench --vs, as {column: word}. A head has one
+    word per column of the rows below it. A column "ratio" is renamed to "NAME
+    ratio", where NAME is the column before it."""
     for log in ATTENTION_LOGS:
         try:
             with open(os.path.join(folder, log), encoding="utf-8",

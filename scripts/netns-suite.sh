@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# netns-suite.sh [--build FOLDER] [--short] [--only PATTERN] [--causes]: the
-# library across hosts made of namespaces (netns-test.sh): what it computes, and
-# how it fails. Prints a line for each case, and what ranks wrote where it fails.
-# --short: the few that the test suite runs. --causes: also what each rank named.
+# netns-suite.sh [--build FOLDER] [--short] [--only PATTERN] [--causes]: tests
+# the library across hosts made of namespaces (netns-test.sh): its results, and
+# its errors when something fails. Prints a line for each case; if the case
+# fails, also the output of ranks. --short: only the few cases that the test
+# suite runs. --causes: also the error of each rank.
 set -eu
 here=$(dirname "$0")
 netns=$here/netns-test.sh
@@ -16,7 +17,7 @@ while [ $# -gt 0 ]; do
     --short) short=1 ;;
     --causes) causes=1 ;;
     *)
-        sed -n '3,7s/^# //p' "$0"
+        sed -n '3,8s/^# //p' "$0"
         exit 2
         ;;
     esac
@@ -37,10 +38,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
 failed=0 done=0
-# Waits end soon, so that a hang is a failure of this suite and not of its user.
+# Waits end soon, so that a hang becomes an error that this suite reports.
 export ULYX_TIMEOUT=30 ULYX_KEEPALIVE=3
 
-outcome() { # NAME REASON, empty when good
+outcome() { # NAME REASON; the reason is empty for a success
     done=$((done + 1))
     if [ -z "$2" ]; then
         echo "ok      $1"
@@ -62,7 +63,8 @@ wanted() {
     return 1
 }
 
-# good NAME COMMAND...: ends with 0, or with 77 and a reason. Its output is in logs/out.
+# good NAME COMMAND...: a case whose command must end with 0, or with 77 and a
+# reason to skip it. The output is in logs/out.
 good() {
     name=$1
     shift
@@ -78,8 +80,8 @@ good() {
     outcome "$name" "${code#0}"
 }
 
-# bad NAME PATTERN RANKS [NETNS OPTIONS] COMMAND...: every one of the ranks ends
-# with 3, within its deadline, naming a cause that the pattern matches.
+# bad NAME PATTERN RANKS [NETNS OPTIONS] COMMAND...: a case in which each of the
+# ranks must end within its deadline, with an error that the pattern matches.
 bad() {
     name=$1 pattern=$2 ranks=$3
     shift 3
@@ -94,8 +96,8 @@ bad() {
         elif ! echo "$line" | grep -q -E "$pattern"; then
             why="$why rank $r: $line;"
         else
-            # the seconds of the call, and what they may be; some more for a
-            # machine on which everything waits for a processor
+            # The seconds of the call may be 4 more than its limit, as
+            # everything waits for a processor on a busy machine.
             late=$(echo "$line" | sed -E \
                 's/.* after ([0-9.]+) s of at most ([0-9]+):.*/\1 \2/' |
                 awk '$2 > 0 && $1 > $2 + 4 { print "late" }')
@@ -108,12 +110,13 @@ bad() {
 
 # ---- what it computes -------------------------------------------------------
 
-# The losses of a training, one a line.
+# The losses of a training, one per line.
 losses() {
     sed -n 's/^step \([0-9]*\) loss \([0-9.]*\) .*/\1 \2/p' "$1"
 }
 
-# train HOSTS RANKS OPTIONS...: on hosts as on one, with as many ranks.
+# train HOSTS RANKS OPTIONS...: training on several hosts must have the losses
+# of training on one host with as many ranks.
 train() {
     name="training on $1 x $2 ranks"
     h=$1 r=$2
@@ -130,7 +133,7 @@ train() {
     losses "$work/one" >"$work/losses-one"
     losses "$work/logs/out" >"$work/losses"
     [ -s "$work/losses" ] || why="${why:-no losses}"
-    # fp32 sums between nodes are another tree than within one
+    # fp32 sums between nodes are made in another order than within one node
     [ -n "$why" ] || why=$(paste -d ' ' "$work/losses-one" "$work/losses" |
         awk '{ d = $2 / $4 - 1; if (d < 0) d = -d; if (d > 1e-5)
             print "step " $1 ": loss " $2 " on one host, " $4 " here" }')
@@ -180,7 +183,7 @@ computes() {
     done
 }
 
-# wire ALGO VERB: bytes on the links are those of the plan.
+# wire ALGO VERB: the bytes on the links must be those of the plan.
 wire() {
     good "bytes on the wire, $1 by $2, 2 x 4" "$netns" run -H 2 -R 4 \
         --env ULYX_ALGO="$1" --env ULYX_UCX_VERB="$2" \
@@ -188,7 +191,7 @@ wire() {
         "$bin/hosts_wire" 10 8192
 }
 
-# What launchers of several hosts set, the wrappers in place of them.
+# Sets the variables of launchers that work across hosts, without the launchers.
 # shellcheck disable=SC2016 # expanded by the ranks
 by_launchers() {
     good "torchrun's variables, 2 x 2" "$netns" run -H 2 -R 2 sh -c '
@@ -212,7 +215,7 @@ mpirun_starts() {
 
 # ---- how it fails -----------------------------------------------------------
 
-# Exchanges without end, in which something happens once all ranks have begun.
+# A case of endless exchanges, with a fault once all ranks have begun.
 during() { # NAME PATTERN RANKS [NETNS OPTIONS]
     d_name=$1 d_pattern=$2 d_ranks=$3
     shift 3
@@ -220,7 +223,8 @@ during() { # NAME PATTERN RANKS [NETNS OPTIONS]
         "$bin/hosts_rank" 1000000
 }
 
-# The same between the making of the plan and the first call.
+# A case in which the fault comes between the creation of the plan and the first
+# call.
 ahead() { # NAME PATTERN RANKS [NETNS OPTIONS]
     d_name=$1 d_pattern=$2 d_ranks=$3
     shift 3
@@ -228,7 +232,7 @@ ahead() { # NAME PATTERN RANKS [NETNS OPTIONS]
         "$bin/hosts_rank" 1000000 512 2
 }
 
-# A rank is stopped for 3 s in an exchange: nobody takes it for dead.
+# A rank is stopped for 3 s in an exchange; the others must wait and go on.
 goes_on() {
     "$netns" run -H 2 -R 2 --logs "$work/logs" --begun "has begun" \
         --fault pause:2:0:3 --env "ULYX_ALGO=$1" "$bin/hosts_rank" 400 &&
@@ -240,7 +244,9 @@ goes_on() {
         done
 }
 
-# Ranks $ULYX_RANK >= $1 (0: all) find no UCX: their host's mounts are its own.
+# A script for ranks: those with $ULYX_RANK >= its first argument (0: all) find
+# no UCX, because /dev/null is mounted over the library, in the host's own
+# mounts.
 # shellcheck disable=SC2016 # expanded by the ranks
 without_ucx='f=$(ldconfig -p | sed -n "s/.*libucp.so.0 .*=> //p" | head -n 1)
     [ "$ULYX_RANK" -lt "$0" ] || mount --bind /dev/null "$(realpath "$f")" ||
@@ -296,7 +302,8 @@ fails_by_schedule() {
     good "a rank is stopped and goes on, $algo" goes_on "$algo"
 }
 
-# No network, or not the same one, not the same UCX, not the same ulyx.
+# Cases in which ranks cannot connect: there is no network, or ranks have
+# different networks, different UCX, or different versions of ulyx.
 fails_to_meet() {
     none='ULYX_ERR_UNSUPPORTED.*'
     bad "UCX is left out at one rank" "$none" "0 1 2 3" \

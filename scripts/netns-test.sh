@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # netns-test.sh: a few hosts on one machine. A host is a set of namespaces of
-# its own (network, IPC, processes, host name, /dev/shm); one switch, a bridge
-# in another network namespace, joins them. They have no names and live as long
-# as this script's keepers do, which the kernel kills with it: nothing is left
-# behind however it ends. `netns-test.sh --help` says how to use it.
+# its own (network, IPC, processes, host name, /dev/shm). A switch, which is a
+# bridge in another network namespace, connects the hosts. The namespaces have
+# no names and exist only as long as the keeper processes of this script, which
+# the kernel kills when the script ends in any way: nothing is left behind.
+# `netns-test.sh --help` describes the options.
 set -eu
 
 usage() {
@@ -12,42 +13,45 @@ usage() {
 netns-test.sh run [OPTIONS] [--] COMMAND [ARGUMENTS...]
     runs the command as a rank on each of H hosts x R ranks
 netns-test.sh spread [OPTIONS] [--] COMMAND [ARGUMENTS...]
-    runs a test program once, here; the rank processes that it forks go to the
-    hosts (tests/support/hosts.h): --placement block (when not given) or cyclic
+    runs a test program once, on this machine; the rank processes that it forks
+    are moved to the hosts (tests/support/hosts.h), with --placement block (the
+    default) or cyclic
 netns-test.sh suite [--build FOLDER] [--short] [--only PATTERN]
-    the library across hosts (scripts/netns-suite.sh)
+    tests the library across hosts (scripts/netns-suite.sh)
 netns-test.sh check
-    ends with 77, and says why, where hosts cannot be made
+    ends with 77 and a reason where hosts cannot be made
 
-options of run; spread takes -H, --rate, --queue, --loss, --limit
-    -H HOSTS          hosts, 2 when not given; each is HOST in 0 .. HOSTS-1
-    -R RANKS          ranks on each host, 1 when not given
-    --launch hand     ULYX_RANK, ULYX_NRANKS and a meeting at MASTER_ADDR with
-                      a secret (when not given)
-    --launch mpirun   Open MPI, its daemons on the hosts
-    --rate RATE       each host's link, both ways: tc's words, 1gbit
-    --queue BYTES     of the limited link: a tiny one loses packets
-    --env NAME=VALUE  for all ranks; --env RANK:NAME=VALUE for one of them
-    --loss PERCENT    packets that the links lose (77 where the kernel has no
-                      netem)
-    --fault FAULT     down:HOST:SECONDS    the link goes down after so long
-                      off:HOST:SECONDS     the host's own end of it does
-                      vanish:HOST:SECONDS  the host goes, with all on it
-                      freeze:HOST:SECONDS  all ranks on it are stopped
+options of run; spread has -H, --rate, --queue, --loss, --limit
+    -H HOSTS          hosts (2); each is named HOST below, 0 .. HOSTS-1
+    -R RANKS          ranks on each host (1)
+    --launch hand     start ranks with ULYX_RANK, ULYX_NRANKS, MASTER_ADDR and
+                      a secret (the default)
+    --launch mpirun   start ranks by Open MPI, with its daemons on the hosts
+    --rate RATE       rate of each host's link, both ways, as tc takes it: 1gbit
+    --queue BYTES     queue of the link, with --rate: a tiny one loses packets
+    --env NAME=VALUE  variable of all ranks; RANK:NAME=VALUE: of one rank
+    --loss PERCENT    packets that the links lose (ends with 77 where the kernel
+                      has no netem)
+    --fault FAULT     SECONDS after the start:
+                      down:HOST:SECONDS    the switch's end of a link goes down
+                      off:HOST:SECONDS     the host's end of its link goes down
+                      vanish:HOST:SECONDS  the host vanishes, with its ranks
+                      freeze:HOST:SECONDS  all ranks on the host are stopped
                       kill:RANK:SECONDS    one rank is killed
                       stop:RANK:SECONDS    one rank is stopped
-                      pause:RANK:SECONDS:FOR  and goes on after so long
-                      hand only, but for down, off and vanish; SECONDS is
-                      "before" for what happens before ranks start
-    --begun TEXT      faults' seconds count from when all ranks have written
-                      this; wants --logs
-    --limit SECONDS   then ranks are killed and their exit is 124; 120
-    --logs FOLDER     keeps what rank N wrote in FOLDER/rank-N, FOLDER/exits
+                      pause:RANK:SECONDS:FOR  one rank is stopped for FOR seconds
+                      With mpirun only down, off and vanish. For down and off,
+                      SECONDS may be "before": before ranks start
+    --begun TEXT      SECONDS of faults count from the moment when all ranks have
+                      written TEXT; needs --logs
+    --limit SECONDS   time after which ranks are killed and end with 124 (120)
+    --logs FOLDER     keep the output of rank N in FOLDER/rank-N, and all exit
+                      codes in FOLDER/exits
 
-Rank 0 writes to the terminal, the others to logs, which are shown when they
-fail. Ends with the first exit status that is not 0, of ranks on hosts that
-still exist; with 77 where the rights to make hosts are missing (root, or
-CAP_SYS_ADMIN and CAP_NET_ADMIN).
+Rank 0 writes to the terminal, the other ranks to logs, which are shown when they
+fail. The exit code is the first one that is not 0, of ranks on hosts that still
+exist; 77 where the rights to make hosts are missing (root, or CAP_SYS_ADMIN and
+CAP_NET_ADMIN).
 TEXT
 }
 
@@ -58,7 +62,7 @@ die() {
 
 # ---- hosts ------------------------------------------------------------------
 
-# Why no host can be made here; empty when it can.
+# Prints why hosts cannot be made here; nothing if they can.
 why_not() {
     for tool in unshare nsenter setpriv timeout ip; do
         command -v $tool >/dev/null || {
@@ -71,8 +75,8 @@ why_not() {
         echo "no rights to make namespaces and bridges"
 }
 
-# keep NAME: holds a host's namespaces until it is killed. PID 1 of a host is
-# a sleep: who kills it kills the host.
+# keep NAME: starts a keeper, which holds a host's namespaces until it is
+# killed. PID 1 of a host is a sleep: the host ends with this process.
 keep() {
     # shellcheck disable=SC2016 # expanded inside
     setpriv --pdeathsig KILL unshare --net --ipc --uts --pid --fork \
@@ -104,8 +108,9 @@ in_net() {
     nsenter --target "$n" --net -- "$@"
 }
 
-# limit PID DEVICE: the rate and queue of what leaves by it. The burst holds
-# the largest packet that the kernel hands down, but for tiny queues.
+# limit PID DEVICE: limits the rate, and sets the queue, of what leaves through
+# the device. Unless the queue is tiny, the burst holds the largest packet that
+# the kernel passes to the device.
 limit() {
     if [ -n "$loss" ]; then
         in_net "$1" tc qdisc add dev "$2" root netem loss "$loss%" \
@@ -149,7 +154,8 @@ make_hosts() {
     done
 }
 
-# Kills what this run started, and with the keepers all that is on the hosts.
+# Kills what this run has started, and, by killing the keepers, all processes on
+# the hosts.
 tear_down() {
     trap - EXIT INT TERM HUP
     for k in $jobs_pids $keepers; do
@@ -159,7 +165,7 @@ tear_down() {
     rm -rf "$work"
 }
 
-# on HOST COMMAND...: there, in this folder.
+# on HOST COMMAND...: runs the command on the host, in the present folder.
 on() {
     target=$(cat "$work/10.77.0.$(($1 + 1))")
     shift
@@ -170,7 +176,7 @@ on() {
 
 # ---- ranks ------------------------------------------------------------------
 
-# The assignments of --env for rank $1, one a line.
+# Prints the assignments of --env for rank $1, one per line.
 environment_of() {
     printf '%s' "$environment" | while IFS= read -r line; do
         case $line in
@@ -180,7 +186,7 @@ environment_of() {
     done
 }
 
-# rank R COMMAND...: one rank by hand.
+# rank R COMMAND...: runs one rank, with --launch hand.
 rank() {
     r=$1
     shift
@@ -209,8 +215,8 @@ by_hand() {
     done
 }
 
-# Open MPI from the switch's network; its daemons come to the hosts by an agent
-# in place of ssh.
+# Starts Open MPI in the network of the switch. An agent in place of ssh starts
+# its daemons on the hosts.
 by_mpirun() {
     # shellcheck disable=SC2016 # expanded when it runs
     printf '#!/bin/sh\nh=$1\nshift\nexec nsenter --target "$(cat "%s/$h")" ' \
@@ -241,7 +247,7 @@ by_mpirun() {
     jobs_pids=$!
 }
 
-# One process that forks its ranks to the hosts.
+# Starts one test program, which moves the ranks that it forks to the hosts.
 by_test() {
     pids=
     h=1
@@ -256,7 +262,8 @@ by_test() {
 
 # ---- faults -----------------------------------------------------------------
 
-# The process of rank $1 as this script sees it: NSpid ends in its own number.
+# Prints the pid of rank $1 as this script sees it. The last number of NSpid is
+# the pid inside the host.
 outer_pid() {
     inner=$(cat "$work/pid-$1")
     pid=$(cat "$work/10.77.0.$(($1 / ranks + 1))")
@@ -268,7 +275,7 @@ outer_pid() {
         done
 }
 
-# All ranks of host $1 that live.
+# Prints the ranks of host $1.
 ranks_on() {
     r=$(($1 * ranks))
     while [ $r -lt $((($1 + 1) * ranks)) ]; do
@@ -282,7 +289,8 @@ signal_rank() { # SIGNAL RANK
     [ -z "$p" ] || kill "-$1" "$p" 2>/dev/null || true
 }
 
-# Until all ranks have written the text. The sleeps end with the hosts.
+# Waits until all ranks have written the text of --begun. The sleeps end with
+# the hosts.
 await_begun() {
     [ -n "$begun" ] || return 0
     r=0
@@ -323,7 +331,8 @@ strike() {
     esac
 }
 
-# fault KIND:WHERE:SECONDS[:FOR], in the background.
+# fault KIND:WHERE:SECONDS[:FOR]: waits, then makes the fault; runs in the
+# background.
 fault() {
     (
         IFS=:
@@ -336,7 +345,7 @@ fault() {
     )
 }
 
-# Those of before the ranks, at once.
+# Makes the faults that come before the ranks start.
 faults_before() {
     for f in $faults; do
         case $f in
@@ -348,7 +357,7 @@ faults_before() {
     done
 }
 
-# True when rank $1 was on a host that --fault took away, or was itself ended.
+# Has a --fault ended or stopped rank $1, or its host?
 is_gone() {
     for f in $faults; do
         case $f in
@@ -359,7 +368,7 @@ is_gone() {
     return 1
 }
 
-# True when rank $1 is stopped for good: it goes with its host.
+# Has a --fault stopped rank $1 for good? Such a rank ends only with its host.
 is_stopped() {
     for f in $faults; do
         case $f in
@@ -371,7 +380,7 @@ is_stopped() {
 
 # ---- commands ---------------------------------------------------------------
 
-# Waits for all ranks; the status of the first that failed.
+# Waits for all ranks; returns the exit code of the first that failed.
 collect() {
     status=0
     r=0
@@ -397,14 +406,14 @@ parse() {
         case $1 in
         -H | -R | --launch | --rate | --queue | --loss | --env | --fault | \
             --begun | --limit | --logs | --placement)
-            [ $# -gt 1 ] || die "$1 wants a value"
+            [ $# -gt 1 ] || die "$1 needs a value"
             ;;
         esac
         case $1 in
         -H) hosts=$2 ;;
         -R) ranks=$2 ;;
         --launch)
-            [ "$launch" != test ] || die "spread forks its ranks itself"
+            [ "$launch" != test ] || die "spread has no --launch"
             launch=$2
             ;;
         --placement) placement=$2 ;;
@@ -428,20 +437,20 @@ parse() {
 
 check_options() {
     case $hosts$ranks$seconds in
-    *[!0-9]*) die "-H, -R and --limit want whole numbers" ;;
+    *[!0-9]*) die "-H, -R and --limit need whole numbers" ;;
     esac
     if [ "$hosts" -lt 1 ] || [ "$hosts" -gt 200 ] || [ "$ranks" -lt 1 ]; then
-        die "1 to 200 hosts, 1 rank or more on each"
+        die "expected 1 to 200 hosts, and 1 rank or more on each"
     fi
-    [ -z "$queue" ] || [ -n "$rate" ] || die "--queue belongs to --rate"
+    [ -z "$queue" ] || [ -n "$rate" ] || die "--queue needs --rate"
     [ -z "$loss" ] || [ -z "$rate" ] || die "--loss and --rate exclude each other"
-    [ -z "$begun" ] || [ -n "$logs" ] || die "--begun wants --logs"
+    [ -z "$begun" ] || [ -n "$logs" ] || die "--begun needs --logs"
     for f in $faults; do
         case $f in
         pause:*:*:*) ;;
-        *:*:*:*) die "--fault $f has a word too many" ;;
+        *:*:*:*) die "--fault $f has too many fields" ;;
         down:*:* | off:*:*) ;;
-        *:before) die "--fault $f: only down and off come before" ;;
+        *:before) die "--fault $f: only down and off may come before the start" ;;
         vanish:*:* | freeze:*:* | kill:*:* | stop:*:*) ;;
         *) die "--fault $f is not understood (--help)" ;;
         esac
@@ -451,7 +460,7 @@ check_options() {
     mpirun)
         case $faults$environment in
         *kill:* | *stop:* | *pause:* | *freeze:* | [0-9]*:*=*)
-            die "faults and variables of one rank want --launch hand"
+            die "faults and variables of one rank need --launch hand"
             ;;
         esac
         ;;

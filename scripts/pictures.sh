@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The pictures of the documents, from the programs of a build folder:
+# Makes the pictures of the documents with the programs of a build folder:
 #
 #   pictures.sh [BIN [OUT]]     (build/bin, docs/pictures)
 #
-# docs/pictures/sweep.csv is measured, not made here; its first lines say how.
+# docs/pictures/sweep.csv was measured; its first lines have the command.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 bin=${1:-$root/build/bin}

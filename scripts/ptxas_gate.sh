@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ptxas_gate.sh COMMAND...: runs a compiler. Where it compiles a kernel of
-# attention (forward_*.cu, backward_*.cu, with -Xptxas=-v) it fails if ptxas serialised
-# wgmma or put a wait of its own into it, ignored setmaxnreg or spilled: such a kernel is right and slower, up to
-# several times.
+# ptxas_gate.sh COMMAND...: runs a compiler. If it compiles a kernel of
+# attention (forward_*.cu, backward_*.cu, with -Xptxas=-v), this script fails
+# where ptxas has serialized wgmma, inserted a wait for it, ignored setmaxnreg,
+# or spilled registers. Such a kernel has correct results, but may be several
+# times slower.
 set -u
 case "$*" in
 *forward_*.cu* | *backward_*.cu*) ;;

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# python-test.sh [PYTEST OPTIONS...]: the tests of the Python package against the
-# library in build/. Those of the core always run, in an environment under build/
-# with NumPy, pytest and mypy alone; those of ulyx.torch where the environment of
-# scripts/python-env.sh has PyTorch. The last line is "python: N passed".
+# python-test.sh [PYTEST OPTIONS...]: runs the tests of the Python package with
+# the library in build/. The tests of the core always run, in an environment
+# under build/ that has only NumPy, pytest and mypy. The tests of ulyx.torch run
+# if the environment of scripts/python-env.sh has PyTorch. The last line is
+# "python: N passed".
 set -eu
 cd "$(dirname "$0")/.."
 core=build/python-env
@@ -13,7 +14,8 @@ log=build/python-test.log
 export ULYX_LIBRARY="$PWD/build/src/libulyx.so" PYTHONPATH="$PWD/python"
 unset ULYX_RANK ULYX_NRANKS ULYX_COMM_ID
 
-# Ready where both are there: an installation may have been broken off.
+# The environment is ready if both packages can be imported: an earlier
+# installation may have been interrupted.
 if ! "$core/bin/python" -c 'import numpy, pytest' 2>/dev/null; then
     rm -rf "$core"
     "${ULYX_PYTHON:-python3}" -m venv "$core"
@@ -26,7 +28,7 @@ fi
 
 passed=0
 status=0
-# run PYTHON TESTS...: what has passed is added up.
+# run PYTHON TESTS...: runs tests, and adds the number that passed to $passed.
 run()
 {
     "$@" >"$log" 2>&1 || {

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""sanitize_summary.py SANITIZERS FOLDER: what a run of scripts/sanitize.sh left
-out and why, its failures, and the line that sums up, from what ctest and CMake
-wrote into the build folder."""
+"""sanitize_summary.py SANITIZERS FOLDER: prints the tests that a run of
+scripts/sanitize.sh left out, with reasons, the tests that failed, and a line
+that sums up. Reads the files that ctest and CMake have written to the build
+folder."""
 import os
 import re
 import sys
@@ -12,8 +13,8 @@ import xml.etree.ElementTree as xml
 def reason(case):
     """The reason of a skipped test."""
     text = case.findtext("system-out") or ""
-    said = re.search(r"skipped:?\s*(.+)", text, re.IGNORECASE)
-    return said.group(1).strip() if said else "it does not say"
+    found = re.search(r"skipped:?\s*(.+)", text, re.IGNORECASE)
+    return found.group(1).strip() if found else "no reason given"
 
 
 def main():

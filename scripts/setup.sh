@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# setup.sh [demo|build|test|bench]: installs what scripts/packages.txt lists for that
-# purpose (test where none is named; bench is all) and this machine lacks, and
-# for tests what cuda-tools.sh installs; silent when nothing is missing. Without
-# root or sudo it names the packages and ends with 1.
+# setup.sh [demo|build|test|bench]: installs the packages that
+# scripts/packages.txt lists for the purpose (default: test; bench needs all)
+# and that this machine does not have; for test and bench also the tools of
+# cuda-tools.sh. Prints nothing if nothing is missing. Without root or sudo,
+# prints the names of the packages and ends with 1.
 set -eu
 list=$(dirname "$0")/packages.txt
 purpose=${1:-test}
@@ -30,7 +31,8 @@ for name in $names; do
     state=$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null || true)
     [ "$state" = installed ] || missing="$missing $name"
 done
-# What reads machine code is of PyPI; without it some tests are skipped.
+# The tools that read machine code come from PyPI; without them some tests are
+# skipped.
 cuda_tools() {
     case $purpose in
     test | bench) "$(dirname "$0")/cuda-tools.sh" --install || true ;;
@@ -44,7 +46,7 @@ cuda_tools() {
 
 as_root=
 if [ "$(id -u)" -ne 0 ]; then
-    # A password can be asked for on a terminal only.
+    # sudo can ask for a password only on a terminal.
     if command -v sudo >/dev/null && { [ -t 0 ] || sudo -n true 2>/dev/null; }
     then
         as_root=sudo

@@ -1,16 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# soak.sh MINUTES [--hosts N] [--goals] [--seed N] [--deadline SECONDS]
-# [--build FOLDER] [--write FILE]: random communicators and calls with random faults
-# (tests/soak/soak.c), an eighth of the time with threads, the rest with
-# processes and, with --hosts, beside them with processes on N hosts made of
-# namespaces (scripts/netns-test.sh; wants root). With --goals MINUTES is the
-# most: it ends when each fault was injected often (tests/soak/soak.c: 1,000
-# kills, 200 of the others; across hosts 100). Prints what went wrong, then
-# the table; --write docs/RELIABILITY.md writes that page. MINUTES may be a
-# fraction. --seed repeats a run's draws; --deadline is of calls that wait for a
-# rank that stays stopped, 0.5 when not given. Ends with 1 where anything went
-# wrong or a goal was not reached; with 77 where hosts cannot be made.
+# soak.sh MINUTES [--hosts N] [--goals] [--seed N] [--deadline SECONDS] [--build
+# FOLDER] [--write FILE]: makes random communicators and calls with random
+# faults (tests/soak/soak.c). An eighth of the time ranks are threads, the rest
+# of the time processes; with --hosts, at the same time also processes on N
+# hosts made of namespaces (scripts/netns-test.sh; needs root). With --goals,
+# MINUTES is a maximum: the run ends when each fault has been injected often
+# enough (tests/soak/soak.c: 1,000 kills, 200 of each other fault; across hosts
+# 100). Prints errors, then the table; --write docs/RELIABILITY.md writes that
+# page. MINUTES may be a fraction. --seed repeats the draws of a run; --deadline
+# (0.5) is for calls that wait for a rank that stays stopped. Ends with 1 if
+# anything went wrong or a goal was not reached; with 77 where hosts cannot be
+# made.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$here/../build hosts='' seed='' page='' minutes='' deadline=0.5 goals=''
@@ -57,13 +58,13 @@ trap '[ -z "$jobs" ] || kill $jobs; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
 failed=0 jobs=''
 
-# share PARTS: so many eighths of the time, in seconds.
+# share PARTS: prints PARTS eighths of the time, in seconds.
 share() {
     awk -v m="$minutes" -v p="$1" 'BEGIN { printf "%.1f", m * 60 * p / 8 }'
 }
 
-# run WORLD SECONDS [COMMAND...]: takes the place of this shell; its rows. The
-# command runs it elsewhere.
+# run WORLD SECONDS [COMMAND...]: replaces this shell by the soak program, whose
+# rows go to a file. COMMAND starts the program in another place.
 run() {
     world=$1 seconds=$2
     shift 2
@@ -71,7 +72,7 @@ run() {
         >"$work/$world"
 }
 
-# code_of JOB: its exit status.
+# code_of JOB: waits for the job, and records whether it has failed.
 code_of() {
     code=0
     wait "$1" || code=$?
@@ -123,39 +124,38 @@ Made on $(date -u +%Y-%m-%d), $(nproc) cores of $(cpu), by
 
     $line
 
-which repeats it after a build. Forty seconds of it are in the test suite
+After a build, this command repeats the run. The test suite has forty seconds of it
 (\`ctest -R Soak.faults\`).
 
-A scene is a new communicator of 3 to 5 ranks, created or split from another, one
-kind of call made again and again (plan creation, attach, split, alltoall,
-reshuffle, its adjoint, allreduce, attention forward and backward), of contiguous or
-zigzag tokens, by one of four paths of data and, between hosts, each schedule, with one
-fault at a random moment. Every result is compared with what
-it has to be, before the fault and after it; what a failed call read is
-written over at once.
+A scene makes a new communicator of 3 to 5 ranks, created or split from another one, and
+repeats one kind of call (plan creation, attach, split, alltoall, reshuffle, its adjoint,
+allreduce, attention forward and backward). Tokens are contiguous or zigzag; data takes
+one of four paths, and between hosts any schedule. One fault is injected at a random
+moment. Every result before and after the fault is compared with the correct one; memory
+that a failed call has read is overwritten at once.
 
 $(rows)
 
-- *injected*: scenes. *ranks*: those that had to get the error. *named*: those that got the
-  right error, with the rank it is about in the text. Of **none**, **pause** (a rank is
-  stopped for up to 0.3 s), **fork** (a child is forked in the middle of a call, and its
-  own calls have to give \`ERR_FORKED\`) and **link pause** (a host's link is down for up to
-  0.15 s) it is the ranks whose calls went on as if nothing had been.
+- *injected*: scenes. *ranks*: ranks that must get an error. *named*: ranks that got the
+  right error, with a text that names the rank at fault. For **none**, **pause** (a rank
+  is stopped for up to 0.3 s), **fork** (a child is forked in the middle of a call, and
+  calls of the child must return \`ERR_FORKED\`) and **link pause** (the link of a host is
+  down for up to 0.15 s), the two columns are ranks whose calls must succeed, and ranks
+  whose calls have succeeded.
 - **abort**, **kill**, **stop** (for good) and **link down** (of a host): each other rank
-  has to return \`ERR_ABORTED\`, \`ERR_RANK_LOST\` or \`ERR_TIMEOUT\`, naming the rank, or
-  ranks behind the link. After all but the last the survivors shrink, and exchange among
-  all that are left; where a stopped rank is all of its host, no rank may continue without
-  it, unless it continues without them when it is resumed.
-- *longest wait*: from the moment when a rank's error was due until it arrived:
-  from the fault, or, of a stopped rank or a link that is down, from the deadline of the
-  call ($deadline s, of attention twice that). More than 15 s counts as *other*.
-- *wrong data*: ranks whose call succeeded with another result than it has to have; also a
-  stopped rank that forms a communicator of its own when it is resumed, beside the
-  others' communicator.
-- *leaks*: ranks that hold more descriptors, mapped shared memory, threads or heap than
-  before the communicator, 5 s after its end.
-- *other*: ranks that crashed, hung, or could not go on. *ended by UCX*: scenes in which
-  an assertion of UCX ended a survivor; they are in no other column.
+  must return \`ERR_ABORTED\`, \`ERR_RANK_LOST\` or \`ERR_TIMEOUT\`, with a text that names
+  the rank, or ranks behind the link. After abort, kill and stop, the survivors shrink, and
+  all survivors exchange again. Where a stopped rank is the only rank of its host, the
+  others must not continue without it; when it is resumed, it may continue without them.
+- *longest wait*: time by which a rank's error came late. The error is due at the fault;
+  for a stopped rank or a link that is down, at the deadline of the call ($deadline s, for
+  attention twice that). More than 15 s counts as *other*.
+- *wrong data*: ranks whose call succeeded with a wrong result; also stopped ranks that,
+  when they were resumed, formed a communicator of their own beside that of the others.
+- *leaks*: ranks that hold more descriptors, mapped shared memory, threads or heap 5 s after
+  the end of the communicator than before its creation.
+- *other*: ranks that crashed, hung, or could not go on. *ended by UCX*: scenes in which an
+  assertion of UCX ended a survivor; no other column counts them.
 TEXT
 }
 

@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ucx-versions.sh BUILD [-n REPEATS] [-f FILTER] [VERSION|FOLDER]...: the tests of
-# the transport ucx, by each verb, with several UCX. "system" is the one that the
-# loader finds; a folder has libucp.so.0; a version is brought from the package
-# libucx-cu12 by pip, into BUILD/ucx. What cannot be had is skipped aloud. Exit:
-# 0 all passed, 1 something failed, 77 nothing could be run.
+# ucx-versions.sh BUILD [-n REPEATS] [-f FILTER] [VERSION|FOLDER]...: runs the
+# tests of the transport ucx, with each verb, with several versions of UCX.
+# "system" is the UCX that the loader finds; a FOLDER has libucp.so.0; a VERSION
+# is installed by pip from the package libucx-cu12 into BUILD/ucx. A version
+# that is not available is skipped, with a line. Exit code: 0 all passed, 1
+# something failed, 77 nothing could be run.
 set -u
 [ $# -gt 0 ] || {
-    sed -n 's/^# //p' "$0" | sed -n '2,6p' >&2
+    sed -n 's/^# //p' "$0" | sed -n '2,7p' >&2
     exit 2
 }
 build=$1
@@ -23,7 +24,7 @@ done
 shift $((OPTIND - 1))
 [ $# -gt 0 ] || set -- system 1.18.1 1.22.0
 
-# Prints the folder of a version; nothing where it cannot be had.
+# Prints the folder of a version; nothing if the version is not available.
 folder_of() {
     [ -d "$1" ] && echo "$1" && return
     at=$build/ucx/$1
@@ -35,7 +36,7 @@ folder_of() {
     [ -e "$at/libucx/lib/libucp.so.0" ] && echo "$at/libucx/lib"
 }
 
-# run TEST VERB FILTER: the count of runs that failed; the last log stays.
+# run TEST VERB FILTER: prints how many runs failed, and keeps the last log.
 run() {
     bad=0
     for _ in $(seq "$repeats"); do
@@ -53,12 +54,12 @@ run() {
 
 ran=0 failed=0
 mkdir -p "$build/ucx"
-for wish in "$@"; do
-    name=$(basename "$wish") path=${LD_LIBRARY_PATH:-}
-    if [ "$wish" != system ]; then
-        path=$(folder_of "$wish")
+for version in "$@"; do
+    name=$(basename "$version") path=${LD_LIBRARY_PATH:-}
+    if [ "$version" != system ]; then
+        path=$(folder_of "$version")
         [ -n "$path" ] || {
-            echo "SKIPPED: UCX $wish cannot be had"
+            echo "SKIPPED: UCX $version is not available"
             continue
         }
     fi

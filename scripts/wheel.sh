@@ -1,14 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# wheel.sh [--glibc VERSION] [-C KEY=VALUE ...]: builds the source archive and,
-# from it, the wheel of the Python package into dist/. The wheel gets the
-# libraries that it needs and their licences (auditwheel), then is installed into
-# a fresh environment, where the tests of the core run. -C goes to the build, for
-# instance
+# wheel.sh [--glibc VERSION] [-C KEY=VALUE ...]: builds the source archive of
+# the Python package and, from the archive, the wheel, into dist/. auditwheel
+# adds the libraries that the wheel needs, and wheel_licences.py their licences.
+# Then the wheel is installed into a fresh environment, where the tests of the
+# core run. -C is passed to the build, for instance
 #     -C cmake.define.ULYX_CUDA=OFF
-# ULYX_PYTHON is the interpreter (python3). One wheel serves every Python 3.9 or
-# later of a platform. How old a system may be is decided by where it was built,
-# or by --glibc: 2.28 serves RHEL 8 and what is newer (scripts/wheel_glibc.sh).
+# ULYX_PYTHON is the interpreter (python3). One wheel works with every Python
+# from 3.9 on. The wheel needs the glibc of the machine on which it is built, or
+# VERSION: with 2.28 it works on RHEL 8 and newer systems
+# (scripts/wheel_glibc.sh).
 set -eu
 cd "$(dirname "$0")/.."
 glibc=
@@ -17,7 +18,7 @@ if [ "${1:-}" = --glibc ]; then
     case $glibc in
     2.[1-9][0-9]) shift 2 ;;
     *)
-        echo "wheel: --glibc wants a version, for instance 2.28" >&2
+        echo "wheel: --glibc needs a version, for instance 2.28" >&2
         exit 2
         ;;
     esac
@@ -40,7 +41,7 @@ if [ -n "$glibc" ]; then
         PKG_CONFIG_PATH="$made/lib/pkgconfig"
 fi
 
-echo "wheel: building, some minutes; build/wheel/build.log shows how far"
+echo "wheel: building takes some minutes; build/wheel/build.log shows the progress"
 "$tools/python" -m build --outdir "$work/built" "$@" . >"$work/build.log" 2>&1 || {
     tail -n 60 "$work/build.log" >&2
     exit 1
@@ -51,7 +52,7 @@ echo "wheel: building, some minutes; build/wheel/build.log shows how far"
 python3 scripts/check_glibc.py "$work"/unpacked/ulyx-*/ulyx/lib/libulyx.so.* \
     "${glibc:-2.28}"
 
-# auditwheel and patchelf look for each other in PATH.
+# auditwheel looks for patchelf in PATH.
 platform=auto
 [ -z "$glibc" ] || platform=manylinux_2_${glibc#2.}_$(uname -m)
 PATH=$PWD/$tools:$PATH auditwheel repair --plat "$platform" \
@@ -67,7 +68,8 @@ wheel=$(ls -t dist/ulyx-*.whl | head -n 1)
 echo "wheel: $wheel, $(du -k "$wheel" | cut -f1) KiB"
 "$python" -m venv "$work/fresh"
 "$work/fresh/bin/python" -m pip install --quiet "$wheel" pytest mypy
-# Of the package as installed: neither python/ nor a library of the tree.
+# The tests must use the installed package, not python/ or a library of the
+# tree.
 cp -r python/tests "$work/tests"
 (
     cd "$work"

@@ -1,14 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# wheel_glibc.sh VERSION FOLDER PYTHON: what wheel.sh --glibc VERSION compiles
-# with, made in FOLDER once:
+# wheel_glibc.sh VERSION FOLDER PYTHON: makes in FOLDER, once, what wheel.sh
+# --glibc VERSION compiles with:
 #   bin/cc, bin/c++
-#              compile by this system's gcc and g++, and link by zig, which brings
-#              every glibc's symbols (PyPI's ziglang, some 100 MB)
-#   lib/       hwloc, libsodium and expat, static, compiled by zig
-#   licences/  theirs
-# Their sources are the distribution's (apt-get source, which wants deb-src lines),
-# or those in the folder ULYX_WHEEL_SOURCES: hwloc-*, libsodium-*, expat-*.
+#              compile with gcc and g++ of this system, and link with zig, which has
+#              the symbols of every glibc (PyPI's ziglang, some 100 MB)
+#   lib/       hwloc, libsodium and expat, static, compiled with zig
+#   licences/  the licences of these libraries
+# The sources of the libraries come from the distribution (apt-get source, which
+# needs deb-src lines), or from the folder ULYX_WHEEL_SOURCES, which has
+# hwloc-*, libsodium-* and expat-*.
 set -eu
 version=$1 python=$3
 mkdir -p "$2"
@@ -22,9 +23,11 @@ mkdir -p "$folder/bin" "$folder/sources" "$folder/licences"
     ziglang
 zig="$folder/zig/bin/python -m ziglang"
 target="-target $(uname -m)-linux-gnu.$version"
-# wrapper NAME COMPILER: with a source it compiles, with objects alone it links.
-# gcc's own library looks at the processor when it is loaded, zig's at a call that
-# gcc's code does not make: __builtin_cpu_supports() would say no to all.
+# wrapper NAME COMPILER: makes a command that compiles where an argument is a
+# source, and links where all are objects. It links gcc's own library too, which
+# detects the features of the processor when it is loaded. Zig's library does so
+# only in a call that gcc's code does not make, so __builtin_cpu_supports()
+# would find no feature.
 wrapper()
 {
     cat >"$folder/bin/$1" <<WRAPPER

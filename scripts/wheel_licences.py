@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the licences of a repaired wheel's bundled libraries into it.
+"""Adds the licences of bundled libraries to a wheel that auditwheel has
+repaired.
 
 wheel_licences.py WHEEL FOLDER [LICENCES]
 
-auditwheel has copied shared libraries of the distribution into ulyx.libs/; the
-copyright file of each one's package goes into the wheel's licenses folder, and
-the wheel into FOLDER. Libraries that are linked in statically have theirs in the
-folder LICENCES. A library of which no licence is found ends this with 1.
+auditwheel has copied shared libraries of the distribution into ulyx.libs/ of
+the wheel. This script copies the copyright file of each library's package into
+the wheel's licenses folder, and writes the wheel to FOLDER. The folder
+LICENCES has the licences of libraries that are linked in statically. The exit
+code is 1 if a library has no licence.
 """
 import os
 import re
@@ -26,7 +28,7 @@ def package_of(library):
         licence = f"/usr/share/doc/{package}/copyright"
         if os.path.exists(licence):
             return package, licence
-    # Elsewhere: rpm's licence files.
+    # Not a Debian system: the licence files that rpm lists.
     found = subprocess.run(
         f"rpm -q --whatprovides --licensefiles $(rpm -qal | grep '/{library}$')",
         shell=True, capture_output=True, text=True)
@@ -37,8 +39,8 @@ def package_of(library):
 
 
 def original_name(bundled):
-    """auditwheel adds a hash: libhwloc-75dae53a.so.15.6.1 was
-    libhwloc.so.15.6.1."""
+    """The name of a library before auditwheel added a hash: libhwloc.so.15.6.1
+    for libhwloc-75dae53a.so.15.6.1."""
     return re.sub(r"-[0-9a-f]{8}(?=\.so)", "", bundled)
 
 
@@ -67,7 +69,7 @@ def main(wheel, folder, more=None):
             shutil.copy(licence, os.path.join(licenses, f"{package}.txt"))
             print(f"wheel: {original_name(name)}, licence of {package}")
         if missing:
-            print(f"wheel: no licence is found of {', '.join(missing)}",
+            print(f"wheel: no licence is found for {', '.join(missing)}",
                   file=sys.stderr)
             return 1
         subprocess.run([*tool, "pack", "--dest-dir", folder, tree], check=True,

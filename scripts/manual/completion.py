@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completion of bash and zsh."""
+"""Writes completion for bash and zsh."""
 import os
 import re
 
@@ -9,7 +9,8 @@ def function_name(program):
 
 
 def bash_values(options):
-    """The completion after an option: its words, files, or nothing."""
+    """The lines of bash that complete the value of each option: one of its
+    words, a file, or nothing."""
     lines, free = [], []
     for option in options:
         names = "|".join(option.names)
@@ -25,7 +26,9 @@ def bash_values(options):
 
 
 def merge_commands(program):
-    """"plan --nodes" is completed as "plan"."""
+    """{command: {option name: option}}; the options of "plan --nodes" are
+    added to those of "plan". The name "" stands for an operand that is a
+    file."""
     merged = {}
     for command in program.commands:
         options = merged.setdefault(command.name.split()[0], {})

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Public headers as pages of section 3: the comment above a declaration is its
-text, so the header is the only text to maintain.
+"""Turns public headers into manual pages of section 3. The comment above a
+declaration becomes its text, so that the header is the only text to maintain.
 
-A header is read as units between empty lines: a comment, and the code right
-below it. Comments inside code stay with the code."""
+A header is read as units: a comment and the code right below it, up to an empty
+line. Comments inside code stay with the code."""
 import os
 import re
 from dataclasses import dataclass
 
-# Lines for the compiler only.
+# Lines that only compilers need.
 MACHINERY = re.compile(
     r"^#ifdef __cplusplus\n(?:extern \"C\" \{|\})\n#endif\n"
     r"|^#ifndef ULYX_\w+_H\n#define ULYX_\w+_H\n|^#endif\n\Z"
@@ -29,7 +29,7 @@ class Unit:
 
     @property
     def names(self):
-        """The declaration of the unit, for its heading."""
+        """The names that the unit declares, for its heading."""
         code = re.sub(r"/\*.*?\*/", "", "\n".join(self.code), flags=re.S)
         types = re.findall(r"^(?:typedef [^;{}()]*?\b|\} )(\w+);"
                            r"|^typedef [^;{}]*?\(\*(\w+)\)", code, re.M)
@@ -41,7 +41,7 @@ class Unit:
 
 
 def comment_text(lines):
-    """A comment's lines without its stars."""
+    """The lines of a comment without stars and slashes."""
     lines = [re.sub(r"^\s*(/\*| \*/?)", "", line) for line in lines]
     lines[-1] = re.sub(r"\s*\*/\s*$", "", lines[-1])
     lines = [line[1:] if line.startswith(" ") else line for line in lines]
@@ -57,8 +57,8 @@ def comment_end(lines, at):
 
 
 def code_end(lines, at):
-    """The line behind a unit's code: an empty one, or a comment, outside of
-    braces and of a macro that goes on."""
+    """The index of the line after a unit's code: the first line that is empty
+    or a comment, outside of braces and of macros over several lines."""
     depth = 0
     while at < len(lines):
         line = lines[at]
@@ -73,7 +73,7 @@ def code_end(lines, at):
 
 
 def read_units(text):
-    """The header's own comment, and its units."""
+    """The comment at the top of the header, and the units."""
     lines = MACHINERY.sub("", text).splitlines()
     at = comment_end(lines, 0)
     about = comment_text(lines[:at])[1:]  # without the licence
@@ -108,7 +108,7 @@ def add_unit(page, unit):
 
 
 def header_page(path, new_page):
-    """The page of a header, and the names that lead to it."""
+    """The page of a header, and the functions whose names also lead to it."""
     base = os.path.splitext(os.path.basename(path))[0]
     name = "ulyx" if base == "ulyx" else f"ulyx_{base}"
     with open(path, encoding="utf-8") as file:

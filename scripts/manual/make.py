@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """make.py --version V --include DIR --tuning FILE --out SHARE PROGRAM...
 
-Manual pages and completion, from what is kept for other reasons: the programs'
-tables of options, the table of settings, the comments of the public headers,
-the commented example of a tuning file."""
+Makes manual pages and completion from texts that exist for other reasons: the
+programs' tables of options, the table of settings, the comments of the public
+headers, and the commented example of a tuning file."""
 import argparse
 import glob
 import os
@@ -75,7 +75,8 @@ def settings_page(program, new_page, others):
 
 
 def tuning_page(path, new_page, others):
-    """Comments of the example are the text, its other lines examples."""
+    """The page of the tuning file: comments of the example become the text, and
+    its other lines become examples."""
     page = new_page("ulyx-tuning", 5, "tuning file of ulyx")
     page.section_title("DESCRIPTION")
     with open(path, encoding="utf-8") as file:

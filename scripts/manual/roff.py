@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages in the man macros, which groff and mandoc both read."""
+"""Writes manual pages with the man macros, which groff and mandoc both read."""
 import os
 import re
 import textwrap
@@ -7,7 +7,7 @@ import time
 
 
 def escape(text):
-    """Plain text as roff shows it: no backslash, dash or quote of its own."""
+    """The text with the characters escaped that roff would interpret."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^([.'])", r"\\&\1", text, flags=re.M)
 
@@ -17,14 +17,15 @@ def quoted(text):
 
 
 def filled(text):
-    """Prose in lines of a page's source; roff breaks them anew."""
+    """Prose as lines of a page's source; roff breaks the lines again."""
     return escape(textwrap.fill(" ".join(text.split()), 76,
                                 break_long_words=False,
                                 break_on_hyphens=False))
 
 
 def build_date():
-    """That of the source where a packager gives it, so that builds repeat."""
+    """The date of SOURCE_DATE_EPOCH if a packager sets it, so that builds can
+    be reproduced; else today."""
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
     return time.strftime("%Y-%m-%d", time.gmtime(seconds))
 
@@ -36,7 +37,7 @@ class Page:
             f".TH {quoted(name.upper())} {section} \"{build_date()}\" "
             f"{quoted('ulyx ' + version)} {quoted(manual)}",
             ".SH NAME", f"{escape(name)} \\- {escape(what)}"]
-        self.fresh = False  # right below a heading, where .PP would be empty
+        self.fresh = False  # right below a heading, where .PP is not needed
 
     def section_title(self, title):
         self.out.append(f".SH {quoted(title)}")
@@ -52,7 +53,7 @@ class Page:
         self.fresh = False
 
     def paragraph(self, text):
-        """What a call returns, and who owns what, begins a paragraph."""
+        """Adds the text; "returns: " and "ownership: " begin new paragraphs."""
         text = " ".join(text.split())
         for part in re.split(r"(?:^| )(?=(?:returns|ownership): )", text):
             if part:
@@ -61,14 +62,15 @@ class Page:
                                               lambda m: m[1].title(), part)))
 
     def literal(self, lines):
-        """Lines as they stand."""
+        """Adds lines without changing where they break."""
         self._begin()
         self.out += [".nf", ".RS 2"]
         self.out += [escape(line) if line.strip() else "" for line in lines]
         self.out += [".RE", ".fi"]
 
     def prose(self, lines):
-        """Paragraphs between empty lines; indented lines stand as they are."""
+        """Adds paragraphs, which empty lines separate; indented lines are not
+        filled."""
         block, indented = [], False
         for line in [*lines, ""]:
             now = line.startswith("  ")
@@ -102,7 +104,8 @@ class Page:
 
 
 def write_alias(folder, name, section, target):
-    """A page that is another one: man finds a function's name."""
+    """Writes a page that only refers to another page, so that man finds it by
+    the name of a function."""
     path = os.path.join(folder, f"man{section}", f"{name}.{section}")
     with open(path, "w", encoding="utf-8") as file:
         file.write(f".so man{section}/{target}.{section}\n")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program says of itself: `--help=table`, lines of words between tabs
+"""Reads how a program describes itself: the lines of `--help=table`, whose
+fields are separated by tabs,
 
     name     NAME  WHAT
     operand  WORDS
@@ -7,7 +8,7 @@
     command  NAME  OPERAND SUMMARY
     setting  NAME  TYPE DEFAULT LOW HIGH HELP
 
-and the prose around its options in `--help`."""
+and the prose above and below the options in `--help`."""
 import os
 import re
 import subprocess
@@ -23,7 +24,7 @@ class Option:
 
     @property
     def words(self):
-        """The words that may be its value; empty where it is free."""
+        """The words that the value may be; empty where any value is allowed."""
         plain = re.fullmatch(r"[a-z0-9_|]+", self.value)
         return self.value.split("|") if plain else []
 
@@ -86,7 +87,7 @@ def read_table(text):
         elif kind == "setting":
             program.settings.append(Setting(*words))
         else:
-            raise ValueError(f"a line of the table is not known: {line}")
+            raise ValueError(f"a line of an unknown kind: {line}")
     return program
 
 

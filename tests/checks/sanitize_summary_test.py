@@ -20,7 +20,7 @@ SKIPPED: it does not fit
 """
 TOLD = """not built: Checks.exports: symbols
 skipped: Segment.limits: it does not fit
-skipped: Launchers.slurm: it does not say
+skipped: Launchers.slurm: no reason given
 failed: Ring.turns
 sanitize: thread, 0.2 of the draws: 1 passed, 1 failed, 2 skipped, 1 not built; 83 s
 """
