@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One attention layer on sequence-sharded tensors, forward and backward, as a
- * framework calls it. One process per rank; prints the same tokens on any
- * number of ranks.
+ * framework calls it. One process per rank. The ranks together print the same
+ * lines on any number of ranks.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum { TOKENS = 13, H = 6, HKV = 2, DIM = 8, ALL = TOKENS * H * DIM };
 static float q[ALL], k[ALL], v[ALL], out[ALL], dout[ALL], dq[ALL], dk[ALL],
     dv[ALL]; /* each [rows of this rank][H or HKV][DIM] */
 
-static void /* stands for the projections, and for the loss */
+static void /* in place of the projections and of the loss */
 values_fill(
     float *x, int64_t rows, int64_t width, const int64_t *position, int salt)
 {
@@ -45,7 +45,7 @@ main(void)
     params.heads = H, params.kv_heads = HKV, params.dim_qk = DIM;
     params.dtype = ULYX_DTYPE_F32, params.mask_kind = ULYX_MASK_CAUSAL;
     TRY(ulyx_comm_create_from_env(NULL, &comm)); /* once per process */
-    /* Once per layer shape; the plan has this rank's tokens. */
+    /* Once per layer shape. The plan gives this rank's tokens. */
     TRY(ulyx_dist_attention_create(comm, &params, &dist));
     TRY(ulyx_dist_attention_get_bytes(
         dist, &workspace_bytes, &saved_bytes, NULL));
@@ -68,13 +68,14 @@ main(void)
     forward.workspace = workspace, forward.workspace_bytes = workspace_bytes;
     forward.saved = saved, forward.saved_bytes = saved_bytes;
     TRY(ulyx_dist_attention_forward(dist, &forward, NULL));
-    /* q, k, v may be freed now. */
+    /* q, k and v may be freed now: `saved` has what backward needs. */
 
     backward.out = out_of, backward.dout = dout_of, backward.dq = to_dq;
     backward.dk = to_dk, backward.dv = to_dv, backward.workspace = workspace;
     backward.workspace_bytes = workspace_bytes;
     backward.saved = saved, backward.saved_bytes = saved_bytes;
-    TRY(ulyx_dist_attention_backward(dist, &backward, NULL)); /* factor one */
+    /* The gradients need no further factor. */
+    TRY(ulyx_dist_attention_backward(dist, &backward, NULL));
 
     for (int64_t r = 0; r < rows; r++) /* the first number of each token */
         printf("token %2d  out %8.5f  dq %8.5f  dk %8.5f  dv %8.5f\n",

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A loop of exchanges between windows that outlives its ranks. One process per
- * rank; `recover R K` kills rank R in step K, and the others go on without it.
+ * A loop of exchanges between windows that survives the loss of ranks. One
+ * process per rank. `recover R K` kills rank R in step K, and the other ranks
+ * go on without it.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 enum { TOKENS = 24, HEADS = 6, DIM = 2, ALL = TOKENS * HEADS * DIM };
 enum { STEPS = 20 };
 
-/* The state of a rank while no rank is lost. */
+/* What a rank has until a rank is lost. */
 struct job {
     ulyx_comm_t *comm;
     ulyx_mem_t *mem; /* a window: seq[ALL], then head[ALL] */
@@ -29,15 +30,16 @@ struct job {
     int64_t position[TOKENS], rows, head_count;
 };
 
-/* The checkpoint: element i of token `position` after so many steps. */
+/* Stands for a checkpoint: element i of token `position` after `steps`
+ * steps. */
 static float
 checkpoint_value(int64_t position, int64_t i, uint64_t steps)
 {
     return (float)(position * 16 + i) + (float)steps;
 }
 
-/* Makes the windows, the plan and the state after `steps` steps, on
- * job->comm. */
+/* Makes the window and the plan on job->comm, and fills seq with its state
+ * after `steps` steps. */
 static ulyx_status_t
 job_start(struct job *job, uint64_t steps)
 {
@@ -66,7 +68,8 @@ job_start(struct job *job, uint64_t steps)
     return ULYX_SUCCESS;
 }
 
-/* seq -> head, where the step's work is done on all tokens, -> seq. */
+/* Exchanges seq to head, does the work of the step on all tokens, and exchanges
+ * back. */
 static ulyx_status_t
 job_step(struct job *job)
 {
@@ -82,9 +85,9 @@ job_step(struct job *job)
     return ULYX_SUCCESS;
 }
 
-/* A rank that is only stopped may go on and store into the window. Until it
- * answers or is proved dead, detach and free return BUSY, and the memory
- * stays. */
+/* Frees all but the memory of a quarantined window: a rank that is stopped, and
+ * not dead, may go on later and store into the window. Until this rank answers
+ * or is known to be dead, detach and free return BUSY, and the memory stays. */
 static ulyx_status_t
 job_end(struct job *job)
 {
@@ -97,8 +100,9 @@ job_end(struct job *job)
     return ULYX_SUCCESS;
 }
 
-/* Runs to the end of the steps, or of this communicator. All ranks that live
- * leave with the same *done_p: the steps that every one of them has ended. */
+/* Runs until all steps are done or the communicator has failed. *done_p, which
+ * is the same on all living ranks: the number of steps that all of them have
+ * done. */
 static ulyx_status_t
 job_run(struct job *job, uint64_t *done_p, int victim, uint64_t last_step)
 {
@@ -110,7 +114,7 @@ job_run(struct job *job, uint64_t *done_p, int victim, uint64_t last_step)
         if (rank == victim && done == last_step)
             raise(SIGKILL);
         if (job_step(job) != ULYX_SUCCESS) {
-            ulyx_comm_abort(job->comm); /* no rank waits for this rank */
+            ulyx_comm_abort(job->comm); /* so that no rank waits for this one */
             break;
         }
     }
@@ -131,7 +135,7 @@ main(int argc, char **argv)
     TRY(ulyx_comm_create_from_env(&params, &job.comm));
     TRY(job_start(&job, 0));
     TRY(job_run(&job, &done, victim, last_step));
-    while (done < STEPS) { /* lost a rank: go on from the checkpoint */
+    while (done < STEPS) { /* a rank is lost: go on from the checkpoint */
         struct job next;
         memset(&next, 0, sizeof(next));
         TRY(ulyx_comm_shrink(job.comm, NULL, &next.comm));

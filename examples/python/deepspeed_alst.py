@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's recipe for long sequences (ALST) on a small random Mistral, whose
-attention has a sliding window, and on packed texts: sdpa as its core, ZeRO-2. Prints
-the losses and the gradients of the last step beside those of one process.
+"""Trains a small random Mistral, whose attention has a sliding window, on
+packed texts with DeepSpeed's recipe for long sequences (ALST), with ZeRO-2 and
+with sdpa as the attention. Compares the losses, and the gradients of the last
+step, with those of one process.
 
     DS_ACCELERATOR=cpu torchrun --nproc-per-node 2 deepspeed_alst.py
     DS_ACCELERATOR=cpu torchrun --nproc-per-node 2 deepspeed_alst.py --without-ulyx
 
-With ulyx it is right, by the two lines that are marked. Without ulyx the same
-recipe ends without an error, and with other gradients: the core is given neither
-the window nor the borders of the texts, and the script ends with status 1.
+With ulyx, which needs the two marked lines, the results agree. Without ulyx
+the same recipe runs without an error but computes other gradients, because the
+attention gets neither the window nor the borders of the texts; the script then
+ends with status 1.
 """
 import os
 import sys
@@ -36,8 +38,9 @@ def small_model():
 
 
 def batch_of(step):
-    """Two texts that repeat, packed into one item of 60 tokens; positions start
-    over, and the first token of a text is nobody's target."""
+    """Two texts that repeat themselves, packed into one item of 60 tokens.
+    Positions start over in each text, and no token has the first token of a
+    text as its target."""
     torch.manual_seed(step)
     texts = [torch.randint(3, 64, (9,)).repeat(8)[:rows]
              for rows in (25 + step, 35 - step)]
@@ -61,8 +64,8 @@ def targets_of(batch):
 
 
 def recipe():
-    """(losses, gradients of the last step) as DeepSpeed trains; the recipe is
-    DeepSpeed's own."""
+    """Trains with DeepSpeed's own recipe. Returns (losses, gradients of the
+    last step)."""
     model = small_model()
     mpu = UlyssesSPAttentionHF.register_with_transformers(
         model, "sdpa", sequence_parallel_size=RANKS, micro_batch_size=1)
@@ -91,7 +94,7 @@ def recipe():
 
 
 def alone():
-    """The same in one process."""
+    """Trains in one process. Returns the same values as recipe()."""
     model = small_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     losses = []
@@ -127,7 +130,7 @@ def main():
     ulyx.deepspeed.uninstall()
     dist.destroy_process_group()
     if worst > 1e-3 or apart > 1e-3:
-        sys.exit("the recipe is not what one process computes")
+        sys.exit("the recipe computes other results than one process")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small random GPT-OSS (sinks, sliding windows, experts) with
-transformers' Trainer, each sample's tokens sharded over the ranks, and prints the
-losses beside those of one process.
+transformers' Trainer; the tokens of each sample are sharded over the ranks.
+Prints the losses beside those of one process.
 
     torchrun --nproc-per-node 2 finetune_gpt_oss.py
 
-Four lines of it are ulyx's; they are marked. For a model of your own leave the
-comparison away, and give from_pretrained() and your data.
+ulyx needs the four lines that are marked. For a model of your own, leave the
+comparison out, and use from_pretrained() and your data.
 """
 import contextlib
 import io
@@ -23,7 +23,7 @@ STEPS = 5
 
 
 class Samples(torch.utils.data.Dataset):
-    """Texts that repeat, so that there is something to learn."""
+    """Texts that repeat themselves, so that there is something to learn."""
 
     def __len__(self):
         return 16

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small random Llama in a loop of one's own, on texts of several lengths,
-under DDP, each text's tokens sharded over the ranks, and prints the losses beside
-those of one process.
+"""Trains a small random Llama in a hand-written loop under DDP, on texts of
+several lengths; the tokens of each text are sharded over the ranks. Prints the
+losses beside those of one process.
 
     torchrun --nproc-per-node 2 finetune_llama.py
 
-Four lines of it are ulyx's; they are marked. For a model of your own leave the
-comparison away, and give from_pretrained() and your data.
+ulyx needs the four lines that are marked. For a model of your own, leave the
+comparison out, and use from_pretrained() and your data.
 """
 import torch
 import torch.distributed as dist
@@ -28,7 +28,7 @@ def small_model():
 
 
 def batch_of(step):
-    """Two texts that repeat, of different lengths, the shorter one padded."""
+    """Two texts that repeat themselves; the shorter one is padded."""
     torch.manual_seed(step)
     texts = [torch.randint(3, 64, (9,)).repeat(8)[:rows]
              for rows in (61, 40 + step)]
@@ -38,8 +38,8 @@ def batch_of(step):
 
 
 def train(model, shard, scale):
-    """The loss of each step, of this rank's tokens."""
-    # Plain gradient descent: unlike Adam it shows a wrong scale of gradients.
+    """Trains, and returns the loss of this rank's tokens at each step."""
+    # Plain gradient descent, unlike Adam, shows a wrong scale of gradients.
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
     for step in range(STEPS):
@@ -59,7 +59,7 @@ def train(model, shard, scale):
 
 
 def shifted(batch):
-    """The whole batch, as one process trains on it."""
+    """The whole batch, with shifted labels, for training on one process."""
     labels = F.pad(batch["labels"], (0, 1), value=IGNORED)[:, 1:]
     return {**batch, "shift_labels": labels}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks trade "my tokens, all heads" for "all tokens, my heads".
+"""Each rank exchanges "my tokens, all heads" for "all tokens, my heads".
 
     torchrun --nproc-per-node 4 first_exchange.py     or mpirun, srun, ...
     python first_exchange.py                          four threads of one process
@@ -13,7 +13,7 @@ TOKENS, HEADS, KV_HEADS, DIM = 10, 6, 2, 4
 
 
 def element(token, head, column):
-    """What the whole tensor has there, so that anyone can check a piece."""
+    """An element of the whole tensor, so that each rank can check its part."""
     return token * 10000 + head * 100 + column
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small random Qwen3 whose weights FSDP2 shards over the ranks and whose
-sequences ulyx does: no rank has a whole weight, nor a whole text. Two packed texts
-a step. Prints the losses beside those of one process.
+"""Trains a small random Qwen3. FSDP2 shards its weights over the ranks, and
+ulyx shards its sequences, so that no rank has a whole weight or a whole text.
+Each step has two packed texts. Prints the losses beside those of one process.
 
     torchrun --nproc-per-node 2 fsdp2.py
 
-Four lines of it are ulyx's; they are marked.
+ulyx needs the four lines that are marked.
 """
 import torch
 import torch.distributed as dist
@@ -28,8 +28,9 @@ def small_model():
 
 
 def batch_of(step):
-    """Two texts that repeat, packed into one item; positions start over. The
-    first token of a text is nobody's target."""
+    """Two texts that repeat themselves, packed into one item. Positions start
+    over in each text, and no token has the first token of a text as its
+    target."""
     torch.manual_seed(step)
     texts = [torch.randint(3, 64, (9,)).repeat(8)[:rows]
              for rows in (30 + step, 31)]
@@ -40,8 +41,8 @@ def batch_of(step):
 
 
 def train(model, shard, scale):
-    """The loss of each step, of this rank's tokens."""
-    # Plain gradient descent: unlike Adam it shows a wrong scale of gradients.
+    """Trains, and returns the loss of this rank's tokens at each step."""
+    # Plain gradient descent, unlike Adam, shows a wrong scale of gradients.
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
     for step in range(STEPS):
@@ -61,7 +62,7 @@ def train(model, shard, scale):
 
 
 def shifted(batch):
-    """The whole batch, as one process trains on it."""
+    """The whole batch, with shifted labels, for training on one process."""
     labels = F.pad(batch["labels"], (0, 1), value=IGNORED)[:, 1:]
     return {**batch, "shift_labels": labels}
 

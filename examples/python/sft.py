@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Supervised fine-tuning with TRL's SFTTrainer: short texts packed into long
-samples, whose tokens are sharded over the ranks. A small random Llama, a tokenizer
-and texts made here, so that no hub is needed. Prints the losses beside those of
-one process, for which it starts itself once more.
+"""Supervised fine-tuning with TRL's SFTTrainer: short texts are packed into
+long samples, whose tokens are sharded over the ranks. The script makes a small
+random Llama, a tokenizer and the texts itself, so that no hub is needed.
+Prints the losses beside those of one process, for which the script starts
+itself a second time.
 
     torchrun --nproc-per-node 2 sft.py
 
-Four lines of it are ulyx's; they are marked. For a model of your own leave the
-comparison away, and give from_pretrained() and your data.
+ulyx needs the four lines that are marked. For a model of your own, leave the
+comparison out, and use from_pretrained() and your data.
 """
 import contextlib
 import io
@@ -50,7 +51,8 @@ def tokenizer():
 
 
 def texts():
-    """Prompts and their continuation in the alphabet, of several lengths."""
+    """Texts of several lengths, each a run of letters in the order of the
+    alphabet."""
     letters = WORDS[3:] * 3
     return datasets.Dataset.from_list([
         {"text": " ".join(letters[i % 26:i % 26 + 7 + 5 * i % 23])}
@@ -80,7 +82,8 @@ def train(comm, folder):
 
 
 def losses_alone():
-    """The losses of this script in one process that no launcher has started."""
+    """Runs this script in one process without a launcher, and returns its
+    losses."""
     environment = {name: value for name, value in os.environ.items()
                    if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK",
                                    "LOCAL_WORLD_SIZE", "MASTER_ADDR",

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small transformer begins to learn repetition, its sequence sharded over the ranks, and
-beside it the same on one process: the losses are to agree.
+"""Trains a small transformer on sequences that repeat themselves, sharded over
+the ranks, and trains the same model on one process: the losses must agree.
 
     torchrun --nproc-per-node 4 train_layer.py        or mpirun, srun, ...
 
-Three lines make a model sequence-parallel: take your tokens of each sample, call
-sp.attention, and divide the loss by the tokens of all ranks.
+Three lines make a model sequence-parallel: take this rank's tokens of each
+sample, call sp.attention, and divide the loss by the number of tokens of all
+ranks.
 """
 import torch
 import torch.nn.functional as F
@@ -50,14 +51,15 @@ class Model(torch.nn.Module):
 
 
 def samples(step):
-    """Eight symbols, again and again; the label is the next one."""
+    """Eight symbols that repeat; the label of a symbol is the next one."""
     torch.manual_seed(step)
     ids = torch.randint(0, 16, (4, 8)).repeat(1, TOKENS // 8 + 2)
     return ids[:, :TOKENS], ids[:, 1:TOKENS + 1]
 
 
 def train(positions, attend, total):
-    """The losses of each step; total(tensor) sums over the ranks, in place."""
+    """Trains, and returns the loss of each step. total(tensor) sums a tensor
+    over the ranks, in place."""
     torch.manual_seed(0)
     model = Model()
     adam = torch.optim.Adam(model.parameters(), lr=3e-3)
@@ -77,13 +79,14 @@ def train(positions, attend, total):
 
 
 def alone(q, k, v):
+    """Attention on one process."""
     return F.scaled_dot_product_attention(
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True,
         enable_gqa=True).transpose(1, 2)
 
 
 def main():
-    # The ranks of a launcher, else this process alone.
+    # Under a launcher, all its ranks; else one rank in this process.
     comm = ulyx.Communicator.from_env() if ulyx.launch().nranks \
         else ulyx.Communicator.local(1)[0]
     torch.set_num_threads(1)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading text and drawing batches. Borders of documents are drawn uniformly,
- * whatever the sharding of the sequence; a document has two tokens at least.
- * The corpus is used as a ring, so a document may be longer than the text.
+ * Reading text and drawing batches. Borders of documents are drawn uniformly
+ * and do not depend on the sharding of the sequence; a document has two tokens
+ * at least. After the end of the text its begin follows, so that a document may
+ * be longer than the text.
  */
 #include "data.h"
 
@@ -68,9 +69,9 @@ corpus_append(struct corpus *corpus, const char *path)
     return error;
 }
 
-/* Appends the documents of the repository from which this was built, of the one
- * that contains the program, or installed beside it. returns: 0 when anything
- * was read. */
+/* Appends README.md and docs of ulyx: from the repository from which this
+ * program was built, else from the one that contains the program, else as they
+ * are installed beside it. returns: 0, or 2 after a message. */
 static int
 append_own_documents(struct corpus *corpus)
 {
@@ -182,14 +183,15 @@ batch_free(struct batch *batch)
 }
 
 static int
-paths_compare(const void *left, const void *right)
+borders_compare(const void *left, const void *right)
 {
     int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
 
     return (a > b) - (a < b);
 }
 
-/* Draws docs - 1 sorted borders with room for two tokens between any two. */
+/* Draws docs - 1 borders, in ascending order, so that each document has two
+ * tokens at least. */
 static void
 draw_borders(struct batch *batch, uint64_t *state)
 {
@@ -200,7 +202,7 @@ draw_borders(struct batch *batch, uint64_t *state)
         batch->begins[i] =
             (int64_t)(random_next(state) % (uint64_t)(spare + 1));
     qsort(batch->begins + 1, (size_t)batch->docs - 1, sizeof(int64_t),
-        paths_compare);
+        borders_compare);
     for (int64_t i = 1; i < batch->docs; i++)
         batch->begins[i] += 2 * i;
     batch->begins[batch->docs] = batch->seq;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks as processes are copies of this program that meet at an id which the
- * parent serves; ranks as threads share a communicator that needs no meeting.
+ * Ranks that are processes are copies of this program, which connect by a
+ * unique id that the parent serves. Ranks that are threads have communicators
+ * that were created together, in one process.
  */
 #include "launch.h"
 
@@ -45,8 +46,8 @@ rank_threads(const struct options *options, bool one_process)
                       : 1;
         threads = threads < 1 ? 1 : threads;
     }
-    /* One BLAS serves all threads of a process; several ranks call it at the
-     * same time, each for itself. */
+    /* BLAS has one number of threads per process. Where several ranks of a
+     * process call it at the same time, each call uses one thread. */
     openblas_set_num_threads(
         one_process && options->ranks > 1 ? 1 : (int)threads);
     return (int)threads;
@@ -144,13 +145,13 @@ launch_processes(const struct options *options, char **argv)
 
     if (ulyx_unique_id_create(&id) != ULYX_SUCCESS ||
         ulyx_unique_id_to_string(&id, text, sizeof(text)) != ULYX_SUCCESS)
-        return call_failed("no meeting point");
+        return call_failed("unique id");
     fflush(NULL);
     for (int r = 0; r < (int)options->ranks; r++)
         started += start_one(r, (int)options->ranks, text, argv) > 0;
     if (started < (int)options->ranks) {
         fprintf(stderr, "train_bytes: fork: %s\n", strerror(errno));
-        worst = 1; /* the running ones end when the meeting fails */
+        worst = 1; /* the others end when their bootstrap fails */
     }
     while (started > 0 && (wait(&status) > 0 || errno == EINTR)) {
         int code = exit_of(status);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * train_bytes: trains a transformer on the bytes of a text, each sequence
- * sharded over ranks. Shows what a framework does with distributed attention;
- * --help lists the options, docs/USING.md gives the reasons.
+ * train_bytes: trains a transformer on the bytes of a text, with each sequence
+ * sharded over ranks. Shows how a framework uses distributed attention; --help
+ * lists the options, docs/USING.md gives the reasons.
  */
 #include "launch.h"
 
 #include <stdio.h>
 
 static int
-threads_in_here(const struct options *options)
+run_as_threads(const struct options *options)
 {
     struct corpus corpus;
     int error = corpus_load(&corpus, options->files, options->file_count);
@@ -45,6 +45,6 @@ main(int argc, char **argv)
     if (options.ranks == 1 && !options.device)
         return launch_one(&options);
     if (options.as_threads || options.ranks == 1)
-        return threads_in_here(&options);
+        return run_as_threads(&options);
     return launch_processes(&options, argv);
 }

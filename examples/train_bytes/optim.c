@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The update: clip by the global norm, warm up for WARMUP steps, then a
- * constant rate. AdamW, with decay of matrices only.
+ * The update: gradients are clipped by the global norm; the learning rate grows
+ * for WARMUP steps and is constant afterwards. AdamW decays matrices only.
  */
 #include "optim.h"
 #include "model/parts.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command line, in one table: an unknown flag, a value out of range or a
- * contradictory shape is an error that names it.
+ * The command line, in one table. An unknown flag, a value out of range and a
+ * contradictory shape are errors, with a message that names the option.
  */
 #include "options.h"
 
@@ -31,41 +31,41 @@ static const struct option table[] = {
     {"--seq", WHOLE, AT(seq), 2, 1 << 28, {0},
         "tokens of a step, over all ranks (1024)"},
     {"--docs", WHOLE, AT(docs), 1, 1 << 20, {0},
-        "documents packed into a sequence, cut anew each step (3)"},
+        "documents packed into a sequence, drawn anew in each step (3)"},
     {"--layers", WHOLE, AT(layers), 1, 1000, {0}, "layers (4)"},
     {"--dim", WHOLE, AT(dim), 8, 1 << 16, {0}, "width of the model (192)"},
     {"--heads", WHOLE, AT(heads), 1, 1024, {0}, "query heads (6)"},
-    {"--kv-heads", WHOLE, AT(kv_heads), 1, 1024, {0},
-        "key and value heads (2)"},
+    {"--kv-heads", WHOLE, AT(kv_heads), 1, 1024, {0}, "KV heads (2)"},
     {"--hidden", WHOLE, AT(hidden), 0, 1 << 18, {0},
-        "width of the SwiGLU (8/3 of --dim, up to a multiple of 16)"},
+        "width of the SwiGLU (8/3 of --dim, rounded up to a multiple of 16)"},
     {"--dtype", CHOICE, AT(f64), 0, 0, {"f32", "f64"},
-        "of parameters and activations (f32)"},
+        "type of parameters and activations (f32)"},
     {"--device", CHOICE, AT(device), 0, 0, {"cpu", "cuda"},
-        "where all is kept and computed; ranks share the current CUDA device "
-        "(cpu)"},
+        "where the model is kept and computed; with cuda, all ranks use the "
+        "current device (cpu)"},
     {"--lr", REAL, AT(lr), 0, 1e3, {0}, "learning rate (0.002)"},
     {"--clip", REAL, AT(clip), 0, 1e9, {0},
-        "largest global norm of the gradient, 0 = any (1)"},
+        "largest global norm of the gradient; 0 = no limit (1)"},
     {"--decay", REAL, AT(decay), 0, 10, {0},
-        "weight decay of AdamW's matrices (0.1)"},
+        "AdamW's weight decay of matrices (0.1)"},
     {"--sgd", FLAG, AT(sgd), 0, 0, {0}, "plain SGD in place of AdamW"},
-    {"--seed", WHOLE, AT(seed), 0, 1e15, {0}, "of weights and text (1)"},
+    {"--seed", WHOLE, AT(seed), 0, 1e15, {0},
+        "seed of weights and batches (1)"},
     {"--split", CHOICE, AT(balanced), 0, 0, {"heads", "balanced"},
-        "whole heads a rank, or equal work (heads)"},
+        "each rank computes whole heads, or an equal share of work (heads)"},
     {"--order", CHOICE, AT(zigzag), 0, 0, {"contiguous", "zigzag"},
-        "how tokens lie over ranks (contiguous)"},
+        "which tokens a rank has (contiguous)"},
     {"--save", CHOICE, AT(save_none), 0, 0, {"heads", "none"},
         "what attention keeps for backward: head-sharded q, k, v, or none of "
         "them (heads)"},
     {"--windows", FLAG, AT(windows), 0, 0, {0},
-        "activations in memory that peers reach: one copy less"},
+        "put activations into windows, which saves a copy"},
     {"--threads", FLAG, AT(as_threads), 0, 0, {0},
         "ranks are threads of one process, not processes"},
     {"--rank-threads", WHOLE, AT(threads), 0, 4096, {0},
-        "threads that a rank computes with (usable cores over ranks)"},
+        "threads with which a rank computes (usable cores / ranks)"},
     {"--timeout", REAL, AT(timeout_s), 0, 86400, {0},
-        "seconds that any wait may take (ULYX_TIMEOUT, or 600)"},
+        "seconds that a wait may take (ULYX_TIMEOUT, or 600)"},
     {"--no-progress", FLAG, AT(no_progress), 0, 0, {0},
         "no progress line on a terminal"},
 };
@@ -93,11 +93,11 @@ static void
 usage_print(void)
 {
     printf("usage: train_bytes [options] [FILE...]\n"
-           "Trains a small transformer on the bytes of a text, the sequence "
-           "sharded over\nranks.\n\n"
+           "Trains a small transformer on the bytes of a text; each sequence "
+           "is sharded\nover ranks.\n\n"
            "  train_bytes --ranks 4 --steps 200 --seq 1024 [FILE...]\n"
            "  mpirun -np 4 train_bytes --seq 4096 book.txt\n\n"
-           "Without a file it reads the documents of its own repository.\n\n");
+           "Without a file, the text is the documents of ulyx.\n\n");
     for (int i = 0; i < OPTIONS; i++)
         printf("  %-15s %s\n", table[i].name, table[i].help);
     printf("  --version       the version of the library\n"
@@ -111,7 +111,7 @@ options_print_table(void)
 {
     static const char *const values[KINDS] = {[WHOLE] = "N", [REAL] = "X"};
 
-    printf("name\ttrain_bytes\ttrains a small transformer, the sequence "
+    printf("name\ttrain_bytes\ttrains a small transformer with sequences "
            "sharded over ranks\n"
            "operand\tFILE...\n");
     for (int i = 0; i < OPTIONS; i++) {
@@ -128,7 +128,8 @@ options_print_table(void)
            "option\t-h\t--help\t\tthe options\n");
 }
 
-/* Answers an option about the program itself; false: the word is none. */
+/* Prints the answer to an option about the program itself; false: the word is
+ * no such option. */
 static bool
 options_answer(const char *word)
 {
@@ -194,7 +195,7 @@ store_choice(
     return 2;
 }
 
-/* Checks what depends on several values. */
+/* Checks conditions between several options. */
 static int
 options_check(struct options *o)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of the command line. One run of the trainer is a function of
- * these, of the text and of nothing else. Ranks only change where work is done,
- * so the same options give the same losses, up to rounding, on any number of
+ * The options of the command line. A run of the trainer depends only on the
+ * options and the text. The number of ranks changes only where work is done, so
+ * the other options give the same losses, up to rounding, on any number of
  * ranks.
  */
 #ifndef TRAIN_OPTIONS_H
@@ -30,8 +30,8 @@ struct options {
     int file_count;
 };
 
-/* Fills *options_p. returns: 0; 1 after --help was printed; 2 after a message
- * on what is wrong. */
+/* Fills *options_p. returns: 0; 1 after --help or the like; 2 after a message
+ * about an error. */
 int options_parse(int argc, char **argv, struct options *options_p);
 
 /* The defaults, for callers without a command line. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sum over ranks by the library, in rank order. 2 (P - 1) / P of the values
- * leave each rank.
+ * The sum over ranks, by the library, which adds in rank order. Each rank sends
+ * 2 (P - 1) / P of the values.
  */
 #include "reduce.h"
 

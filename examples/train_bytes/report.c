@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of steps go to standard output; the progress line goes to standard
- * error, where it is redrawn below them.
+ * Lines about steps go to standard output. The progress line goes to standard
+ * error, and is drawn again below each line.
  */
 #include "report.h"
 
@@ -43,7 +43,7 @@ report_begin(struct report *report_p, const struct options *options,
     report_p->terminal = isatty(STDERR_FILENO) && !options->no_progress;
     report_p->begin_s = report_clock_s();
     printf("%lld parameters of %s, %lld layer%s, %lld/%lld heads of %lld; "
-           "%lld tokens a step in %lld documents, on %lld rank%s\n",
+           "%lld tokens per step in %lld documents, on %lld rank%s\n",
         (long long)values, options->f64 ? "f64" : "f32",
         (long long)options->layers, options->layers == 1 ? "" : "s",
         (long long)options->heads, (long long)options->kv_heads,
@@ -100,9 +100,8 @@ report_end(const struct report *report, const struct report_totals *totals)
     printf("loss %.4f, guessing by frequency %.4f; %.0f tokens/s over %.1f s\n",
         totals->loss, totals->entropy, (double)o->seq * steps / past_s, past_s);
     if (o->ranks > 1)
-        printf("sent between ranks, a step: %.3f MB by distributed attention, "
-               "%.3f MB "
-               "to sum gradients\n",
+        printf("sent between ranks per step: %.3f MB by distributed attention, "
+               "%.3f MB to sum gradients\n",
             totals->dist_bytes / mb, totals->sum_bytes / mb);
     printf(o->as_threads && o->ranks > 1
                ? "peak memory of the process, which all ranks share, MiB:"

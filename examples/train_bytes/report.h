@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run prints: a line per step, a progress line on a terminal, and at the
- * end speed, bytes and memory.
+ * The output of a run: a line per step, a progress line on a terminal, and at
+ * the end loss, speed, bytes sent and memory.
  */
 #ifndef TRAIN_REPORT_H
 #define TRAIN_REPORT_H
@@ -11,10 +11,10 @@
 struct report {
     const struct options *options;
     bool terminal;
-    double begin_s; /* of the first step */
+    double begin_s; /* time at the begin of the first step */
 };
 
-/* Sums over ranks, and figures per rank, of the whole run. */
+/* Results of the whole run: sums over ranks, and values per rank. */
 struct report_totals {
     double loss, entropy;
     double dist_bytes, sum_bytes; /* sent by all ranks */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loop: draw the batch, forward and backward on this rank's tokens, sum
- * gradients and losses over ranks, update. The loss was scaled by the number of
- * tokens predicted on all ranks, so sums are enough: no average, no factor P.
+ * gradients and losses over ranks, update. Gradients were divided by the number
+ * of tokens that are predicted on all ranks, so sums are enough: there is no
+ * average and no factor P.
  */
 #include "model/model.h"
 #include "model/values.h"
@@ -31,7 +32,8 @@ rank_prints(const struct train_rank *self)
     return self->rank == 0 && !self->quiet;
 }
 
-/* Of numbers of the host. */
+/* Sums numbers in host memory over ranks, through memory of the device if that
+ * is where values are. */
 static int
 run_sum(struct run *run, int64_t count, double *sums, int64_t *sent_p)
 {
@@ -78,7 +80,8 @@ run_step(struct run *run, int64_t index)
     return 0;
 }
 
-/* Each rank's figures, in places of its own, summed over ranks. */
+/* Gathers the results of all ranks: a sum over ranks, in which each rank's peak
+ * memory has an element of its own. */
 static int
 run_summary(struct run *run)
 {

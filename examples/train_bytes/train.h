@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank's training, from the first step to the last, and how a caller can
- * observe it.
+ * The training of one rank, from the first step to the last, and how a caller
+ * can observe it.
  */
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
@@ -18,14 +18,15 @@ struct parameter {
     int64_t in, out, at;
 };
 
-/* The state after a step's sums over ranks and before its update. */
+/* The state in a step, after the sums over ranks and before the update. */
 struct train_view {
     int64_t step;
     int32_t rank;
     double loss, norm; /* mean over all predicted tokens; global norm */
     const struct parameter *parameters;
     int64_t parameter_count;
-    const void *gradients; /* flat, of float or double; on a device, there */
+    const void *gradients; /* [values] of float or double; device memory for
+                            * train_rank_cuda */
 };
 typedef void (*train_hook)(void *context, const struct train_view *view);
 
@@ -34,7 +35,7 @@ struct train_rank {
     const struct corpus *corpus;
     ulyx_comm_t *comm; /* NULL: one rank */
     int32_t rank;
-    int threads;     /* to compute with */
+    int threads;     /* with which this rank computes */
     train_hook hook; /* NULL, or called at each step on every rank */
     void *context;
     bool quiet; /* print nothing but errors */
@@ -44,8 +45,8 @@ struct train_rank {
  * returns: 0, or the program's exit status after a message. */
 int train_rank_f32(const struct train_rank *self);
 int train_rank_f64(const struct train_rank *self);
-/* On device memory; NULL in a program without the kernels, which refuses the
- * option. */
+/* train_rank_cuda; NULL in a program without the kernels, which then refuses
+ * --device cuda. */
 extern int (*train_rank_device)(const struct train_rank *self);
 int train_rank_cuda(const struct train_rank *self);
 

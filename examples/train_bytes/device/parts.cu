@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of parts.h on a device: plain kernels, a thread an element or a
- * row, sums in the order of the host's loops. They are there to be read and to
- * be compared with the host; a trainer of size would call cuBLAS.
+ * The parts of parts.h on a device: plain kernels with one thread per element or
+ * row, and sums in the order of the host's loops. They are simple, so that they can
+ * be read and compared with the host; a trainer for real use would call cuBLAS.
  */
 #include <math.h>
 #include <stdint.h>
@@ -18,7 +18,7 @@ extern "C" {
 
 enum { THREADS = 128, BLOCKS_MAX = 4096, NORM_THREADS = 256 };
 
-/* A thread an element, in a loop where there are very many. */
+/* One thread per element; in a loop where there are more elements than threads. */
 template <typename Body>
 __global__ void
 __launch_bounds__(THREADS, 1) each_kernel(int64_t count, const Body body)
@@ -46,7 +46,8 @@ each_launch(int64_t count, const Body &body)
 
 /* ---- products ------------------------------------------------------------ */
 
-/* c[i][j] = keep * c[i][j] + sum over k of a and b, by their strides. */
+/* c[i][j] = keep * c[i][j] + sum over k of a(i, k) * b(k, j), where a and b are
+ * addressed by strides. */
 struct product {
     int64_t columns, depth;
     const float *a, *b;
@@ -126,7 +127,7 @@ rows_take(int64_t rows, int64_t dim, const unsigned char *tokens,
     each_launch(rows * dim, take{dim, tokens, table, x});
 }
 
-/* A thread a column, as several rows may have one token. */
+/* One thread per column, because several rows may have the same token. */
 struct give {
     int64_t rows, dim;
     const unsigned char *tokens;
@@ -175,7 +176,7 @@ norm_forward(int64_t rows, int64_t dim, const real *x, const real *gain,
     each_launch(rows, norm_output{dim, x, gain, inverse, y});
 }
 
-/* A thread a row for dx. */
+/* One thread per row, for dx. */
 struct norm_row {
     int64_t dim;
     const float *x, *gain, *inverse, *dy;
@@ -195,7 +196,7 @@ struct norm_row {
     }
 };
 
-/* A thread a column for dgain. */
+/* One thread per column, for dgain. */
 struct norm_column {
     int64_t rows, dim;
     const float *x, *inverse, *dy;
@@ -316,7 +317,7 @@ swiglu_backward(int64_t count, const real *gate, const real *up, const real *dh,
 
 /* ---- head and loss ------------------------------------------------------- */
 
-/* A thread a row of logits, which become its gradient. */
+/* One thread per row: replaces its logits by their gradient. */
 struct entropy {
     float *logits;
     const int32_t *labels;
@@ -340,7 +341,7 @@ struct entropy {
     }
 };
 
-/* One thread adds them in their order. */
+/* One thread adds the losses, in their order. */
 struct total {
     int64_t rows;
     const double *losses;
@@ -416,7 +417,7 @@ update_sgd(int64_t count, double step, const real *gradient, real *value)
     each_launch(count, sgd_value{step, gradient, value});
 }
 
-/* Thread n has every NORM_THREADSth value from n on. */
+/* Thread n adds the squares of the values n, n + NORM_THREADS, and so on. */
 struct squares {
     int64_t count;
     const float *gradient;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of the rank's device, which is the thread's current one, and its
- * stream. Ranks may be threads, so both are the thread's.
+ * Memory and stream of a rank on the CUDA device that is current in its thread.
+ * Both belong to the thread, because ranks may be threads.
  */
 #include "device/scratch.h"
 #include "model/values.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What both kinds of attention share: the choice between them, and the memory
- * that backward needs, one part per layer.
+ * What attention on one rank and distributed attention share: the choice
+ * between them, and the saved memory of each layer, which backward needs.
  */
 #include "attend.h"
 #include "values.h"
@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A size of at least one byte, rounded up to the alignment that the library
+ * requires. */
 static int64_t
-bytes_rounded(
-    int64_t bytes) /* at least one byte, aligned as the library requires */
+bytes_rounded(int64_t bytes)
 {
     return (bytes + 64) / 64 * 64;
 }
@@ -23,7 +24,7 @@ attend_take(const struct attend *attend, int64_t bytes, struct memory *memory_p)
     ulyx_mem_params_t params = ULYX_MEM_PARAMS_INIT;
 
     memory_p->window = NULL;
-    params.memory_kind = REAL_MEMORY; /* a device's is always a window */
+    params.memory_kind = REAL_MEMORY; /* device memory is always a window */
     if (REAL_MEMORY == ULYX_MEMORY_HOST &&
         (!attend->options->windows || !attend->comm)) {
         memory_p->at = aligned_alloc(64, (size_t)bytes_rounded(bytes));
@@ -90,8 +91,8 @@ attend_create(struct attend *attend_p, const struct options *options,
     }
     if (attend_allocate(attend_p) != 0) {
         fprintf(stderr,
-            "train_bytes: no memory for %lld layers' saved parts of %lld "
-            "bytes\n",
+            "train_bytes: no memory for %lld layers, which save %lld bytes "
+            "each\n",
             (long long)options->layers, (long long)attend_p->saved_bytes);
         attend_destroy(attend_p);
         return 3;
@@ -118,7 +119,7 @@ attend_step(struct attend *attend, const struct batch *batch)
 
     attend->batch = batch;
     docs.count = batch->docs;
-    docs.begin = batch->begins; /* cumulative, so without lengths */
+    docs.begin = batch->begins; /* begins of all documents, and the end */
     return attend->ops->step(attend, &docs);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank: the attention itself, no communicator. Backward needs q, k, v and
+ * Attention on one rank, without a communicator. Backward needs q, k, v and
  * out, which the model keeps, and the LSE, which is saved here.
  */
 #include "attend.h"
@@ -78,7 +78,7 @@ plain_destroy(struct attend *attend)
 static int
 plain_step(struct attend *attend, const ulyx_docs_t *docs)
 {
-    (void)attend, (void)docs; /* every call gets the batch's documents */
+    (void)attend, (void)docs; /* docs_of gives them to every call */
     return 0;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * P ranks: distributed attention exchanges q, k, v, attends, and exchanges
- * back. With ULYX_SAVE_HEADS it keeps the head-sharded q, k, v, so the model
- * need not keep them; with --save none the model keeps them, and they are
- * exchanged again. One distributed attention serves all layers, because layers
- * differ only in where the saved parts lie.
+ * Distributed attention on P ranks: exchange q, k, v, attend, exchange back.
+ * With ULYX_SAVE_HEADS, distributed attention keeps the head-sharded q, k and
+ * v, so that the model need not keep them. With --save none the model keeps its
+ * q, k and v, and backward exchanges them again. All layers use one distributed
+ * attention, because they differ only in their saved memory.
  */
 #include "attend.h"
 #include "values.h"
@@ -19,7 +19,7 @@ call_failed(const char *what)
     return 3;
 }
 
-/* Finds the number of local rows, and which rows of the sequence they are. */
+/* Finds the number of local rows, and the position of each in the sequence. */
 static int
 query_rows(struct attend *attend)
 {
@@ -102,7 +102,7 @@ count_bytes(struct attend *attend)
     return 0;
 }
 
-/* Each tensor is one part, dense: arrays of one pointer. */
+/* Each tensor has one part, so the call takes arrays of one pointer. */
 static int
 sharded_forward(struct attend *attend, int64_t layer, const real *q,
     const real *k, const real *v, real *out)
@@ -132,7 +132,7 @@ sharded_backward(struct attend *attend, int64_t layer, const real *q,
     void *const dqs[] = {dq}, *const dks[] = {dk}, *const dvs[] = {dv};
     ulyx_dist_attention_backward_t call = ULYX_DIST_ATTENTION_BACKWARD_INIT;
 
-    if (!attend->keeps_inputs) /* else head-sharded in saved */
+    if (!attend->keeps_inputs) /* else `saved` has them, head-sharded */
         call.q = qs, call.k = ks, call.v = vs;
     call.out = outs, call.dout = douts;
     call.dq = dqs, call.dk = dks, call.dv = dvs;

@@ -2,9 +2,9 @@
  *
  * Output head and cross entropy, forward and backward in one pass over blocks
  * of rows: loss = lse(logits) - logits[label], and its gradient is the softmax,
- * less 1 at the label. The caller's scale is 1 / (tokens predicted on all
- * ranks): so summing gradients over ranks gives the gradient of the mean over
- * all tokens, however unevenly ranks hold them.
+ * less 1 at the label. The caller's scale is 1 / (number of tokens that are
+ * predicted on all ranks). So the sum of gradients over ranks is the gradient
+ * of the mean over all tokens, even if ranks have different numbers of tokens.
  */
 #include "parts.h"
 #include "data.h"

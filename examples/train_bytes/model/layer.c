@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One layer: x + attention(norm(x)), then middle + swiglu(norm(middle)).
- * Backward recomputes the norms' outputs and the SwiGLU's product, which cost
- * little, from what forward kept. Every matrix product is over this rank's
- * tokens only.
+ * One layer: middle = x + attention(norm(x)), y = middle +
+ * swiglu(norm(middle)). Backward computes the outputs of norms and SwiGLU
+ * again, which costs little, from what forward has kept. Every matrix product
+ * is over this rank's tokens only.
  */
 #include "model.h"
 #include "parts.h"
@@ -108,7 +108,8 @@ swiglu_part_backward(struct model *model, int64_t index, real *d)
         s->sums);
 }
 
-/* From the gradients of rotated q and k, and of v, to that of the normed x. */
+/* Computes the gradient of norm(x) from the gradients of v and of the rotated q
+ * and k. */
 static void
 projections_backward(struct model *model, int64_t index)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The three matrix products of a linear map, by BLAS. A rank without tokens has
- * zero rows, which BLAS need not see.
+ * The three matrix products of a linear map, by BLAS. BLAS is not called on a
+ * rank without tokens, where matrices have no rows.
  */
 #include "parts.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The model: parameters, memory, and a step's forward and backward. All
- * activations are in one allocation; its size is counted by a first walk over
- * the same list without memory.
+ * The model: parameters, memory, and forward and backward of a step. All
+ * activations are in one allocation. model_place runs twice: first without
+ * memory, to add up the size, then to place the activations.
  */
 #include "model.h"
 #include "parts.h"
@@ -96,8 +96,8 @@ model_initialise(struct model *model)
     return 0;
 }
 
-/* Takes [rows][width] reals at *at, and advances *at. base NULL: only
- * counts. */
+/* Takes [rows][width] reals at base + *at, and advances *at. base NULL: only
+ * advances *at. */
 static real *
 model_take(char *base, int64_t *at, int64_t rows, int64_t width)
 {
@@ -232,8 +232,8 @@ model_destroy(struct model *model)
     memset(model, 0, sizeof(*model));
 }
 
-/* Takes this rank's rows: labels were shifted on the whole sequence before, and
- * positions are those of the sequence. */
+/* Takes this rank's rows of the batch. Labels were shifted on the whole
+ * sequence before, and positions are those in the documents. */
 static void
 model_slice(struct model *model, const struct batch *batch)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A decoder-only transformer over bytes, on this rank's tokens. Parameters are
- * replicated: every rank has all of them. A gradient here is this rank's part;
- * the sum of the parts over ranks is the gradient.
+ * replicated: every rank has all of them. A gradient here comes from this
+ * rank's tokens; the sum over ranks is the gradient of the loss.
  *
- * Kept from forward for backward, per layer and token: the layer's input and
- * its middle (dim each), attention's output (dim), gate and up (hidden each),
- * two norms' inverses, and q, k, v where attention does not keep them.
+ * Forward keeps for backward, per layer and token: the layer's input and its
+ * middle (dim each), the output of attention (dim), gate and up (hidden each),
+ * the inverses of two norms, and q, k, v unless attention keeps them.
  */
 #ifndef EXAMPLES_TRAIN_BYTES_MODEL_MODEL_H
 #define EXAMPLES_TRAIN_BYTES_MODEL_MODEL_H
@@ -17,7 +17,7 @@
 #include "real.h"
 #include "train.h"
 
-/* In this order in each layer. */
+/* The parameters of a layer, in their order. */
 enum layer_parameter {
     NORM1,
     WQ,
@@ -39,7 +39,7 @@ struct activations {
     real *inverse1, *inverse2; /* [rows] */
 };
 
-/* Used within a layer and shared by all layers. */
+/* Memory that is used within a layer, and that all layers share. */
 struct scratch {
     real *normed, *d_normed, *d_out; /* [rows][dim] */
     real *wide1, *wide2;             /* [rows][hidden] */
@@ -52,7 +52,7 @@ struct model {
     const struct options *options;
     struct attend *attend;
     int64_t rows, head_dim, kv_dim;
-    int64_t parameter_count, values; /* values: in all parameters together */
+    int64_t parameter_count, values; /* values: of all parameters together */
     struct parameter *parameters;
     real *value, *gradient; /* [values] */
     struct activations *layers;
@@ -62,28 +62,29 @@ struct model {
     unsigned char *tokens; /* [rows], of the current batch */
     int32_t *labels;
     int64_t *positions;
-    struct { /* the same, where the values lie */
+    struct { /* copies of the three arrays in the memory of the values */
         unsigned char *tokens;
         int32_t *labels;
         int64_t *positions;
     } there;
-    struct memory memory; /* all of the above reals but value and gradient */
+    struct memory memory; /* of all reals above, but value and gradient */
     int64_t memory_bytes;
 };
 
-/* attend has the rows of this rank, and outlives the model. Weights depend on
- * the options' seed only. returns: 0, or 3 after a message. */
+/* attend has the rows of this rank, and must outlive the model. Weights depend
+ * only on the options' seed. returns: 0, or 3 after a message. */
 int model_create(struct model *model_p, const struct options *options,
     struct attend *attend);
 void model_destroy(struct model *model);
 
 /* Forward and backward of this rank's rows of the batch. *loss_p: the sum of
- * their cross entropies; gradient: this rank's part of the gradient of the mean
- * over all predicted tokens. returns: 0, or non-zero after a message. */
+ * the rows' cross entropies. model->gradient: what these rows contribute to the
+ * gradient of the mean over all predicted tokens. returns: 0, or non-zero after
+ * a message. */
 int model_step(struct model *model, const struct batch *batch, double *loss_p);
 
-/* One layer: y[rows][dim] from layers[index].x; backward turns d, the gradient
- * of y, into that of x, in place. */
+/* One layer: y[rows][dim] from layers[index].x. Backward replaces d, the
+ * gradient of y, by the gradient of x. */
 int layer_forward(struct model *model, int64_t index, real *y);
 int layer_backward(struct model *model, int64_t index, real *d);
 

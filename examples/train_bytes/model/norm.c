@@ -2,8 +2,8 @@
  *
  * RMSNorm. With u = x * inverse, y = gain * u:
  *   dx = inverse * (gain * dy - u * mean(gain * dy * u))
- * Sums over columns and rows are in double, because they make the gradients on
- * P ranks differ from those on one.
+ * Sums over columns and rows are in double, because their rounding makes
+ * gradients on P ranks differ from those on one rank.
  */
 #include "parts.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The element type of parameters and activations, and where they lie. Sources
- * that include this are compiled for float, (TRAIN_F64) for double, and
- * (TRAIN_CUDA) for float in device memory; what they define for other files
- * gets the kind into its name, so that one program has all of them. What reads
- * or writes an element is declared in parts.h and values.h: it has sources of
- * its own for a device.
+ * The element type of parameters and activations, and the memory that they are
+ * in. Sources that include this header are compiled for float, with TRAIN_F64
+ * for double, and with TRAIN_CUDA for float in device memory. The names that
+ * they define for other files get a suffix for the kind, so that one program
+ * can contain all kinds. Functions that read or write elements are declared in
+ * parts.h and values.h; for a device, they have sources of their own.
  */
 #ifndef EXAMPLES_TRAIN_BYTES_MODEL_REAL_H
 #define EXAMPLES_TRAIN_BYTES_MODEL_REAL_H

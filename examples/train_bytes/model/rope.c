@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rotary positions: columns c and c + dim / 2 of a head are rotated by position
- * / 10000^(2c / dim). The position is the token's own, wherever its row lies.
- * Angles are computed in double, so that they are exact at any length.
+ * / 10000^(2c / dim). The position is that of the token in its document, on any
+ * rank. Angles are computed in double, so that they are accurate at any length.
  */
 #include "parts.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the optimizer does to each value: moments 0.9 and 0.95, decay apart
- * from the gradient.
+ * The update of each value by the optimizer: moments with 0.9 and 0.95, and
+ * weight decay that is separate from the gradient.
  */
 #include "parts.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of the host.
+ * values.h for host memory.
  */
 #include "values.h"
 
