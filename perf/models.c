@@ -12,7 +12,7 @@ static const struct perf_model models[] = {
     {"qwen2.5-14b", 40, 8, 128, 128, "Qwen 2.5 14B: 40 query heads"},
     {"qwen3-4b", 32, 8, 128, 128, "Qwen 3 4B"},
     {"qwen2-7b", 28, 4, 128, 128, "Qwen 2 7B: 28 query heads"},
-    {"gpt-oss", 64, 8, 64, 64, "GPT-OSS: rows of 128 bytes a head"},
+    {"gpt-oss", 64, 8, 64, 64, "GPT-OSS: rows of 128 bytes per head"},
     {"deepseek-v3", 128, 128, 192, 128, "DeepSeek V3: MLA, dk 192, dv 128"},
     {"gemma2-9b", 16, 8, 256, 256, "Gemma 2 9B: d 256"},
     {"qwen2.5-0.5b", 14, 2, 64, 64, "Qwen 2.5 0.5B: 14 query heads"},

@@ -97,12 +97,13 @@ static const struct option table[] = {
     {NULL, "--split", TEXT, AT(work), 0, 0, NULL},
     {NULL, "--algo", TEXT, AT(algo), 0, 0,
         "schedules to time in turn, with commas: " ULI_SCHEDULE_WORDS
-        "for device memory nccl, staged; auto is the library's choice (auto)"},
+        "and for device memory nccl, staged; auto is the library's choice "
+        "(auto)"},
     {NULL, "--replicated", LONG, AT(replicated), 0, 1e9,
         "replicated tokens joined to the sharded ones (0)"},
     {NULL, "--vs", TEXT, AT(versus), 0, 0,
-        "compare with, with commas: memcpy, best, flag, mpi; for device memory "
-        "copy, permute, nccl; each is a ratio column"},
+        "what to compare with, with commas: memcpy, best, flag, mpi; for "
+        "device memory copy, permute, nccl; each adds a ratio column"},
     {NULL, "--memory", TEXT, AT(memory), 0, 0,
         "host; or cuda: memory of the process's current device (host)"},
     {NULL, "--copy-engine", FLAG, AT(copy_engine), 0, 0,

@@ -154,9 +154,9 @@ enum {
     PERF_MAX_RANKS = 4096,
 };
 struct perf_side {
-    ulyx_mem_t *mem; /* NULL: no window */
-    unsigned char *base,
-        *where; /* on the host; where operations use the side */
+    ulyx_mem_t *mem;      /* NULL: no window */
+    unsigned char *base;  /* on the host */
+    unsigned char *where; /* where operations use the side */
     int64_t bytes, set_bytes;
     int64_t offset[PERF_TENSORS], extent[PERF_TENSORS]; /* within a set */
 };
