@@ -39,10 +39,10 @@ static const struct option table[] = {
     {"--hidden", WHOLE, AT(hidden), 0, 1 << 18, {0},
         "width of the SwiGLU (8/3 of --dim, rounded up to a multiple of 16)"},
     {"--dtype", CHOICE, AT(f64), 0, 0, {"f32", "f64"},
-        "type of parameters and activations (f32)"},
+        "type of parameters and activations: f32 or f64 (f32)"},
     {"--device", CHOICE, AT(device), 0, 0, {"cpu", "cuda"},
-        "where the model is kept and computed; with cuda, all ranks use the "
-        "current device (cpu)"},
+        "where the model is kept and computed: cpu, or cuda, where all ranks "
+        "use the current device (cpu)"},
     {"--lr", REAL, AT(lr), 0, 1e3, {0}, "learning rate (0.002)"},
     {"--clip", REAL, AT(clip), 0, 1e9, {0},
         "largest global norm of the gradient; 0 = no limit (1)"},
@@ -52,12 +52,13 @@ static const struct option table[] = {
     {"--seed", WHOLE, AT(seed), 0, 1e15, {0},
         "seed of weights and batches (1)"},
     {"--split", CHOICE, AT(balanced), 0, 0, {"heads", "balanced"},
-        "each rank computes whole heads, or an equal share of work (heads)"},
+        "what a rank computes: heads, which are whole, or balanced, which is "
+        "an equal share of the work (heads)"},
     {"--order", CHOICE, AT(zigzag), 0, 0, {"contiguous", "zigzag"},
-        "which tokens a rank has (contiguous)"},
+        "which tokens a rank has: contiguous or zigzag (contiguous)"},
     {"--save", CHOICE, AT(save_none), 0, 0, {"heads", "none"},
-        "what attention keeps for backward: head-sharded q, k, v, or none of "
-        "them (heads)"},
+        "what attention keeps for backward: heads, which are head-sharded q, "
+        "k, v, or none (heads)"},
     {"--windows", FLAG, AT(windows), 0, 0, {0},
         "put activations into windows, which saves a copy"},
     {"--threads", FLAG, AT(as_threads), 0, 0, {0},
