@@ -22,8 +22,8 @@ netns-test.sh check
     ends with 77 and a reason where hosts cannot be made
 
 options of run; spread has -H, --rate, --queue, --loss, --limit
-    -H HOSTS          hosts (2); each is named HOST below, 0 .. HOSTS-1
-    -R RANKS          ranks on each host (1)
+    -H HOSTS          number of hosts (2); HOST is one of 0 .. HOSTS-1
+    -R RANKS          number of ranks on each host (1)
     --launch hand     start ranks with ULYX_RANK, ULYX_NRANKS, MASTER_ADDR and
                       a secret (the default)
     --launch mpirun   start ranks by Open MPI, with its daemons on the hosts
