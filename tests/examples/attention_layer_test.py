@@ -2,31 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """examples/attention_layer.c prints the same tokens on 1 to 4 ranks, and what
 they are; docs/USING.md shows the file as it is."""
-import os
-import subprocess
 import sys
-
-RANK_LIMIT_S = 60
+import example
 
 
 def run(program, ranks):
     """The lines of all ranks, by token."""
-    started = []
-    for rank in range(ranks):
-        environment = dict(
-            os.environ, ULYX_RANK=str(rank), ULYX_NRANKS=str(ranks),
-            ULYX_LOCAL_NRANKS=str(ranks), ULYX_TIMEOUT="40",
-            ULYX_JOB=f"attention_layer.{os.getpid()}.{ranks}")
-        started.append(subprocess.Popen(
-            [program], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, env=environment))
-    lines = []
-    for rank, process in enumerate(started):
-        out, error = process.communicate(timeout=RANK_LIMIT_S)
-        if process.returncode != 0:
-            print(f"rank {rank} of {ranks}: {process.returncode}: {error}")
-            sys.exit(1)
-        lines += out.splitlines()
+    lines = "".join(example.outputs(program, ranks)).splitlines()
     return sorted(lines, key=lambda line: int(line.split()[1]))
 
 
@@ -69,12 +51,8 @@ def main():
             if max(apart) > 1.1e-5:
                 print(f"{ranks} ranks: {line}, one rank: {wanted}")
                 failed += 1
-    with open(source, encoding="utf-8") as file:
-        shown = f"```c\n{file.read()}```\n"
-    with open(using, encoding="utf-8") as file:
-        if shown not in file.read():
-            print(f"{using} does not show {source} as it is")
-            failed += 1
+    shown = example.read(source)
+    failed += not example.shows(using, shown)
     print(f"{failed} failed")
     return 1 if failed else 0
 
