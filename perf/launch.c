@@ -136,6 +136,8 @@ exit_of(int status)
 {
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
+    if (WTERMSIG(status) == SIGPIPE)
+        return PERF_CLOSED;
     fprintf(
         stderr, "ulyx_perf: a rank was ended by signal %d\n", WTERMSIG(status));
     return PERF_INTERNAL;

@@ -170,7 +170,8 @@ usage_print(FILE *out)
         "that a rank must receive\nfrom others, divided by the time. Exit "
         "code: 0 ok, 1 internal error, 3 error\nof the library, 4 timeout, "
         "5 not implemented, 6 bad arguments, 7 wrong data\nor below "
-        "ULYX_PERF_MIN_BW, 77 skipped (no device).\nModels:\n");
+        "ULYX_PERF_MIN_BW, 77 skipped (no device); by SIGPIPE where nobody\n"
+        "reads the output any more.\nModels:\n");
     int count;
     const struct perf_model *models = perf_models(&count);
     for (int i = 0; i < count; i++)

@@ -26,6 +26,7 @@ enum perf_exit {
     PERF_USAGE = 6,
     PERF_WRONG_DATA = 7,
     PERF_SKIPPED = 77, /* no device here */
+    PERF_CLOSED = 141, /* nobody reads standard output: ends by SIGPIPE */
 };
 
 struct perf_model {

@@ -6,6 +6,7 @@
 #include "tune.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,50 @@ struct thread {
     struct perf_rank *ranks;
     pthread_t id;
     int number, code;
+    bool gone;            /* nobody reads rank 0's output: the run ends */
     int64_t memory_bytes; /* the least of all nodes */
 };
+
+/* ---- the reader of standard output --------------------------------------- */
+
+/* Unix tools end by SIGPIPE when the reader of their output has gone, as `head`
+ * does. A rank that ended so at once would be a lost rank to its peers, so the
+ * handler only notes the signal, and all ranks end together before the next
+ * row. A caller that ignores the signal gets an error instead. */
+static volatile sig_atomic_t pipe_broken;
+
+static void
+pipe_note(int number)
+{
+    (void)number;
+    pipe_broken = 1;
+}
+
+static void
+pipe_watch(void)
+{
+    struct sigaction action = {.sa_handler = pipe_note, .sa_flags = SA_RESTART};
+    struct sigaction before;
+
+    if (sigaction(SIGPIPE, NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+        sigaction(SIGPIPE, &action, NULL);
+}
+
+static bool
+reader_gone(void)
+{
+    return ferror(stdout) && pipe_broken;
+}
+
+/* Ends the process by SIGPIPE, as if the first write had. */
+static void
+end_by_pipe(void)
+{
+    signal(SIGPIPE, SIG_DFL);
+    raise(SIGPIPE);
+}
+
+/* ---- rows ---------------------------------------------------------------- */
 
 /* Makes a plan with the schedule `algo` on each rank of the thread; "": the
  * library chooses. */
@@ -172,6 +215,31 @@ count_sizes(const struct thread *thread)
     return sizes;
 }
 
+/* Sets thread->gone, alike on all ranks, where rank 0's output has no reader
+ * any more. */
+static void
+ask_reader(struct thread *thread)
+{
+    size_t nranks = (size_t)thread->run->nranks;
+    size_t count = (size_t)thread->run->options.ranks_per_thread;
+    bool prints = thread->ranks[0].rank == 0;
+    bool *all = calloc(nranks, sizeof(*all));
+    bool *mine = calloc(count, sizeof(*mine));
+
+    if (mine)
+        mine[0] = prints && reader_gone();
+    if (all && mine &&
+        perf_gather(thread->ranks, (int)count, mine, sizeof(*mine), all)) {
+        thread->gone = all[0];
+        thread->code = thread->gone && prints ? PERF_CLOSED : PERF_OK;
+    } else {
+        fprintf(stderr, "ulyx_perf: %s\n", ulyx_last_error());
+        thread->code = PERF_LIBRARY;
+    }
+    free(all);
+    free(mine);
+}
+
 static void
 run_cases(struct thread *thread, int sizes, int *done)
 {
@@ -182,6 +250,9 @@ run_cases(struct thread *thread, int sizes, int *done)
 
         while (perf_sweep_next(
             run, &run->cases[c], thread->memory_bytes, &sweep)) {
+            ask_reader(thread);
+            if (thread->code != PERF_OK || thread->gone)
+                return;
             if (thread->ranks[0].rank == 0)
                 perf_report_progress(
                     run->report, (*done)++, sizes * run->options.cycles);
@@ -210,7 +281,9 @@ thread_main(void *context)
     sizes = count_sizes(thread);
     if (sizes == 0)
         thread->code = PERF_USAGE; /* note_left_out has printed the reason */
-    for (int n = 0; (cycles == 0 || n < cycles) && thread->code == PERF_OK; n++)
+    for (int n = 0; (cycles == 0 || n < cycles) && thread->code == PERF_OK &&
+                    !thread->gone;
+         n++)
         run_cases(thread, sizes, &done);
     return NULL;
 }
@@ -329,10 +402,14 @@ command_run(int argc, char **argv)
 int
 main(int argc, char **argv)
 {
-    int code = command_run(argc, argv);
+    int code;
 
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    pipe_watch();
+    code = command_run(argc, argv);
+    if (fflush(stdout) == 0 && !ferror(stdout) && code != PERF_CLOSED)
         return code;
+    if (reader_gone() || code == PERF_CLOSED)
+        end_by_pipe();
     fprintf(stderr, "ulyx_perf: standard output cannot be written\n");
     return code == PERF_OK ? PERF_INTERNAL : code;
 }

@@ -9,7 +9,8 @@ import subprocess
 import time
 import unittest
 
-from tool import (INFO, KEEPS, PERF, PERF_FAULTY, QUICK, ToolCase, clean_environment, run)
+from tool import (INFO, KEEPS, PERF, PERF_FAULTY, PLOT, QUICK, ToolCase,
+                  clean_environment, run)
 
 PROCESSES = ["--procs", "2", *QUICK]
 DEADLINE_S = 40  # of ends that take a second on a quiet machine
@@ -84,6 +85,46 @@ class Codes(ToolCase):
             self.assertEqual(done.returncode, 1, words)
             self.assertIn("standard output", done.stderr, words)
         self.says(1, "No space left", *QUICK, "-J", "/dev/full")
+
+    def test_a_reader_that_leaves(self):
+        """As with `| head -n 2`: a quiet end by SIGPIPE, soon, on all ranks."""
+        for words in ([PERF, "-b", "64K", "-e", "64K", "-n", "3", "-N", "0",
+                       *procs] for procs in
+                      (["--procs", "2"], ["-g", "2"], ["-t", "2", "--csv"],
+                       ["--procs", "2", "-g", "2"])):
+            with subprocess.Popen(
+                    words, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    text=True, env=clean_environment()) as started:
+                started.stdout.readline()
+                started.stdout.readline()
+                started.stdout.close()
+                said = started.stderr.read()
+                code = started.wait(timeout=60)
+            self.assertEqual((code, said), (-signal.SIGPIPE, ""), words)
+        # Nobody has ever read; one process without rows.
+        for words in ([PERF, *PROCESSES], [PERF, "--help"], [INFO],
+                      [INFO, "--help"], [INFO, "plan", "--nodes", "2"],
+                      [PERF, "--dry-run", "-g", "2"], [PLOT, "--help"],
+                      [PLOT, "plan", "-o", "-"]):
+            reader, writer = os.pipe()
+            os.close(reader)
+            done = subprocess.run(
+                words, stdout=writer, stderr=subprocess.PIPE, text=True,
+                check=False, timeout=60, env=clean_environment())
+            os.close(writer)
+            self.assertEqual((done.returncode, done.stderr),
+                             (-signal.SIGPIPE, ""), words)
+
+    def test_a_caller_that_ignores_broken_pipes(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run(
+            [PERF, *PROCESSES], stdout=writer, stderr=subprocess.PIPE,
+            text=True, check=False, timeout=60, env=clean_environment(),
+            restore_signals=False)
+        os.close(writer)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("standard output", done.stderr)
 
     def test_timeout_of_a_rank_that_never_comes(self):
         done = run(PERF, *QUICK, "-T", "1", RANK="0", WORLD_SIZE="2",

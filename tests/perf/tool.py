@@ -13,6 +13,7 @@ PERF = os.path.join(BIN, "ulyx_perf")
 PERF_MPI = os.path.join(BIN, "ulyx_perf_mpi")
 PERF_FAULTY = os.path.join(BIN, "ulyx_perf_faulty")
 INFO = os.path.join(BIN, "ulyx_info")
+PLOT = os.path.join(BIN, "ulyx_plot")
 
 # For a sanitizer's build: MPI keeps memory until the end, and so does a rank
 # whose windows are in quarantine when it ends.
