@@ -16,8 +16,12 @@
 #include <string.h>
 
 static void
-describe_columns(FILE *out, const struct perf_options *o)
+describe_columns(FILE *out, const struct perf_options *o, int32_t nranks)
 {
+    if (nranks == 1)
+        fprintf(out,
+            "# one rank has no peers, so busbw is 0: add --procs 2 for two "
+            "processes, or -t 2 for two threads\n");
     fprintf(out,
         "# time: one operation, the median of blocks; the tensors rotate "
         "through sets larger than the caches\n"
@@ -133,7 +137,7 @@ perf_text_header(FILE *out, const struct perf_options *o, int32_t nranks,
             r, places[r].pid, places[r].host, o->cuda ? "cuda" : "host",
             places[r].thread);
     fprintf(out, "#\n");
-    describe_columns(out, o);
+    describe_columns(out, o, nranks);
     column_names(out, o);
 }
 

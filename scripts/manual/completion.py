@@ -33,7 +33,7 @@ def merge_commands(program):
     for command in program.commands:
         options = merged.setdefault(command.name.split()[0], {})
         options.update((option.name, option) for option in command.options)
-        if command.operand.startswith("FILE"):
+        if command.operand.lstrip("[").startswith("FILE"):
             options[""] = None
     return merged
 

@@ -29,9 +29,10 @@ def program_page(program, new_page, others):
     page = new_page(program.name, 1, program.what)
     page.section_title("SYNOPSIS")
     operand = program.operand and f" [{program.operand}]"
-    page.out.append(f"\\fB{program.name}\\fR "
-                    + ("[command] " if program.commands else "")
-                    + f"[options]{operand}")
+    command = ""
+    if program.commands:
+        command, operand = f"{program.operand or '[command]'} ", ""
+    page.out.append(f"\\fB{program.name}\\fR {command}[options]{operand}")
     page.section_title("DESCRIPTION")
     page.prose(program.head)
     if program.commands:

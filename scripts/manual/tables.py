@@ -3,7 +3,7 @@
 fields are separated by tabs,
 
     name     NAME  WHAT
-    operand  WORDS
+    operand  WORDS      of a program with commands: one of them must be given
     option   BRIEF LONG VALUE HELP      of the program, or of the command above
     command  NAME  OPERAND SUMMARY
     setting  NAME  TYPE DEFAULT LOW HIGH HELP

@@ -153,6 +153,14 @@ class Meaning(ToolCase):
                          [["250", "4", "1"], ["250", "4", "2"],
                           ["250", "3", "1"], ["250", "3", "1"]])
 
+    def test_one_rank_says_how_to_get_a_peer(self):
+        hint = [line for line in self.ends(0, *QUICK).splitlines()
+                if "one rank has no peers" in line]
+        self.assertEqual(len(hint), 1)
+        for words in (["--procs", "2"], ["-t", "2"]):
+            self.assertIn(" ".join(words), hint[0])
+            self.assertNotIn("no peers", self.ends(0, *QUICK, *words))
+
     def test_help(self):
         out = self.ends(0, "--help")
         for flag in ("-b", "-e", "-i", "-f", "-n", "-w", "-m", "-N", "-c",

@@ -21,6 +21,7 @@ from tool import BIN, INFO, PERF, ROOT, ToolCase, clean_environment, run
 PLOT = os.path.join(BIN, "ulyx_plot")
 PICTURES = os.path.join(ROOT, "docs", "pictures")
 MACHINES = os.path.join(ROOT, "tests", "data", "topology")
+UNIT = "1\u00a0GB = 10⁹\u00a0bytes"
 NAMES = ("layouts", "scaling", "sweep", "topology")
 
 sys.dont_write_bytecode = True
@@ -364,6 +365,32 @@ class CommandLine(PlotCase):
             done = run(PLOT, *words, "--help")
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("usage: ulyx_plot", done.stdout)
+
+    def test_what_must_be_given_has_no_brackets(self):
+        rows = [line.split("\t") for line in
+                run(PLOT, "--help=table").stdout.splitlines()]
+        self.assertIn(["operand", "KIND"], rows)
+        operands = {row[1]: row[2] for row in rows if row[0] == "command"}
+        self.assertEqual(operands, {"sweep": "FILE", "scaling": "FILE",
+                                    "topology": "[FILE]", "plan": "[FILE]"})
+        for kind, operand in operands.items():
+            usage = run(PLOT, kind, "--help").stdout.split("\n\n")[0]
+            self.assertEqual(usage.split()[-1], operand)
+            if operand == "FILE":
+                self.refused("required: FILE", kind, code=6)
+
+    def test_captions_have_machine_and_unit(self):
+        path = self.file("old.csv", OLD_CSV)
+        self.has(self.draw("sweep", path), "machine not recorded", "GB/s",
+                 UNIT)
+        self.has(self.draw("sweep", path, "--machine", "a desk"),
+                 "Measured on: a desk")
+        csv = run(INFO, "plan", "--nodes", "1-2", "--csv").stdout
+        self.has(self.draw("scaling", self.file("s.csv", csv)), "GB/s",
+                 "Machine: rates of the links that bound the time: assumed",
+                 UNIT)
+        self.has(self.draw("plan", "--info", INFO), "the same on every machine", "MiB")
+        self.has(self.draw("topology", "--info", INFO), "Machine: ", UNIT)
 
     def test_usage(self):
         self.refused("--help says more", code=6)

@@ -222,14 +222,16 @@ def _option_row(action: argparse.Action) -> str:
 def _table(parser: argparse.ArgumentParser) -> str:
     """What --help=table prints: manual pages and completion are made from this
     table."""
-    rows = ["name\tulyx_plot\tpictures of what ulyx measures and plans"]
+    rows = ["name\tulyx_plot\tpictures of what ulyx measures and plans",
+            "operand\tKIND"]
     rows += [_option_row(action) for action in parser._actions
              if action.option_strings]
     kinds = next(action for action in parser._actions
                  if isinstance(action, argparse._SubParsersAction))
     for name, _, _, text in KINDS:
         kind = kinds.choices[name]
-        operand = "FILE" if any(a.dest == "file" for a in kind._actions) else ""
+        operand = next(a.metavar if a.nargs != "?" else f"[{a.metavar}]"
+                       for a in kind._actions if a.dest == "file")
         rows.append(f"command\t{name}\t{operand}\t{text}")
         rows += [_option_row(action) for action in kind._actions
                  if action.option_strings and action.dest != "help"]

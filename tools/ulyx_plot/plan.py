@@ -367,7 +367,8 @@ def picture(plan: Plan, direction: str, title: str, note: str) -> str:
     low = max(low, _table(canvas, plan, pairs, WIDTH - MARGIN - COLUMNS[-1][1],
                           y))
     shared = any(len(ranks) > 1 for ranks in holders(plan, 1))
-    captions = ["Bytes are those of q, k and v together" +
+    captions = ["Computed from the shape, the same on every machine.",
+                "Bytes are those of q, k and v together" +
                 (", of gradients in the type in which they are summed" if sums
                  else "") + "." +
                 (" A KV head that query heads of several ranks read is on each "

@@ -142,8 +142,9 @@ def draw(rows: Sequence[Row], directions: Sequence[str], title: str,
                 "middle")
     sources = distinct(rows, "source")
     return end(canvas, y + 28, [
-        "Predicted by ulyx's cost model, not measured" +
-        (f"; links that bound it: {', '.join(sources)}." if sources else ".") +
+        "Predicted by ulyx's cost model, not measured." +
+        (f" Machine: rates of the links that bound the time: "
+         f"{', '.join(sources)}." if sources else " Machine not recorded.") +
         (f" {note}" if note else ""),
         "busbw: the most bytes that a rank receives from others, divided by "
         "the time; 1 GB = 10⁹ bytes."])

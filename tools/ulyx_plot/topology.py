@@ -340,7 +340,8 @@ def _captions(machine: Machine, nodes: int, prediction: Prediction, note: str
     if nodes > 1 and prediction.schedule:
         lines.append(f"Schedule: {prediction.schedule}. Reason: "
                      f"{prediction.reason}.")
-    lines.append(f"Machine: {source}." + (f" {note}" if note else ""))
+    lines.append(f"Machine: {source}. 1 GB = 10⁹ bytes."
+                 + (f" {note}" if note else ""))
     return lines
 
 
