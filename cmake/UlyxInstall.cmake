@@ -83,13 +83,21 @@ endif()
 install(DIRECTORY examples/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples
   COMPONENT development FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.py")
 if(ULYX_TOOLS)
-  file(GLOB documents CONFIGURE_DEPENDS docs/*.md)
-  install(FILES README.md CHANGELOG.md SECURITY.md
+  # All documents, in the folders that they have here, so that their links to
+  # each other hold; the script changes what else names a place of this tree.
+  install(FILES README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md
     DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tools)
-  install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs
+  install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tools)
+  install(FILES perf/PERFORMANCE.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/perf
     COMPONENT tools)
-  install(DIRECTORY docs/pictures DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs
-    COMPONENT tools)
+  file(RELATIVE_PATH to_include ${CMAKE_INSTALL_FULL_DOCDIR}
+    ${CMAKE_INSTALL_FULL_INCLUDEDIR}/ulyx)
+  file(RELATIVE_PATH to_schema ${CMAKE_INSTALL_FULL_DOCDIR}
+    ${CMAKE_INSTALL_FULL_DATADIR}/ulyx/schema.json)
+  install(CODE "set(docdir \"${CMAKE_INSTALL_DOCDIR}\")
+set(to_include \"${to_include}\")
+set(to_schema \"${to_schema}\")" COMPONENT tools)
+  install(SCRIPT cmake/UlyxDocuments.cmake COMPONENT tools)
   install(FILES perf/schema.json examples/ulyx.tuning
     DESTINATION ${CMAKE_INSTALL_DATADIR}/ulyx COMPONENT tools)
 endif()

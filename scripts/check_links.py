@@ -3,7 +3,8 @@
 """Checks that what documents refer to exists: each relative link and its
 section, and each path in backticks that begins with a folder of the tree.
 
-check_links.py [ROOT]
+check_links.py [--installed] [ROOT]    --installed: links only, for documents
+                                      beside which there is no source tree
 """
 import glob
 import os
@@ -29,7 +30,7 @@ def read(path):
         return file.read()
 
 
-def errors_of(root, document):
+def errors_of(root, document, installed):
     path = os.path.join(root, document)
     text = FENCE.sub("", read(path))
     for target, anchor in LINK.findall(text):
@@ -42,21 +43,24 @@ def errors_of(root, document):
         elif anchor and where.endswith(".md") and \
                 anchor not in sections(read(where)):
             yield f"{document}: no section #{anchor} in {target or document}"
-    for name in PATH.findall(text):
+    for name in () if installed else PATH.findall(text):
         if not glob.glob(os.path.join(root, name)) and \
                 not glob.glob(os.path.join(root, name) + ".*"):
             yield f"{document}: `{name}` is not there"
 
 
 def main():
-    root = sys.argv[1] if len(sys.argv) > 1 else \
+    words = sys.argv[1:]
+    installed = words[:1] == ["--installed"]
+    del words[:installed]
+    root = words[0] if words else \
         os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
     documents = [os.path.relpath(path, root) for pattern in
                  ("*.md", "docs/**/*.md", "perf/*.md")
                  for path in glob.glob(os.path.join(root, pattern),
                                        recursive=True)]
     errors = [error for document in sorted(documents)
-              for error in errors_of(root, document)]
+              for error in errors_of(root, document, installed)]
     print("\n".join(errors + [f"{len(documents)} documents, "
                               f"{len(errors)} errors"]))
     return 1 if errors or not documents else 0
