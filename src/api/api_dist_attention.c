@@ -365,10 +365,15 @@ check_measure(const struct uli_dist_params *params, bool workspace)
         return ULYX_SUCCESS; /* the current device has the kernel */
     if (what && !p->threads)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "threads is 0: %s depends on it, measure takes a number", what);
+            "threads is 0: %s depends on it, set threads of "
+            "ulyx_dist_attention_params_t",
+            what);
     if (what && !p->kernel)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "kernel is NULL: %s depends on it, measure takes a name", what);
+            "kernel is NULL: %s depends on it, set kernel of "
+            "ulyx_dist_attention_params_t to a name of "
+            "ulyx_attention_list_kernels",
+            what);
     return ULYX_SUCCESS;
 }
 

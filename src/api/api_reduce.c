@@ -68,7 +68,8 @@ check_sum(const struct call *call)
     const struct uli_reduce_args *args = &call->args;
     if (args->dtype < ULYX_DTYPE_F64 || args->dtype > ULYX_DTYPE_F16)
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "dtype is %d: sums exist of F64, F32, BF16 and F16", args->dtype);
+            "dtype is %d: sums exist of ULYX_DTYPE_F64, _F32, _BF16 and _F16",
+            args->dtype);
     int64_t elem = uli_dtype_size(args->dtype);
     ULI_TRY(reduction_check(call, "count", elem, 1));
     if ((uintptr_t)args->src % (uintptr_t)elem ||

@@ -33,6 +33,11 @@ static ulyx_status_t
 settle_elem_bytes(struct uli_shape_tensor *t, int i)
 {
     int64_t most = t->dtype == ULYX_DTYPE_BYTES ? MAX_ELEM_BYTES : 0;
+    if (most && !t->elem_bytes)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "tensors[%d].elem_bytes is 0, must be 1 to %d for DTYPE_BYTES: set "
+            "elem_bytes, or another dtype, of ulyx_tensor_t",
+            i, MAX_ELEM_BYTES);
     if (t->elem_bytes < (most != 0) || t->elem_bytes > most)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "tensors[%d].elem_bytes is %lld, must be 1 to %d for DTYPE_BYTES "

@@ -32,9 +32,15 @@ check_workspace(struct uli_attn_call *call, ulyx_attention_pass_t pass)
         call->threads--;
         ULI_TRY(uli_attn_workspace(call, pass, &needed));
     }
-    if (call->workspace_bytes < needed || (needed && !call->workspace))
+    if (needed && !call->workspace)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "attention: workspace of %" PRId64 " bytes, %" PRId64 " needed",
+            "attention: workspace is NULL, %" PRId64 " bytes are needed: as "
+            "many as ulyx_attention_workspace gives",
+            needed);
+    if (call->workspace_bytes < needed)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "attention: workspace of %" PRId64 " bytes, %" PRId64
+            " are needed: as many as ulyx_attention_workspace gives",
             call->workspace_bytes, needed);
     if ((uintptr_t)call->workspace % 64)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,

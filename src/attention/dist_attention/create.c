@@ -110,8 +110,13 @@ dist_complete(struct ulyx_dist_attention *dist)
     ulyx_dist_attention_params_t *p = &dist->params->p;
     if (p->dtype < ULYX_DTYPE_F64 || p->dtype > ULYX_DTYPE_F16)
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "dtype is %d: distributed attention has F64, F32, BF16 and F16",
+            "dtype is %d: set dtype of ulyx_dist_attention_params_t to "
+            "ULYX_DTYPE_F64, _F32, _BF16 or _F16",
             p->dtype);
+    if (p->dim_qk == 0)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "dim_qk is 0, must be 1 to 512: set dim_qk of "
+            "ulyx_dist_attention_params_t");
     ULI_TRY(complete_heads(dist->params));
     ULI_TRY(complete_parts(dist));
     dist->elem_bytes = uli_dtype_size(p->dtype);

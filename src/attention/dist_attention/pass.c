@@ -282,8 +282,9 @@ check_memory(
     const char *name, const void *pointer, int64_t bytes, int64_t needed)
 {
     if (bytes < needed || (needed && !pointer))
-        return INVALID("%s is %p with %lld bytes, %lld are needed", name,
-            pointer, (long long)bytes, (long long)needed);
+        return INVALID("%s is %p with %lld bytes, %lld are needed: set %s and "
+                       "%s_bytes, by ulyx_dist_attention_get_bytes",
+            name, pointer, (long long)bytes, (long long)needed, name, name);
     if ((uintptr_t)pointer % 64)
         return INVALID("%s is %p, not aligned to 64 bytes", name, pointer);
     return ULYX_SUCCESS;
@@ -306,7 +307,8 @@ check_given(
         else if (t != ULI_DIST_OUT)
             needed = call->backward;
         if (needed && !call->given[t])
-            return INVALID("%s is NULL", names[t]);
+            return INVALID("%s is NULL: set %s of ulyx_dist_attention_%s_t",
+                names[t], names[t], call->backward ? "backward" : "forward");
     }
     for (int t = 0; t < ULI_DIST_TENSORS; t++)
         if ((t == ULI_DIST_LSE || t == ULI_DIST_DLSE) && call->given[t] && !lse)

@@ -341,7 +341,9 @@ copy_change(
         q = uli_dist_docs_of(dist, 0), k = uli_dist_docs_of(dist, 1);
     if (!dist->docs[0][0].begin && q)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "max_docs is 0, docs_q needs %lld", (long long)q->count);
+            "max_docs is 0, docs_q needs %lld: set max_docs of "
+            "ulyx_dist_attention_params_t at creation",
+            (long long)q->count);
     if (change->splits && !change->rows)
         return uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "splits is given without rows");

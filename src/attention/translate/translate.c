@@ -34,7 +34,8 @@ check_dtypes(const ulyx_attention_t *given)
 {
     if (given->dtype < ULYX_DTYPE_F64 || given->dtype > ULYX_DTYPE_F16)
         return UNSUPPORTED(
-            "attention: dtype is %d: attention has F64, F32, BF16 and F16",
+            "attention: dtype is %d: set dtype of ulyx_attention_t to "
+            "ULYX_DTYPE_F64, _F32, _BF16 or _F16",
             given->dtype);
     ulyx_dtype_t param = param_dtype_of(given);
     if (param != ULYX_DTYPE_F32 && param != ULYX_DTYPE_F64)
@@ -68,6 +69,10 @@ check_dims(const ulyx_attention_t *given, ulyx_memory_kind_t memory)
     const int64_t dims[2] = {given->dim_qk, given->dim_v};
     for (int i = 0; i < 2; i++) {
         const char *name = i ? "dim_v" : "dim_qk";
+        if (dims[i] == 0)
+            return UNSUPPORTED("attention: %s is 0, must be 1 to 512: set %s "
+                               "of ulyx_attention_t",
+                name, name);
         if (dims[i] < 1 || dims[i] > 512)
             return UNSUPPORTED("attention: %s is %" PRId64 ", must be 1 to 512",
                 name, dims[i]);
@@ -84,7 +89,8 @@ check_sizes(const ulyx_attention_t *given, ulyx_memory_kind_t memory)
 {
     if (given->heads_q && !given->heads_kv)
         return INVALID("attention: heads_q is %" PRId64 " and heads_kv %" PRId64
-                       ": queries need KV heads",
+                       ": queries need KV heads: set heads_kv of "
+                       "ulyx_attention_t",
             given->heads_q, given->heads_kv);
     if (!given->kv_map && given->heads_q && given->heads_q % given->heads_kv)
         return INVALID("attention: heads_q is %" PRId64
@@ -202,7 +208,8 @@ take_docs(const ulyx_attention_t *given, struct uli_attn_problem *problem)
                            "documents in device memory");
     if (!given->docs_k && given->len_q != given->len_k)
         return INVALID("attention: docs_k is NULL, len_q %" PRId64
-                       " is not len_k %" PRId64,
+                       " is not len_k %" PRId64 ": set docs_k of "
+                       "ulyx_attention_t",
             given->len_q, given->len_k);
     ULI_TRY(take_docs_axis("docs_q", q, &problem->docs_q));
     ULI_TRY(take_docs_axis("docs_k", k, &problem->docs_k));

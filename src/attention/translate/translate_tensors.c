@@ -34,10 +34,15 @@ call_take(struct uli_attn_call *call, enum uli_attn_tensor tensor,
         &call->problem, rule, given, &call->views[tensor]);
 }
 
+#define FORWARD  "ulyx_attention_forward_t"
+#define BACKWARD "ulyx_attention_backward_t"
+
 static struct uli_attn_tensor_rule
-tensor_rule(const char *name, bool keys, int64_t columns, ulyx_dtype_t dtype)
+tensor_rule(const char *type, const char *name, bool keys, int64_t columns,
+    ulyx_dtype_t dtype)
 {
-    return (struct uli_attn_tensor_rule){.name = name,
+    return (struct uli_attn_tensor_rule){.type = type,
+        .name = name,
         .keys = keys,
         .required = true,
         .columns = columns,
@@ -61,17 +66,18 @@ rule_output(struct uli_attn_tensor_rule rule, ulyx_dtype_t also_dtype)
 }
 
 static ulyx_status_t
-take_inputs(struct uli_attn_call *call, const ulyx_attention_tensor_t *q,
-    const ulyx_attention_tensor_t *k, const ulyx_attention_tensor_t *v)
+take_inputs(struct uli_attn_call *call, const char *type,
+    const ulyx_attention_tensor_t *q, const ulyx_attention_tensor_t *k,
+    const ulyx_attention_tensor_t *v)
 {
     struct uli_attn_problem *problem = &call->problem;
     ULI_TRY(set_offset_unit("q", &problem->q_runs, q));
     ULI_TRY(set_offset_unit("k", &problem->k_runs, k));
     ULI_TRY(uli_attn_check_segments(problem));
     struct uli_attn_tensor_rule rules[3] = {
-        tensor_rule("q", false, problem->dim_qk, problem->dtype),
-        tensor_rule("k", true, problem->dim_qk, problem->dtype),
-        tensor_rule("v", true, problem->dim_v, problem->dtype)};
+        tensor_rule(type, "q", false, problem->dim_qk, problem->dtype),
+        tensor_rule(type, "k", true, problem->dim_qk, problem->dtype),
+        tensor_rule(type, "v", true, problem->dim_v, problem->dtype)};
     ULI_TRY(call_take(call, ULI_ATTN_Q, q, &rules[0]));
     ULI_TRY(call_take(call, ULI_ATTN_K, k, &rules[1]));
     return call_take(call, ULI_ATTN_V, v, &rules[2]);
@@ -82,12 +88,12 @@ uli_attn_translate_forward(
     const ulyx_attention_forward_t *given, struct uli_attn_call *call)
 {
     struct uli_attn_problem *problem = &call->problem;
-    ULI_TRY(take_inputs(call, given->q, given->k, given->v));
-    struct uli_attn_tensor_rule out =
-        rule_output(tensor_rule("out", false, problem->dim_v, problem->dtype),
-            problem->dtype);
+    ULI_TRY(take_inputs(call, FORWARD, given->q, given->k, given->v));
+    struct uli_attn_tensor_rule out = rule_output(
+        tensor_rule(FORWARD, "out", false, problem->dim_v, problem->dtype),
+        problem->dtype);
     struct uli_attn_tensor_rule lse = rule_optional(
-        rule_output(tensor_rule("lse", false, 1, problem->stat_dtype),
+        rule_output(tensor_rule(FORWARD, "lse", false, 1, problem->stat_dtype),
             problem->stat_dtype));
     ULI_TRY(call_take(call, ULI_ATTN_OUT, given->out, &out));
     ULI_TRY(call_take(call, ULI_ATTN_LSE, given->lse, &lse));
@@ -106,11 +112,14 @@ take_gradients(
         problem->dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
     struct uli_attn_tensor_rule rules[3] = {
         rule_output(
-            tensor_rule("dq", false, problem->dim_qk, problem->dtype), wide),
+            tensor_rule(BACKWARD, "dq", false, problem->dim_qk, problem->dtype),
+            wide),
         rule_output(
-            tensor_rule("dk", true, problem->dim_qk, problem->dtype), wide),
+            tensor_rule(BACKWARD, "dk", true, problem->dim_qk, problem->dtype),
+            wide),
         rule_output(
-            tensor_rule("dv", true, problem->dim_v, problem->dtype), wide)};
+            tensor_rule(BACKWARD, "dv", true, problem->dim_v, problem->dtype),
+            wide)};
     ULI_TRY(call_take(call, ULI_ATTN_DQ, given->dq, &rules[0]));
     ULI_TRY(call_take(call, ULI_ATTN_DK, given->dk, &rules[1]));
     ULI_TRY(call_take(call, ULI_ATTN_DV, given->dv, &rules[2]));
@@ -128,17 +137,17 @@ uli_attn_translate_backward(
     const ulyx_attention_backward_t *given, struct uli_attn_call *call)
 {
     struct uli_attn_problem *problem = &call->problem;
-    ULI_TRY(take_inputs(call, given->q, given->k, given->v));
+    ULI_TRY(take_inputs(call, BACKWARD, given->q, given->k, given->v));
     struct uli_attn_tensor_rule dout =
-        tensor_rule("dout", false, problem->dim_v, problem->dtype);
+        tensor_rule(BACKWARD, "dout", false, problem->dim_v, problem->dtype);
     struct uli_attn_tensor_rule out =
-        tensor_rule("out", false, problem->dim_v, problem->dtype);
+        tensor_rule(BACKWARD, "out", false, problem->dim_v, problem->dtype);
     struct uli_attn_tensor_rule lse =
-        tensor_rule("lse", false, 1, problem->stat_dtype);
-    struct uli_attn_tensor_rule delta =
-        rule_optional(tensor_rule("delta", false, 1, problem->stat_dtype));
-    struct uli_attn_tensor_rule dlse =
-        rule_optional(tensor_rule("dlse", false, 1, problem->stat_dtype));
+        tensor_rule(BACKWARD, "lse", false, 1, problem->stat_dtype);
+    struct uli_attn_tensor_rule delta = rule_optional(
+        tensor_rule(BACKWARD, "delta", false, 1, problem->stat_dtype));
+    struct uli_attn_tensor_rule dlse = rule_optional(
+        tensor_rule(BACKWARD, "dlse", false, 1, problem->stat_dtype));
     out.required = !given->delta;
     ULI_TRY(call_take(call, ULI_ATTN_DOUT, given->dout, &dout));
     ULI_TRY(call_take(call, ULI_ATTN_OUT, given->out, &out));

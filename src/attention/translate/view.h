@@ -32,6 +32,7 @@ void uli_attn_signal_outputs(struct uli_attn_call *call);
 
 /* The requirements on one tensor of a call. */
 struct uli_attn_tensor_rule {
+    const char *type; /* of the public struct that has the tensor */
     const char *name;
     bool keys;     /* a tensor of k's side */
     bool required; /* else NULL is allowed */

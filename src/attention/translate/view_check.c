@@ -82,8 +82,9 @@ check_block(const struct uli_attn_view *view, int64_t index)
     if (block_empty(&block))
         return ULYX_SUCCESS;
     if (!block.base)
-        return uli_error(
-            ULYX_ERR_INVALID_ARGUMENT, "%s: base is NULL", view->name);
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s: base is NULL: set base of its ulyx_attention_tensor_t",
+            view->name);
     int64_t odd = block.base;
     for (int i = 0; i < 3; i++)
         odd |= block.stride[i];
@@ -173,8 +174,9 @@ uli_attn_view_init(const struct uli_attn_problem *problem,
 {
     *view_p = (struct uli_attn_view){.name = rule->name};
     if (!given && rule->required)
-        return uli_error(
-            ULYX_ERR_INVALID_ARGUMENT, "%s: tensor is NULL", rule->name);
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s: tensor is NULL: set %s of %s", rule->name, rule->name,
+            rule->type);
     if (!given)
         return ULYX_SUCCESS;
     if (given->reserved)
@@ -299,6 +301,35 @@ block_meets_itself(const struct block *block)
     return false;
 }
 
+/* The name of a stride that is 0 where a dimension has several entries: such a
+ * stride may have been forgotten, since tensors of attention have no default
+ * strides; NULL: there is none. */
+static const char *
+zero_stride(const struct block *block)
+{
+    static const char *const names[3] = {
+        "batch_stride", "head_stride", "row_stride"};
+    for (int i = 0; i < 3; i++)
+        if (block->count[i] > 1 && !block->stride[i])
+            return names[i];
+    return NULL;
+}
+
+/* itself: the block that overlaps itself, NULL: a overlaps b. */
+static ulyx_status_t
+refuse_overlap(const struct uli_attn_view *a, const struct uli_attn_view *b,
+    const struct block *itself)
+{
+    const char *stride = itself ? zero_stride(itself) : NULL;
+    if (stride)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s overlaps itself: set %s of its ulyx_attention_tensor_t, which "
+            "is 0, in bytes",
+            a->name, stride);
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s overlaps %s", a->name,
+        itself ? "itself" : b->name);
+}
+
 static ulyx_status_t
 check_pair(const struct uli_attn_view *a, const struct uli_attn_view *b)
 {
@@ -310,8 +341,7 @@ check_pair(const struct uli_attn_view *a, const struct uli_attn_view *b)
             bool same = a == b && i == n;
             if (same ? !block_empty(&x) && block_meets_itself(&x)
                      : blocks_meet(&x, &y))
-                return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s overlaps %s",
-                    a->name, same ? "itself" : b->name);
+                return refuse_overlap(a, b, same ? &x : NULL);
         }
     }
     return ULYX_SUCCESS;

@@ -74,6 +74,12 @@ check_count(const struct uli_field *field, int32_t count)
 {
     if (count >= field->least && count <= field->most)
         return ULYX_SUCCESS;
+    if (count == 0 && field->type)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "n%s is 0, must be %" PRId64 " to %" PRId64
+            ": set %s and n%s of %s",
+            field->name, field->least, field->most, field->name, field->name,
+            field->type);
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "n%s is %d, must be %" PRId64 " to %" PRId64, field->name, count,
         field->least, field->most);
@@ -125,6 +131,7 @@ static ulyx_status_t
 refuse_value(
     const struct uli_field *field, const char *prefix, const char *value)
 {
+    bool forgotten = field->type && strcmp(value, "0") == 0;
     char rule[64];
     if (field->rule)
         snprintf(rule, sizeof(rule), "%s", field->rule);
@@ -135,6 +142,10 @@ refuse_value(
     else
         snprintf(rule, sizeof(rule), "%" PRId64 " to %" PRId64, field->least,
             field->most);
+    if (forgotten)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s%s is 0, must be %s: set %s of %s", prefix, field->name, rule,
+            field->name, field->type);
     return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s%s is %s, must be %s",
         prefix, field->name, value, rule);
 }

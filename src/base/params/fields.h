@@ -41,6 +41,7 @@ struct uli_field_array {
 
 struct uli_field {
     const char *name;
+    const char *type; /* of the public struct, NULL: the library's own field */
     uint32_t given, own; /* offsets; given ULI_NOT_GIVEN: the library's own */
     enum uli_field_kind kind;
     int64_t least, most; /* numbers; elements of an ARRAY, bits of FLAGS */
@@ -56,13 +57,13 @@ struct uli_fields {
 #define ULI_NOT_GIVEN UINT32_MAX
 
 /* The head of a row of `member`, which is member `own` in the library's struct:
- * name, places and kind. */
+ * name, type, places and kind. */
 /* clang-format off */
 #define ULI_FIELD(given_type, member, own_type, own)                           \
-    #member, offsetof(given_type, member), offsetof(own_type, own),            \
-        ULI_FIELD_KIND(((given_type *)NULL)->member)
+    #member, #given_type, offsetof(given_type, member),                        \
+        offsetof(own_type, own), ULI_FIELD_KIND(((given_type *)NULL)->member)
 #define ULI_FIELD_OWN(own_type, member)                                        \
-    #member, ULI_NOT_GIVEN, offsetof(own_type, member),                        \
+    #member, NULL, ULI_NOT_GIVEN, offsetof(own_type, member),                  \
         ULI_FIELD_KIND(((own_type *)NULL)->member)
 #define ULI_FIELD_KIND(member)                                                 \
     _Generic((member),                                                         \
@@ -92,7 +93,8 @@ ulyx_status_t uli_fields_read(
 
 /* Checks that numbers are within their ranges and that all flags are known,
  * also in the elements of arrays. The first field that fails is refused by
- * name, value and bound.
+ * name, value and bound; where its value is 0, it may have been forgotten, and
+ * the text says in which struct to set it.
  * returns SUCCESS; ERR_INVALID_ARGUMENT; ERR_UNSUPPORTED (unknown flags). */
 ulyx_status_t uli_fields_check(
     const struct uli_fields *fields, const void *own);

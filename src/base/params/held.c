@@ -18,11 +18,16 @@ uli_docs_check(const ulyx_docs_t *docs, const char *name)
     if (docs->count < 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s.count is %" PRId64 ", must be at least 0", name, docs->count);
+    if (docs->index_bytes == 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s.index_bytes is 0, must be 4 or 8: start from ULYX_DOCS_INIT",
+            name);
     if (docs->index_bytes != 4 && docs->index_bytes != 8)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s.index_bytes is %d, must be 4 or 8", name, docs->index_bytes);
     if (docs->count > 0 && !docs->begin)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s.begin is NULL", name);
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s.begin is NULL: set begin of ulyx_docs_t", name);
     return ULYX_SUCCESS;
 }
 

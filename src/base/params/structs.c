@@ -28,8 +28,8 @@ _Static_assert(sizeof(ulyx_tensor_t) <= ULI_ELEMENT_BYTES &&
 
 const struct uli_struct uli_structs[ULI_STRUCTS] = {
 #define ULI_STRUCT_ROW(name, type, first_last, last, init)                     \
-    [ULI_STRUCT_##name] = {                                                    \
-        #type, sizeof(type), ULI_LEAST(type, first_last), &default_##name},
+    [ULI_STRUCT_##name] = {#type, sizeof(type), ULI_LEAST(type, first_last),   \
+        &default_##name, #init},
     ULI_STRUCT_MAP(ULI_STRUCT_ROW)};
 
 /* ---- sizes --------------------------------------------------------------- */
@@ -39,9 +39,8 @@ check_size(const struct uli_struct *kind, size_t size, const char *name)
 {
     if (size >= kind->least_bytes && size <= ABSURD_BYTES)
         return ULYX_SUCCESS;
-    return INVALID("%s.size is %zu, expected at least %zu: start from the "
-                   "_INIT macro",
-        name, size, kind->least_bytes);
+    return INVALID("%s.size is %zu, expected at least %zu: start from %s", name,
+        size, kind->least_bytes, kind->init);
 }
 
 ulyx_status_t
@@ -109,7 +108,8 @@ uli_struct_array(const struct uli_struct *kind, const void *array,
     size_t element_bytes, int64_t count, const char *name)
 {
     if (count > 0 && !array)
-        return INVALID("%s is NULL", name);
+        return INVALID("%s is NULL, must be an array of %lld %s", name,
+            (long long)count, kind->name);
     ULI_TRY(uli_struct_element_size(kind, element_bytes, name));
     const unsigned char *element = array;
     for (int64_t i = 0; i < count && element_bytes > kind->bytes; i++) {

@@ -76,6 +76,7 @@ struct uli_struct {
     size_t bytes;     /* in this version */
     size_t least_bytes;
     const void *defaults;
+    const char *init; /* "ULYX_DOCS_INIT" */
 };
 extern const struct uli_struct uli_structs[ULI_STRUCTS];
 

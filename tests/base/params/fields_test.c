@@ -123,13 +123,15 @@ bad_arrays_are_refused(void **state)
     const ulyx_status_t bad = ULYX_ERR_INVALID_ARGUMENT;
     given.nparts = 0;
     assert_status(uli_fields_read(&fields, &given, &own), bad);
-    assert_string_equal(ulyx_last_error(), "nparts is 0, must be 1 to 2");
+    assert_string_equal(ulyx_last_error(),
+        "nparts is 0, must be 1 to 2: set parts and nparts of struct given");
     given.nparts = 3;
     assert_status(uli_fields_read(&fields, &given, &own), bad);
     given = given_good();
     given.parts = NULL;
     assert_status(uli_fields_read(&fields, &given, &own), bad);
-    assert_string_equal(ulyx_last_error(), "parts is NULL");
+    assert_string_equal(
+        ulyx_last_error(), "parts is NULL, must be an array of 2 ulyx_part_t");
     given = given_good();
     given.part_size = 16;
     assert_status(uli_fields_read(&fields, &given, &own), bad);
@@ -158,7 +160,8 @@ fields_out_of_range_are_named(void **state)
     own_refused(&own, status, text)
     WRONG(own.code = 3, bad, "code is 3, must be a code");
     WRONG(own.code = -1, bad, "code is -1, must be a code");
-    WRONG(own.count = 0, bad, "count is 0, must be 1 to 9");
+    WRONG(own.count = 0, bad,
+        "count is 0, must be 1 to 9: set count of struct given");
     WRONG(own.count = 10, bad, "count is 10, must be 1 to 9");
     WRONG(own.top = 6, bad, "top is 6, must be at most 5");
     WRONG(own.share = -0.25, bad, "share is -0.25, must be at least 0");
