@@ -39,7 +39,7 @@ struct grown {
 };
 static const struct grown grown_init = {sizeof(struct grown), 1, -7, 33};
 static const struct uli_struct grown_kind = {"grown_t", sizeof(struct grown),
-    ULI_LEAST(struct grown, first), &grown_init};
+    ULI_LEAST(struct grown, first), &grown_init, "GROWN_INIT"};
 
 static void
 shorter_structs_take_the_macros_values_for_the_rest(void **state)
