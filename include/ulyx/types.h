@@ -2,19 +2,21 @@
  *
  * Types that every part of ulyx shares: version, status codes, data types.
  *
- * Conventions of the whole API: objects are opaque and named by explicit
- * pointers; a call returns a status and writes its outputs, which come last
- * and end in _p, only on success; sizes, counts, strides and indices are
- * signed 64-bit; strides are in bytes. A parameter struct begins with its own
- * size and is started from its ..._INIT macro: zero in any later field means
- * the default, but for ordinals of devices, where it is the first device.
+ * Conventions of the whole API: objects are opaque, and the caller holds
+ * pointers to them. A call returns a status. Outputs come last, have names that
+ * end in _p, and are written only on success. Sizes, counts, strides and
+ * indices are signed 64-bit; strides are in bytes. A parameter struct begins
+ * with its own size and is initialised with its ..._INIT macro. In all other
+ * fields zero means the default, except in the ordinal of a device, where zero
+ * is the first device.
  *
- * Versions: fields are only ever added at the end of a struct. Programs built
- * against an older header pass a smaller size, and get the values of the INIT
- * macro for the fields that they lack; those built against a newer one are
- * served where all fields that this library lacks are zero, and else refused
- * by name (ERR_UNSUPPORTED). Where structs stand in an array, the size of an
- * element is given beside it, and means the same.
+ * Versions: fields are only ever added at the end of a struct. A program built
+ * against an older header passes a smaller size; the fields that its struct
+ * lacks have the values of the INIT macro. A program built against a newer
+ * header passes a larger size; the call is accepted if all fields that this
+ * library does not have are zero, and otherwise fails with ERR_UNSUPPORTED,
+ * whose text names the struct. For an array of structs, the size of one element
+ * is given beside the array and has the same meaning.
  */
 #ifndef ULYX_TYPES_H
 #define ULYX_TYPES_H
@@ -35,7 +37,8 @@ extern "C" {
 #define ULYX_API
 #endif
 
-/* name, value, text, and after each: what the caller can do about it. */
+/* X(name, value, text). The comment above a row explains when the status
+ * occurs, or what the caller can do about it. */
 #define ULYX_STATUS_MAP(X)                                                     \
     X(SUCCESS, 0, "success")                                                   \
     /* not finished yet: test again or wait */                                 \
@@ -47,11 +50,11 @@ extern "C" {
     X(ERR_NO_MEMORY, -3, "out of memory")                                      \
     /* a product of the given sizes does not fit 64 bits */                    \
     X(ERR_OVERFLOW, -4, "size overflow")                                       \
-    /* ranks called with different parameters; communicator stays usable */    \
+    /* calls or parameters of ranks differ; comm.h says what remains usable */ \
     X(ERR_MISMATCH, -5, "ranks disagree")                                      \
-    /* deadline passed; only abort, shrink and destroy remain */               \
+    /* deadline passed; abort, shrink, agree, destroy and queries remain */    \
     X(ERR_TIMEOUT, -6, "timed out")                                            \
-    /* a rank died; only abort, shrink and destroy remain */                   \
+    /* a rank died; abort, shrink, agree, destroy and queries remain */        \
     X(ERR_RANK_LOST, -7, "rank lost")                                          \
     /* this communicator was aborted, here or by a peer */                     \
     X(ERR_ABORTED, -8, "communicator aborted")                                 \
@@ -77,9 +80,10 @@ enum {
 #undef ULYX_STATUS_ENUM
 };
 
-/* Element types. BYTES is a plain size, for permutations only: tensors of
- * that type give their element size themselves. The fp8 codes are reserved:
- * they may be moved, not yet added or attended. */
+/* Element types. BYTES stands for elements of any size, which can be moved but
+ * not computed with; a tensor of BYTES has its element size in a field of its
+ * own. The two fp8 types can be moved too, but there are no sums and no
+ * attention of them yet. */
 typedef int32_t ulyx_dtype_t;
 enum {
     ULYX_DTYPE_BYTES = 0,
@@ -97,10 +101,11 @@ enum {
     ULYX_MEMORY_CUDA = 1,
 };
 
-/* The mask of an attention, also an input of plans that split by cost.
+/* The mask of attention. Plans that balance the cost of attention
+ * (ULYX_WORK_BALANCED) take a mask too.
  * off = (len_k - len_q for BOTTOM_RIGHT, 0 for TOP_LEFT) + diagonal, per
- * document. Row i sees key j iff j <= i + off (CAUSAL), or
- * i + off - left <= j <= i + off + right (WINDOW). */
+ * document. Row i sees key j iff j <= i + off (CAUSAL), or i + off - left <= j
+ * <= i + off + right (WINDOW). */
 typedef int32_t ulyx_mask_kind_t;
 enum {
     ULYX_MASK_NONE = 0,
@@ -112,13 +117,15 @@ enum {
     ULYX_ALIGN_BOTTOM_RIGHT = 0,
     ULYX_ALIGN_TOP_LEFT = 1,
 };
-/* As left or right of a window: no limit on that side. */
+/* As the left or right end of a window: no limit on that side. */
 #define ULYX_UNBOUNDED INT64_MAX
 
-/* Documents of a token axis, over the flattened [batch * S] rows; none may
- * cross a batch item. Either cumulative lengths (length = NULL, begin has
- * count + 1 entries: cu_seqlens) or begins and lengths (ascending, disjoint;
- * rows between them are gaps). Caller-owned, read during the call only. */
+/* The documents of a token axis, as row numbers in the flattened [batch * S]
+ * rows; a document may not cross a batch item. The table has one of two forms.
+ * With length = NULL, begin has count + 1 entries, the cumulative lengths
+ * (cu_seqlens). Otherwise begin and length give each document; the documents
+ * are ascending and disjoint, and rows between them belong to no document. The
+ * caller owns the arrays; the library reads them during the call only. */
 typedef struct {
     size_t size;         /* sizeof(ulyx_docs_t), set by the macro */
     int64_t count;       /* number of documents, >= 0 */
@@ -137,7 +144,7 @@ typedef struct {
     int64_t head;      /* global head: query head, or KV head of a HEADS_KV
                         * tensor */
     int64_t batch;     /* batch item */
-    int64_t row_begin; /* rows of the axis, row_end exclusive */
+    int64_t row_begin; /* rows of the axis; row_end is excluded */
     int64_t row_end;
     int64_t offset; /* bytes from the tensor's base */
 } ulyx_segment_t;
@@ -152,10 +159,11 @@ typedef struct ulyx_request ulyx_request_t;
 ULYX_API ulyx_status_t ulyx_get_version(
     int32_t *major_p, int32_t *minor_p, int32_t *patch_p);
 
-/* Bytes of a public struct as the library knows it, by the name of its type
- * ("ulyx_part_t"): for bindings that declare the structs anew.
- * returns: SUCCESS; ERR_INVALID_ARGUMENT (a pointer is NULL, or no struct that
- * programs fill in or read has that name). */
+/* The size in bytes of a public struct in this library, by the name of its type
+ * ("ulyx_part_t"). Bindings that declare the structs in another language
+ * compare their sizes with it.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (a pointer is NULL, or no public
+ * struct has that name). */
 ULYX_API ulyx_status_t ulyx_get_struct_size(const char *name, size_t *bytes_p);
 
 /* The name ("ULYX_ERR_TIMEOUT") and the text ("timed out") of a status.
@@ -164,33 +172,36 @@ ULYX_API const char *ulyx_status_name(ulyx_status_t status);
 ULYX_API const char *ulyx_status_text(ulyx_status_t status);
 
 /* The exact cause of the calling thread's last failure ("rank 3: heads is 7,
- * rank 0 has 8"); empty before the first. Owned by the library, valid until
- * the thread's next failing call. Never NULL. */
+ * rank 0 has 8"); empty before the first failure. Owned by the library, valid
+ * until the thread's next failing call. Never NULL. */
 ULYX_API const char *ulyx_last_error(void);
 
 /* Log lines. Without ulyx_log_set they go to standard error or the file of
- * ULYX_DEBUG_FILE. Failed calls are INFO, for their callers have the text. */
+ * ULYX_DEBUG_FILE. A failed call is logged at level INFO only, because its
+ * caller has the text. */
 typedef int32_t ulyx_log_level_t;
 enum {
-    ULYX_LOG_DEFAULT = 0, /* that of ULYX_DEBUG */
+    ULYX_LOG_DEFAULT = 0, /* the level of ULYX_DEBUG */
     ULYX_LOG_VERSION = 1, /* one line per process */
     ULYX_LOG_WARN = 2,    /* what no status reports: a few per process */
     ULYX_LOG_INFO = 3,    /* a few per object */
     ULYX_LOG_TRACE = 4,   /* a few per operation */
 };
 
-/* text has neither host nor a line's end; rank is -1 where there is none. Any
- * thread of the program or the library may call it, several at once, and with
- * locks of the library held: it must return soon and call nothing of the
- * library. */
+/* The type of a log function. text has no host name and no line end; rank is -1
+ * where the line is not about a rank. Any thread of the program or the library
+ * may call the function, several threads at once, and with locks of the library
+ * held. So the function must return soon and must not call the library. */
 typedef void (*ulyx_log_fn)(
     void *context, ulyx_log_level_t level, int32_t rank, const char *text);
 
-/* Gives the lines up to `level` to log in place of file and standard error, by
- * ULYX_DEBUG_SUBSYS as before. NULL: back to those. When it returns, no thread
- * is in the function of before; not to be called from that.
- * returns: SUCCESS; INVALID_ARGUMENT (no ULYX_LOG code); TIMEOUT (a thread has
- * not come back from it for 10 s; the new one is set). */
+/* From now on log lines up to `level` go to the function `log` instead of the
+ * file or standard error; ULYX_DEBUG_SUBSYS still selects the subsystems. With
+ * log = NULL they go to the file or standard error again. After SUCCESS no
+ * thread is in the previous log function. A log function must not call this.
+ * returns: SUCCESS; INVALID_ARGUMENT (level is no ULYX_LOG code); TIMEOUT (a
+ * thread has been in the previous function for 10 s; the new function is set
+ * all the same). */
 ULYX_API ulyx_status_t ulyx_log_set(
     ulyx_log_fn log, void *context, ulyx_log_level_t level);
 

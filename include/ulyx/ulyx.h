@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx: sequence-parallel exchange and attention. This header is all of it.
+ * ulyx: sequence-parallel exchange and attention. This header includes all the
+ * others.
  */
 #ifndef ULYX_ULYX_H
 #define ULYX_ULYX_H
