@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls of attention.h: structs of any version become our own, then
- * a translated call, then a pass. Attention keeps no state, so it also serves
- * a forked child.
+ * The public calls of attention.h. A call's structs, of any version, are copied
+ * into structs of this version, translated into an internal call, and run as a
+ * pass. Attention keeps no state, so it also works in a forked child.
  */
 #include "ulyx/attention.h"
 
@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* Our own copies of everything that has a size, which the call points to. */
+/* Copies, in this version's size, of every struct that the call points to. */
 struct own {
     ulyx_attention_t problem;
     ulyx_docs_t docs_q, docs_k;
@@ -38,7 +38,7 @@ own_tensor(struct own *own, enum uli_attn_tensor tensor, const char *name,
     return ULYX_SUCCESS;
 }
 
-/* The problem and how to run it, checked. */
+/* Copies and checks the problem and how to run it. */
 static ulyx_status_t
 attention_begin(const ulyx_attention_t *problem, ulyx_attention_pass_t pass,
     const ulyx_attention_exec_t *exec, bool tensors, struct own *own,

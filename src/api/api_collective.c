@@ -11,7 +11,7 @@
 #include "collectives/channel/collective.h"
 #include "ulyx/collective.h"
 
-/* A call, perhaps for the end of a group: then sizes lie behind it. */
+/* A call. In a group it is queued with copies of the caller's arrays. */
 struct call {
     ulyx_comm_t *comm;
     struct uli_alltoall_args args;
@@ -55,7 +55,7 @@ call_hold(struct call *call)
     return ULYX_SUCCESS;
 }
 
-/* outcome: of checking the call. */
+/* outcome: the status of checking the call's arguments. */
 static ulyx_status_t
 run_or_queue(struct call *call, ulyx_status_t outcome)
 {

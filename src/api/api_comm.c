@@ -23,7 +23,7 @@ struct creation {
     void *allgather_context;
     int32_t nranks, rank;
     ulyx_comm_params_t params;
-    struct uli_outcome outcome; /* of params: sent to the others */
+    struct uli_outcome outcome; /* of reading params; sent to the other ranks */
     char name[64];
     ulyx_comm_t **comm_p;
 };
@@ -76,7 +76,9 @@ run_creation(void *context)
 {
     struct creation *c = context;
     struct uli_bootstrap *bootstrap;
-    struct uli_settings settings; /* no call to fail by, before the meeting */
+    struct uli_settings settings; /* on the stack: before the meeting an error
+                                   * of malloc could not be reported to the
+                                   * other ranks */
     uli_deadline_t deadline = 0;
     uint32_t meeting = c->by == BY_ENV ? uli_bootstrap_count_env() : 0;
     ulyx_status_t status;
@@ -109,7 +111,7 @@ creation_run(struct creation *c, const ulyx_comm_params_t *params)
     c->outcome = uli_outcome_keep(take_params(params, &c->params));
     if (c->outcome.status != ULYX_SUCCESS)
         c->params = defaults;
-    /* The caller's name need not outlive the call, the queue does. */
+    /* A queued call may run after the caller's name is gone. */
     if (c->params.name)
         snprintf(c->name, sizeof(c->name), "%s", c->params.name);
     c->params.name = NULL;

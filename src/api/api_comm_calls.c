@@ -19,11 +19,13 @@ struct offspring {
     int32_t color, key;
     ulyx_comm_params_t params;
     char name[64];
-    struct uli_outcome outcome; /* of a split's arguments: sent to the peers */
+    struct uli_outcome outcome; /* of checking a split's arguments; sent to the
+                                 * peers */
     ulyx_comm_t **new_p;
 };
 
-/* NULL params, and zero fields of given ones, are inherited. */
+/* If `given` is NULL the child inherits memory kind and device. It inherits a
+ * timeout of 0, a name of NULL, and always the flags. */
 static ulyx_status_t
 api_comm_calls_inherit(
     ulyx_comm_t *comm, const ulyx_comm_params_t *given, struct offspring *child)
@@ -107,7 +109,8 @@ struct agreement {
     ulyx_comm_t *comm;
     uint64_t mine;
     ulyx_agree_t how;
-    struct uli_outcome outcome; /* of the arguments: sent to the peers */
+    struct uli_outcome outcome; /* of checking the arguments; sent to the
+                                 * peers */
     uint64_t *value_p;
     int32_t *nranks_p;
 };
@@ -210,7 +213,8 @@ ulyx_comm_get_async_error(const ulyx_comm_t *comm, ulyx_status_t *status_p)
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
     ULI_CHECK_POINTER(status_p);
-    /* Taking note of a peer's poison is not a change that a caller sees. */
+    /* The look may record a peer's poison, which is no change that a caller can
+     * see. */
     *status_p = uli_comm_look((ulyx_comm_t *)comm);
     return ULYX_SUCCESS;
 }
@@ -245,13 +249,13 @@ ulyx_comm_get_memory(const ulyx_comm_t *comm, int64_t *bytes_p)
 {
     ULI_ENTER(ULI_HANDLE_COMM, comm);
     ULI_CHECK_POINTER(bytes_p);
-    /* Takes a lock, changes nothing. */
+    /* The call takes the communicator's lock, but changes nothing. */
     *bytes_p = uli_comm_bytes((ulyx_comm_t *)comm);
     return ULYX_SUCCESS;
 }
 
-/* From the top: states of plans hold blocks, sets are blocks, arenas hold
- * them. */
+/* In this order: retired states of plans and unused ring sets hold blocks of
+ * arenas, and an arena can be freed only when none of its blocks is in use. */
 ulyx_status_t
 ulyx_comm_trim(ulyx_comm_t *comm)
 {

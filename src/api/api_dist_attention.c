@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls of dist_attention.h. Inside a group creations and calls
- * queue for a thread of their communicator: they compute, so ranks must run
- * side by side.
+ * The public calls of dist_attention.h. Inside a group, creations and calls are
+ * queued for a thread of their communicator: a call computes between its
+ * exchanges, so ranks must run in parallel.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,8 @@
 
 /* ---- parameters ---------------------------------------------------------- */
 
-/* Strides come as one array per tensor, with one entry per part of its axis. */
+/* Copies the strides: one array per tensor, with one entry per part of the
+ * tensor's axis. */
 static void
 read_strides(struct uli_dist_params *params)
 {
@@ -36,7 +37,7 @@ read_strides(struct uli_dist_params *params)
     }
 }
 
-/* Values copied from the caller's arrays are not read there again. */
+/* Clears the pointers to the caller's arrays, whose values have been copied. */
 static void
 forget_arrays(ulyx_dist_attention_params_t *p)
 {
@@ -47,8 +48,8 @@ forget_arrays(ulyx_dist_attention_params_t *p)
 }
 
 /* Copies everything that the struct points to.
- * ownership: *params_p by uli_dist_params_free, also after an error (then it
- * may be NULL). */
+ * ownership: uli_dist_params_free frees *params_p, also after an error (it may
+ * then be NULL). */
 static ulyx_status_t
 dist_params_read(const ulyx_dist_attention_params_t *given, int32_t nranks,
     struct uli_dist_params **params_p)
@@ -71,7 +72,8 @@ dist_params_read(const ulyx_dist_attention_params_t *given, int32_t nranks,
 
 /* ---- tensors of a call --------------------------------------------------- */
 
-/* Pointers and strides, an entry a part; either may be NULL. */
+/* Copies the pointers and strides of a tensor, which have one entry per part.
+ * Either array may be NULL. */
 static void
 dist_take(const ulyx_dist_attention_t *dist, enum uli_dist_tensor tensor,
     const void *const *pointers, const int64_t (*strides)[3],
@@ -88,7 +90,8 @@ dist_take(const ulyx_dist_attention_t *dist, enum uli_dist_tensor tensor,
             call->strides[tensor], strides, (size_t)count * sizeof(*strides));
 }
 
-/* The arrays stay the caller's, the structs may be of another version. */
+/* Copies the structs, which may be of another version. Their arrays stay the
+ * caller's. */
 static ulyx_status_t
 dist_take_docs(const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k,
     struct uli_dist_call *call)
@@ -174,7 +177,8 @@ dist_backward_read(const ulyx_dist_attention_t *dist,
 
 /* ---- saved tensors ------------------------------------------------------- */
 
-/* Writes what there is room for. returns how many there are. */
+/* Writes as many saved tensors as there is room for. returns the number of all
+ * saved tensors. */
 static int64_t
 give_saved(const ulyx_dist_attention_t *dist, int64_t capacity,
     size_t tensor_size, ulyx_saved_tensor_t *tensors_p)
@@ -223,7 +227,7 @@ give_all_saved(const ulyx_dist_attention_t *dist, int64_t capacity,
 struct creation {
     ulyx_comm_t *comm;
     struct uli_dist_params *params;
-    struct uli_outcome outcome; /* of reading them */
+    struct uli_outcome outcome; /* of reading params */
     ulyx_dist_attention_t **dist_p;
 };
 
@@ -316,7 +320,7 @@ run_execution(void *context)
         uli_outcome_recall(&execution->outcome));
 }
 
-/* outcome: of reading the call. */
+/* outcome: the status of reading the call. */
 static ulyx_status_t
 run_or_queue(struct execution *execution, ulyx_status_t outcome, void *stream)
 {
@@ -352,7 +356,8 @@ ulyx_dist_attention_backward(ulyx_dist_attention_t *dist,
 
 /* ---- sizes without a communicator ---------------------------------------- */
 
-/* Sizes that depend on threads or kernel are those of the given ones alone. */
+/* A measurement chooses neither threads nor kernel, so params must give them if
+ * a size depends on them. */
 static ulyx_status_t
 check_measure(const struct uli_dist_params *params, bool workspace)
 {
@@ -362,7 +367,8 @@ check_measure(const struct uli_dist_params *params, bool workspace)
                                                   "leaves"
                                                 : NULL;
     if (p->memory != ULYX_MEMORY_HOST)
-        return ULYX_SUCCESS; /* the current device has the kernel */
+        return ULYX_SUCCESS; /* threads are not used, and the current device
+                              * decides the kernel */
     if (what && !p->threads)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "threads is 0: %s depends on it, set threads of "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public question whether a launcher has started this process.
+ * The public query whether a launcher has started this process.
  */
 #include <stdlib.h>
 #include "api/params.h"

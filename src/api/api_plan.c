@@ -130,7 +130,7 @@ ulyx_plan_get_segments(const ulyx_plan_t *plan, int32_t tensor, int32_t rank,
         uli_layout_runs(plan->layout, tensor, rank, count_p);
     int64_t stride = plan->ranks[rank].strides[tensor][ULI_SIDE_HEAD][1];
     if (capacity == 0 && !segments_p)
-        return ULYX_SUCCESS; /* asked for the count */
+        return ULYX_SUCCESS; /* only the count is requested */
     ULI_TRY(check_capacity(capacity, *count_p, segments_p));
     for (int64_t i = 0; i < *count_p; i++) {
         const ulyx_segment_t segment = {.head = runs[i].head,
@@ -163,7 +163,7 @@ ulyx_plan_get_kv_map(const ulyx_plan_t *plan, int32_t q_tensor,
     uli_layout_heads(plan->layout, q_tensor, me, &q_first, count_p);
     uli_layout_heads(plan->layout, kv_tensor, me, &kv_first, &kv_count);
     if (capacity == 0 && !map_p)
-        return ULYX_SUCCESS; /* asked for the count */
+        return ULYX_SUCCESS; /* only the count is requested */
     ULI_TRY(check_capacity(capacity, *count_p, map_p));
     int64_t group = q->heads / kv->heads;
     for (int64_t i = 0; i < *count_p; i++)
@@ -183,9 +183,9 @@ ulyx_plan_get_partial_dtype(
     return ULYX_SUCCESS;
 }
 
-/* ---- sizes and words ----------------------------------------------------- */
+/* ---- sizes and texts ----------------------------------------------------- */
 
-/* The side of the tensor that is one of an execute's arrays. */
+/* Which side of the tensor is in src or dst of a direction. */
 static ulyx_status_t
 find_side(const ulyx_plan_t *plan, int32_t tensor, ulyx_direction_t direction,
     ulyx_side_t side, enum uli_side *side_p)

@@ -42,7 +42,7 @@ void *
 ulyx_pool_malloc(size_t bytes, int device, void *stream)
 {
     void *address = NULL;
-    (void)stream; /* a new allocation is ordered after nothing */
+    (void)stream; /* no earlier work uses a new allocation */
     if (uli_api_enter() != ULYX_SUCCESS ||
         check_size(bytes, device) != ULYX_SUCCESS ||
         uli_pool_malloc((int64_t)bytes, device, &address) != ULYX_SUCCESS)
@@ -50,7 +50,7 @@ ulyx_pool_malloc(size_t bytes, int device, void *stream)
     return address;
 }
 
-/* There is no caller that takes an error. */
+/* The signature has no place for an error, so an error is logged. */
 void
 ulyx_pool_free(void *address, size_t bytes, int device, void *stream)
 {

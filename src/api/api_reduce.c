@@ -10,7 +10,7 @@
 #include "collectives/channel/collective.h"
 #include "ulyx/collective.h"
 
-/* A call, perhaps for the end of a group. */
+/* A call; in a group it is queued until the end of the group. */
 struct call {
     ulyx_comm_t *comm;
     struct uli_reduce_args args;
@@ -25,7 +25,7 @@ reduction_run(void *context)
         call->comm, &call->args, uli_outcome_recall(&call->outcome));
 }
 
-/* outcome: of checking the call. */
+/* outcome: the status of checking the call's arguments. */
 static ulyx_status_t
 run_or_queue(struct call *call, ulyx_status_t outcome)
 {
@@ -33,8 +33,8 @@ run_or_queue(struct call *call, ulyx_status_t outcome)
     return uli_group_run(call->comm, reduction_run, NULL, call, sizeof(*call));
 }
 
-/* count units of unit bytes at src, and times as many at dst. name: what the
- * caller calls the count. */
+/* Checks a call with count units of `unit` bytes at src, and `times` that many
+ * at dst. name: of the argument that is the count. */
 static ulyx_status_t
 reduction_check(
     const struct call *call, const char *name, int64_t unit, int64_t times)

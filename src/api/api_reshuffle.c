@@ -21,14 +21,16 @@ enum { MAX_ELEM_BYTES = 4096 };
 
 /* ---- parameters ---------------------------------------------------------- */
 
-/* By their tables, and what the tables do not say: strides, and the element
- * size of a dtype. What depends on the shape is checked by the layout. */
+/* The parameters of a plan. Tables of fields read and check most of them;
+ * strides, and element sizes that follow from the dtype, are read below. The
+ * layout checks what depends on the shape. */
 struct params {
     struct uli_plan_params plan;
-    struct uli_held held; /* what it points to that is not the caller's */
+    struct uli_held held; /* the copies to which plan points */
 };
 
-/* The library's elem_bytes is always set, the caller's for DTYPE_BYTES only. */
+/* The caller sets elem_bytes for DTYPE_BYTES only; in the library's struct it
+ * is always set. */
 static ulyx_status_t
 settle_elem_bytes(struct uli_shape_tensor *t, int i)
 {
@@ -66,8 +68,8 @@ read_tensors(const ulyx_plan_params_t *given, struct uli_plan_params *plan)
     return ULYX_SUCCESS;
 }
 
-/* hold: copies what the struct points to, for a call that runs later.
- * ownership: *params_p by params_free, also after an error (then it may be
+/* hold: copy what the struct points to, for a call that runs later.
+ * ownership: params_free frees *params_p, also after an error (it may then be
  * NULL). */
 static ulyx_status_t
 params_read(const ulyx_plan_params_t *given, int32_t nranks, bool hold,
@@ -105,11 +107,11 @@ params_free(struct params *params)
 
 /* ---- creation ------------------------------------------------------------ */
 
-/* An execute that waits for the end of its group; part of the plan. */
+/* An execute that is queued until the end of its group. The plan owns it. */
 struct queued {
     struct uli_group_op entry;
     ulyx_plan_t *plan;
-    struct uli_plan_call call; /* its arrays are these, or NULL: */
+    struct uli_plan_call call; /* its arrays are the copies below, or NULL */
     const void *src[ULI_TENSORS];
     void *dst[ULI_TENSORS];
     int64_t strides[2][ULI_TENSORS][3]; /* by ulyx_side_t */
@@ -119,7 +121,7 @@ struct queued {
 struct creation {
     ulyx_comm_t *comm;
     struct params *params;
-    struct uli_outcome outcome; /* of reading them */
+    struct uli_outcome outcome; /* of reading params */
     ulyx_plan_t **plan_p;
 };
 
@@ -234,7 +236,7 @@ wait_queued(void *context)
     return q->request ? uli_request_wait(q->request) : ULYX_SUCCESS;
 }
 
-/* The caller's array in one that lasts; NULL stays NULL. */
+/* Copies the caller's array to one that outlives the call; NULL stays NULL. */
 static const void *
 array_hold(void *held, const void *given, int32_t count, size_t bytes)
 {
@@ -325,7 +327,7 @@ ulyx_reshuffle_start_strided(ulyx_plan_t *plan, ulyx_direction_t direction,
     return ULYX_SUCCESS;
 }
 
-/* The request is the first member of its plan. */
+/* A request is the first member of its plan, so both have one handle. */
 static ulyx_status_t
 check_request(const ulyx_request_t *request)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fork check of the calls that use communicators. Apart from params.c,
- * which serves calls without any.
+ * The fork check of the calls that use communicators. It is not in params.c,
+ * because that file also serves calls that use no communicator.
  */
 #include "api/params.h"
 

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A process that returns from main or calls exit takes leave of its peers as
- * by destroy: otherwise ranks that are still working would take its end for a
- * lost rank.
+ * A process that returns from main or calls exit notifies its peers that it
+ * leaves, as destroy does. Otherwise ranks that are still working would report
+ * a lost rank.
  *
- * Only what peers see is done. Plans, windows and communicators stay, for other
- * threads may run until the process is gone, and the program's destructors may
- * run later and destroy them. The handler runs before the destructors of shared
- * libraries, UCX's among them, as it is registered after those were set up.
+ * Only the steps that peers can see are done. Plans, windows and communicators
+ * stay, because other threads may run until the process is gone, and
+ * destructors of the program may destroy them later. The handler runs before
+ * the destructors of shared libraries, UCX among them, because it is registered
+ * after they were loaded.
  *
- * A communicator with a thread in a call is left alone: what the call has begun
- * is not finished, so its peers lose a rank. If a log callback calls exit, all
- * communicators are left alone, because any part of the library may have called
- * it.
+ * A communicator with a thread in a call is left as it is: the call will not be
+ * finished, so its peers do lose a rank. If a log callback calls exit, all
+ * communicators are left as they are, because any part of the library may have
+ * called the callback.
  */
 #include "api/exit.h"
 

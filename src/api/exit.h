@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The farewell of a process that exits with communicators that it has not
+ * What a process does when it exits with communicators that it has not
  * destroyed.
  */
 #ifndef ULI_API_EXIT_H
 #define ULI_API_EXIT_H
 
-/* Registers the exit handler, once a process. To be called before a
+/* Registers the exit handler once per process. To be called before a
  * communicator is made. */
 void uli_exit_watch(void);
 

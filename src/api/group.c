@@ -31,7 +31,7 @@ struct worker {
     struct uli_list node;
     struct uli_list calls;
     const void *key;    /* a communicator, or NULL */
-    const void *caller; /* whom it acts for */
+    const void *caller; /* the thread for which it acts */
     pthread_t thread;
     bool running;
 };
@@ -156,7 +156,7 @@ worker_main(void *context)
     return NULL;
 }
 
-/* Calls are queued per communicator. */
+/* The communicator of a key: calls are queued per communicator. */
 static ulyx_comm_t *
 key_comm(const void *key)
 {
@@ -185,8 +185,8 @@ worker_of(struct uli_list *workers, const void *key)
     return worker;
 }
 
-/* Sorts the queue into workers; a call for which there is no memory fails
- * alone. */
+/* Distributes the queued calls to workers. If a call's worker cannot be
+ * allocated, the call fails; the others run. */
 static void
 deal_calls(struct uli_list *workers, struct uli_list *failed)
 {
@@ -205,7 +205,7 @@ deal_calls(struct uli_list *workers, struct uli_list *failed)
     }
 }
 
-/* Workers from `first` on get a thread each. */
+/* Starts one thread for each worker from `first` on. */
 static void
 start_workers(struct uli_list *workers, struct uli_list *first)
 {
@@ -313,8 +313,8 @@ wait_for_ops(ulyx_status_t *first_p, char *text_p)
     }
 }
 
-/* The calling thread drives the operations; if there are none, it runs the
- * first worker's calls. */
+/* The calling thread starts the operations and waits for them; if there are
+ * none, it runs the calls of the first worker. */
 static ulyx_status_t
 run_all(char *text_p)
 {

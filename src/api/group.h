@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Groups: collective calls of a thread are queued between start and end and
- * run together at the end. Two kinds: calls that block (creations,
- * agreements) run on a thread for each communicator, in order; operations are
- * all started, then all waited for, by the calling thread, which allocates
- * nothing: their entry is part of the plan or communicator. Neither kind waits
- * for the other: a peer that is not in a group makes its calls one after
- * another, in whatever order it has written them.
+ * run together at the end. There are two kinds. Calls that block (creations,
+ * agreements) run in order, on one thread per communicator. Operations are
+ * first all started and then all waited for by the calling thread; this
+ * allocates nothing, because the entry of an operation is part of its plan.
+ * Neither kind waits for the other: a peer that is not in a group makes its
+ * calls one after another, in any order.
  */
 #ifndef ULI_API_GROUP_H
 #define ULI_API_GROUP_H
@@ -16,7 +16,7 @@
 #include "base/list.h"
 #include "ulyx/types.h"
 
-/* True between start and end on this thread: queue instead of running. */
+/* True between start and end on this thread: calls are then queued. */
 bool uli_group_active(void);
 
 /* The error that was found in a call before it ran, with its text. A queued
@@ -25,15 +25,17 @@ struct uli_outcome {
     ulyx_status_t status;
     char text[256];
 };
-/* With the thread's last error. */
+/* The status with the text of the thread's last error. */
 struct uli_outcome uli_outcome_keep(ulyx_status_t status);
-/* Makes it the thread's last error, unless it is SUCCESS. returns the status.
+/* Makes the outcome the thread's last error, unless it is SUCCESS. returns its
+ * status.
  */
 ulyx_status_t uli_outcome_recall(const struct uli_outcome *outcome);
 
-/* Runs run(context) now, or in a group at its end, with a copy of context, for
- * the communicator `key`; NULL = on its own. release, or NULL: frees what
- * context holds, where it cannot be queued and run will not.
+/* Runs run(context) now. In a group, queues it with a copy of context, to run
+ * at the end of the group in the order of the calls on communicator `key`, or
+ * on its own if key is NULL. release, or NULL: frees what context holds if the
+ * call cannot be queued, since run is then never called.
  * Errors: those of run; NO_MEMORY. */
 ulyx_status_t uli_group_run(const void *key,
     ulyx_status_t (*run)(void *context), void (*release)(void *context),
@@ -42,13 +44,13 @@ ulyx_status_t uli_group_run(const void *key,
 /* Is a call on the communicator queued by this thread? */
 bool uli_group_holds(const void *key);
 
-/* An operation's entry; lives in the plan. queued guards against a second
- * one in the same group. */
+/* The entry of an operation, part of its plan. queued prevents a second
+ * operation of the plan in a group. */
 struct uli_group_op {
     struct uli_list node;
     bool queued;
     ulyx_status_t (*start)(void *context);
-    ulyx_status_t (*wait)(void *context); /* only after a good start */
+    ulyx_status_t (*wait)(void *context); /* only if start succeeded */
     void *context;
     ulyx_status_t started;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What public calls check beside the fields of plans
+ * What public calls check in addition to the fields of plans
  * (collectives/plan/plan_fields.c) and of distributed attention
  * (attention/dist_attention/dist_fields.c).
  */
