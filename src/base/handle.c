@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Handles that are known to live (handle.h). Entering adds to the calls, then
- * looks whether the object lives; closing ends its life, then looks at the
- * calls: whichever comes second sees the other.
+ * See handle.h. Enter first counts its call and then reads the state; close
+ * first changes the state and then reads the count. So when the two race, at
+ * least one of them sees the other.
  */
 #include "base/handle.h"
 
@@ -37,7 +37,7 @@ struct handle {
     _Atomic int32_t calls;
     enum uli_handle_kind kind;
     size_t bytes;
-    struct handle *next_free, *next; /* next: of all there ever were */
+    struct handle *next_free, *next; /* next: of all handles ever made */
     _Atomic(const void *) owner;     /* an object, or NULL */
     bool ended; /* was ENDED, not LIVES, when it was closed */
     _Alignas(16) unsigned char object[];
@@ -196,7 +196,7 @@ handle_is_of(const struct handle *handle, const void *object)
     return handle->object == object || atomic_load(&handle->owner) == object;
 }
 
-/* False: a call is in it, or its owner closes it just now. */
+/* False: a call is in the object, or a thread is closing it. */
 static bool
 handle_end(struct handle *handle)
 {

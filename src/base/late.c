@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Late ranks, the search for the cause, and the wording; see late.h.
+ * Late ranks, the search for the cause, and the wording; see late.h. Texts:
  *
  *     reshuffle, call 7: timed out waiting for rank 3 (node5, pid 412)
  *     reshuffle, call 7: timed out waiting for ranks 3, 8-15, by the deadline
@@ -105,7 +105,8 @@ uli_late_find(const struct uli_late_view *view, enum uli_late_phase phase)
         if (origin >= 0)
             any = *view->mark(view->context, origin) = true;
     }
-    /* In a circle no rank is the first. */
+    /* In a circle of ranks there is no first cause: all missing ranks are
+     * late. */
     for (int32_t p = 0; !any && p < view->nranks; p++)
         *view->mark(view->context, p) = view->missing(view->context, p);
     for (int32_t p = 0; p < view->nranks; p++)
@@ -149,7 +150,7 @@ static const char *const phase_words[ULI_LATE_PHASES] = {
 
 enum { WHOM_BYTES = 128 + ULI_LATE_WHO_BYTES };
 
-/* "rank 3 (node5, pid 412)", "ranks 3, 5"; who alone where no rank is late. */
+/* "rank 3 (node5, pid 412)", "ranks 3, 5"; only `who` if no rank is late. */
 static void
 late_whom(const struct uli_late *late, const char *who, char text_p[WHOM_BYTES])
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whom a wait was for when its time was over: the ranks, what they have not
- * done, and whose deadline it was. One structure, one way to find who is the
- * cause and one wording for every wait of the library.
+ * For which ranks a wait was when its deadline passed: the ranks, what they
+ * have not done, and whose deadline it was. All waits of the library use this
+ * structure, the same search for the cause, and the same wording.
  *
- * It is plain data of a fixed size, because it lies in memory that ranks share
- * (control.h) and travels to other nodes with an exchange's last post: a rank
- * that waits for one whose deadline is over fails by what that one has found.
+ * The structure is plain data of a fixed size, because it lies in memory that
+ * ranks share (control.h) and is sent to other nodes with the last post of an
+ * exchange. When the deadline of one rank passes, ranks that wait for this rank
+ * fail too, and report the late ranks that it has found.
  */
 #ifndef ULI_BASE_LATE_H
 #define ULI_BASE_LATE_H
@@ -16,7 +17,7 @@
 #include <stdint.h>
 #include "ulyx/types.h"
 
-/* What the ranks have not done; its words are a row of late.c. */
+/* What the late ranks have not done. phase_words of late.c has the texts. */
 enum uli_late_phase {
     ULI_LATE_MOVE,   /* ended their part of the call */
     ULI_LATE_REACH,  /* begun the call */
@@ -31,7 +32,8 @@ enum uli_late_phase {
     ULI_LATE_SEND,   /* sent a message */
     ULI_LATE_TAKE,   /* taken a message */
     ULI_LATE_END,    /* ended what they have all begun */
-    ULI_LATE_UNSEEN, /* shown from another node how far they are */
+    ULI_LATE_UNSEEN, /* they are on another node, and how far they are is not
+                      * visible here */
     ULI_LATE_PHASES
 };
 
@@ -39,30 +41,30 @@ enum { ULI_LATE_RUNS = 14, ULI_LATE_WHO_BYTES = 96, ULI_LATE_TEXT_BYTES = 384 };
 
 struct uli_late {
     int32_t phase;  /* enum uli_late_phase */
-    int32_t origin; /* whose deadline it was; -1: that of the rank itself */
-    int32_t count;  /* of all ranks that are late; 0: none is */
-    int32_t nruns;  /* the lowest of them, as runs that ascend: */
+    int32_t origin; /* the rank whose deadline passed; -1: the rank that
+                     * reports */
+    int32_t count;  /* the number of all late ranks; may be 0 */
+    int32_t nruns;  /* the lowest late ranks, as ascending runs */
     struct uli_late_run {
         int32_t first, last; /* both included */
     } runs[ULI_LATE_RUNS];
 };
 
-/* Names no rank yet; the deadline is the rank's own. */
+/* Names no rank yet; the deadline is this rank's own. */
 static inline struct uli_late
 uli_late_none(enum uli_late_phase phase)
 {
     return (struct uli_late){.phase = phase, .origin = -1};
 }
-/* One more rank, higher than all before. Beyond ULI_LATE_RUNS runs it is
- * counted only. */
+/* Adds a rank, which must be higher than all before. If all ULI_LATE_RUNS runs
+ * are in use, the rank is only counted. */
 void uli_late_add(struct uli_late *late, int32_t rank);
-/* Names one rank; the deadline is the rank's own. */
+/* Names one rank; the deadline is this rank's own. */
 struct uli_late uli_late_one(enum uli_late_phase phase, int32_t rank);
 bool uli_late_lists(const struct uli_late *late, int32_t rank);
 
-/* Takes over what another rank has written, once it is known to be whole:
- * false, and *late_p untouched, where it names no rank or is not valid for
- * this number of ranks. */
+/* Copies what another rank has written, if it is valid. returns false, with
+ * *late_p untouched, if it names no rank or is not valid for nranks ranks. */
 bool uli_late_take(
     const struct uli_late *theirs, int32_t nranks, struct uli_late *late_p);
 
@@ -71,20 +73,20 @@ bool uli_late_take(
 /* Which rank waits for which, as far as one rank can read it. */
 struct uli_late_view {
     void *context;
-    int32_t nranks, rank; /* rank: the one that looks */
-    /* Does this rank wait for it? */
+    int32_t nranks, rank; /* rank: the rank that searches */
+    /* Does the rank that searches wait for `rank`? */
     bool (*missing)(void *context, int32_t rank);
     /* The rank for which `rank` waits in turn; -1: none, or not known. */
     int32_t (*awaits)(void *context, int32_t rank);
-    /* A bit of the rank's own, which only uli_late_find uses. */
+    /* A mark of `rank`, which only uli_late_find uses. */
     bool *(*mark)(void *context, int32_t rank);
 };
 
-/* The rank that p waits for in the end; -1: they wait in a circle, or for the
- * rank that looks. */
+/* Follows the waits from p on, to the first rank that waits for no other. -1:
+ * the ranks wait in a circle, or for the rank that searches. */
 int32_t uli_late_origin(const struct uli_late_view *view, int32_t p);
-/* The ranks for which the missing ranks wait in the end; where all wait in
- * circles, the missing ranks themselves. Names at least one rank if any is
+/* The ranks to which uli_late_origin leads from the missing ranks; if it leads
+ * to none, the missing ranks themselves. Names at least one rank if any is
  * missing. */
 struct uli_late uli_late_find(
     const struct uli_late_view *view, enum uli_late_phase phase);
@@ -96,18 +98,19 @@ void uli_late_ranks(const struct uli_late *late, char *text_p, size_t bytes);
 
 /* "barrier: timed out waiting for rank 3 (node5, pid 412) to reach it, by the
  * deadline of rank 0". what: the operation that waited. who: "node5, pid 412"
- * of the one rank that is late, or ""; where late names no rank, whom the wait
- * was for instead ("the root at 10.0.0.1:7000"). */
+ * if exactly one rank is late, or "". If no rank is late, `who` names what the
+ * wait was for instead ("the root at 10.0.0.1:7000"). */
 void uli_late_text(const struct uli_late *late, const char *what,
     const char *who, char *text_p, size_t bytes);
 
 /* "rank 0 (node4, pid 9) aborted; it waited for rank 3 (node5, pid 412)".
- * aborter: the rank that has aborted, in words. who: as above. */
+ * aborter: text that names the rank that has aborted. who: as above. */
 void uli_late_abort_text(const struct uli_late *late, const char *aborter,
     const char *who, char *text_p, size_t bytes);
 
-/* uli_error(ULYX_ERR_TIMEOUT, ...) with that text; the format is of the
- * operation. */
+/* Reports ERR_TIMEOUT with the text of uli_late_text, whose `what` is made from
+ * the format.
+ * returns ERR_TIMEOUT. */
 ulyx_status_t uli_late_error(const struct uli_late *late, const char *who,
     const char *format, ...) __attribute__((format(printf, 3, 4)));
 

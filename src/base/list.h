@@ -37,7 +37,7 @@ uli_list_append(struct uli_list *head, struct uli_list *node)
     head->prev = node;
 }
 
-/* The node may be removed again without harm. */
+/* Removing the node again has no effect. */
 static inline void
 uli_list_remove(struct uli_list *node)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One write() a line, so that lines of threads and processes that share a
- * file never mix; none waits (log_sink.h). Lines that find no room are counted,
- * and the next that does is preceded by their number. The level, the filter and
- * the file are settled once a process; a forked child whose file name has %p
- * opens its own.
+ * Each line is one write(), so that lines of threads and processes that share a
+ * file never mix; no write waits (log_sink.h). A line for which there is no
+ * room is dropped, and the number of dropped lines is logged before the next
+ * line that is written. The level, the filter and the file are read once per
+ * process; a forked child whose file name has %p opens a file of its own.
  */
 #include "base/log.h"
 
@@ -34,7 +34,7 @@ static struct {
     unsigned subsystems;
     int fd;
     bool per_process; /* the file's name has %p */
-    pid_t pid;        /* whose name the file has */
+    pid_t pid;        /* the process in the file's name */
     char pattern[ULI_SETTING_TEXT];
     char host[HOST_BYTES];
 } state;
@@ -59,14 +59,15 @@ static const struct {
 static const char *const level_names[ULI_LOG_LEVELS] = {
     "NONE", "VERSION", "WARN", "INFO", "TRACE"};
 
-/* Where lines go instead, one of two so that a thread reads one whole while the
- * next is set. `users` threads are in a function of either. */
+/* A log function of the caller. There are two of these structs, so that a
+ * thread can read one while the next is being set. redirection_users counts the
+ * threads that are in either function. */
 struct redirection {
     void (*write)(void *context, int32_t level, int32_t rank, const char *text);
     void *context;
 };
 static _Atomic(const struct redirection *) redirection;
-static _Atomic int32_t redirection_level; /* NONE: that of the settings */
+static _Atomic int32_t redirection_level; /* NONE: the level of the settings */
 static _Atomic int32_t redirection_users;
 static _Thread_local int redirection_depth; /* of the calling thread */
 
@@ -167,7 +168,8 @@ put_line(const char *level, int rank, const char *text)
         state.fd, state.fd == STDERR_FILENO, line, (size_t)length);
 }
 
-/* In this order, so that the number stands where the lines are missing. */
+/* Writes the number of dropped lines first, because that is where they are
+ * missing. */
 static void
 write_line(const char *level, int rank, const char *text)
 {
@@ -180,7 +182,7 @@ write_line(const char *level, int rank, const char *text)
         atomic_fetch_add(&dropped, missing + 1);
 }
 
-/* Hands the line over; false where it goes to the file. */
+/* Passes the line to the caller's function; false if there is none. */
 static bool
 redirect_line(enum uli_log_level level, int rank, const char *text)
 {
@@ -278,8 +280,9 @@ log_start(void)
         warn_setting("ULYX_DEBUG_SUBSYS", filter, source, " is not understood");
 }
 
-/* In a forked child: its own file under the inherited descriptor's number.
- * Two threads that meet here both put the same file there. */
+/* In a forked child: opens the child's own file, under the number of the
+ * inherited descriptor. If two threads do this at once, both open the same
+ * file. */
 static void
 follow_fork(void)
 {
@@ -328,7 +331,7 @@ uli_log_admit(struct uli_log_limit *limit, int64_t *left_out_p)
 {
     int64_t now = uli_clock_ns();
     int64_t since = atomic_load(&limit->since_ns);
-    /* The thread that begins an interval also ends the last one. */
+    /* The thread that begins an interval resets the count of the last one. */
     if ((since == 0 || now - since > LIMIT_NS) &&
         atomic_compare_exchange_strong(&limit->since_ns, &since, now))
         atomic_store(&limit->lines, 0);

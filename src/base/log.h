@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Log lines in NCCL's shape, "host:pid:tid [rank] ULYX INFO text", so that the
- * scrapers people have keep working. Levels by volume: WARN a few per process,
- * INFO a few per object, TRACE a few per operation.
- * ULYX_DEBUG=VERSION|WARN|INFO|TRACE, ULYX_DEBUG_SUBSYS=INIT,NET or ^NET,
+ * Log lines in NCCL's shape, "host:pid:tid [rank] ULYX INFO text", so that
+ * existing log scrapers work. Levels by volume: WARN a few per process, INFO a
+ * few per object, TRACE a few per operation.
+ * ULYX_DEBUG=VERSION|WARN|INFO|TRACE, ULYX_DEBUG_SUBSYS=INIT,PLAN or ^PLAN,
  * ULYX_DEBUG_FILE with %h (host) and %p (pid).
  *
- * A line never waits for its reader: where there is no room the line is
- * dropped, and counted in the next line that finds room. Lines that strangers
- * can cause, by connecting again and again, are limited where they are written
- * (ULI_WARN_LIMITED).
+ * Logging never waits for a reader: a line for which there is no room is
+ * dropped, and counted before the next line that is written. Lines that any
+ * other process can cause, by connecting again and again, are limited per
+ * second (ULI_WARN_LIMITED).
  */
 #ifndef ULI_BASE_LOG_H
 #define ULI_BASE_LOG_H
@@ -49,14 +49,14 @@ void uli_log(enum uli_log_level level, enum uli_log_subsys subsys, int rank,
  * environment on the first call of the process only. */
 bool uli_log_on(enum uli_log_level level, enum uli_log_subsys subsys);
 
-/* Lines up to `level` (NONE: that of ULYX_DEBUG) go to `write`, NULL: to file
- * or standard error. True once no thread is in the previous function; false
- * where that takes more than 10 s. */
+/* From now on lines up to `level` (NONE: the level of ULYX_DEBUG) go to
+ * `write`; NULL: to the file or standard error. Waits until no thread is in the
+ * previous function; false if that takes more than 10 s. */
 bool uli_log_redirect(
     void (*write)(void *context, int32_t level, int32_t rank, const char *text),
     void *context, enum uli_log_level level);
 
-/* Is the calling thread inside of `write`? */
+/* Is the calling thread inside `write`? */
 bool uli_log_is_inside(void);
 
 /* A file's name from a pattern: %h becomes the host, %p the process, %r the
@@ -76,7 +76,8 @@ void uli_log_file_name(
 #define ULI_TRACE(subsys, rank, ...)                                           \
     ULI_LOG(ULI_LOG_TRACE, subsys, rank, __VA_ARGS__)
 
-/* Limits the lines of one place per second. Static and zeroed. */
+/* Limits how many lines one place in the code logs per second. Must be static
+ * and zeroed. */
 enum { ULI_LOG_LIMIT_LINES = 3 };
 struct uli_log_limit {
     _Atomic int64_t since_ns, left_out;

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A log must not stop the library: a pipe without a reader, or a terminal that
- * is held, would keep a caller beyond its deadline, and the service thread
- * with its lock.
+ * Logging must never block the library. A write to a pipe that nobody reads, or
+ * to a terminal that is stopped, could delay a caller beyond its deadline, or
+ * the service thread while it holds a lock.
  *
- * Descriptors of our own are non-blocking. Standard error is not ours:
- * O_NONBLOCK belongs to the open file, which other processes share, and poll
- * before write lets in a writer who fills the pipe between the two. So each
- * line opens what the descriptor is anew, for itself, through /proc/self/fd: a
- * file of its own on the same pipe or terminal. It is closed at once, so no
- * reader waits for its end longer than the caller's own descriptor lives, and a
- * descriptor that the caller redirects is followed. Sockets cannot be opened
- * but have a flag per call; regular files have a position, which is the shared
- * file's alone, and no reader that could delay a write. Where opening fails
- * (no /proc, another user's pipe, no descriptor left) poll is what remains: a
- * line of at most PIPE_BUF bytes is taken whole by a pipe that polls as
- * writable, unless another writer is faster.
+ * Descriptors that the library opens are non-blocking. Standard error belongs
+ * to the program: O_NONBLOCK would also affect other processes that share the
+ * open file, and poll before write fails if another writer fills the pipe
+ * between the two. So for each line the pipe or terminal behind the descriptor
+ * is opened again, through /proc/self/fd. This gives an open file of the
+ * library's own, which is closed at once: no reader waits longer for the end of
+ * the pipe, and a descriptor that the caller redirects is followed. Sockets
+ * cannot be opened again, but send has a flag per call. Regular files are
+ * written directly: they have no reader that could delay a write, and only the
+ * shared open file has the right position. If opening fails (no /proc, a pipe
+ * of another user, no free descriptor), poll is used: a pipe that polls as
+ * writable takes a line of at most PIPE_BUF bytes whole, unless another writer
+ * is faster.
  *
- * A line costs a few system calls, none of which waits; so it may be written
- * under a lock. A thread for it would end with the last hold, or never; what it
- * had in its ring would be lost with the process, which is when logs matter.
+ * A line costs a few system calls, none of which waits, so a line may be
+ * written under a lock. A logging thread with a queue would lose its queue when
+ * the process dies, which is when logs matter.
  */
 #include "base/log_sink.h"
 
@@ -43,7 +44,7 @@ uli_log_sink_open(const char *path)
 
 /* ---- SIGPIPE ------------------------------------------------------------- */
 
-/* Blocked in this thread; true when one was pending already. */
+/* Blocks SIGPIPE in this thread; true if one was pending already. */
 static bool
 hold_sigpipe(sigset_t *before_p)
 {
@@ -55,7 +56,7 @@ hold_sigpipe(sigset_t *before_p)
     return sigismember(&pending, SIGPIPE) == 1;
 }
 
-/* Takes back the one that our write has raised. */
+/* Removes the SIGPIPE that the write has raised, and restores the mask. */
 static void
 release_sigpipe(const sigset_t *before, bool raised)
 {
@@ -92,7 +93,8 @@ write_if_ready(int fd, const char *line, size_t length)
            write_once(fd, line, length);
 }
 
-/* A pipe or a terminal; false with *opened_p too where it takes no line. */
+/* Writes to a pipe or a terminal. *opened_p: it could be opened; false with
+ * *opened_p true: it has no room for the line. */
 static bool
 write_anew(int fd, const char *line, size_t length, bool *opened_p)
 {

@@ -8,14 +8,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Opens a log file for appending: -1 with errno. A pipe without a reader is
- * refused (ENXIO), so the call does not wait. */
+/* Opens a log file for appending. returns -1 with errno on failure. A pipe
+ * without a reader is refused (ENXIO), so the call does not wait. */
 int uli_log_sink_open(const char *path);
 
-/* Writes one line, whole, of at most PIPE_BUF bytes, to the library's own
- * descriptor from uli_log_sink_open, or (shared) to one of the caller's, whose
- * flags stay as they are. Neither waits nor raises SIGPIPE. Any thread.
- * False: there is no room for it, or the reader is gone. */
+/* Writes one line of at most PIPE_BUF bytes, as a whole, to a descriptor of
+ * uli_log_sink_open or, if shared, to a descriptor of the caller's, whose flags
+ * are not changed. Neither waits nor raises SIGPIPE. Any thread. False: there
+ * is no room for the line, or the reader is gone. */
 bool uli_log_sink_write(int fd, bool shared, const char *line, size_t length);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which keys a query row sees: the one translation of a mask, for layouts, the
- * host's kernels and those of devices.
+ * Which keys a query row sees. Layouts, host kernels and device kernels all use
+ * this translation of masks.
  *
  * Every kind of mask is a window. Row i of a document sees its keys
  *     i + off - left .. i + off + right
- * where off is the key on row 0's diagonal and a side may be open. Rows and
- * keys count from the beginning of their document. The sums are exact whatever
- * the numbers, but for off, which is held within 64 bits.
+ * where off is the key on the diagonal of row 0, and either side may be
+ * unbounded. Rows and keys count from the beginning of their document. The sums
+ * are exact for all values, except that off saturates at 64 bits.
  *
  * Both ends grow with the row, by at most 1 per row until they reach an end of
  * the keys. Layouts, work lists and kernels rely on that: rows that see
@@ -27,12 +27,12 @@
 #endif
 
 /* Kinds of masks: the codes ULYX_MASK_... are 0 to ULI_MASKS - 1. Fields are
- * checked against it, and tests draw a kind below it. */
+ * checked against this number, and tests draw a kind below it. */
 enum { ULI_MASKS = ULYX_MASK_WINDOW + 1 };
 
 /* The mask of one document. */
 struct uli_mask {
-    int64_t left, right; /* ULYX_UNBOUNDED: that side is open */
+    int64_t left, right; /* ULYX_UNBOUNDED: no limit on that side */
     int64_t off;
     int64_t q_rows, k_rows; /* of the document */
 };
@@ -45,8 +45,8 @@ uli_mask_held(uli_mask_wide value, int64_t low, int64_t high)
     return value < low ? low : value > high ? high : (int64_t)value;
 }
 
-/* left and right of a kind; given_left and given_right are looked at for WINDOW
- * only. */
+/* left and right of a kind of mask; given_left and given_right are used for
+ * WINDOW only. */
 MASK_FN void
 uli_mask_sides(ulyx_mask_kind_t kind, int64_t given_left, int64_t given_right,
     int64_t *left_p, int64_t *right_p)
@@ -88,8 +88,8 @@ uli_mask_end(const struct uli_mask *mask, int64_t i)
     return end > begin ? end : begin;
 }
 
-/* Rows [*first_p, *end_p) that may see a key of [k0, k1): all that do, and
- * where k0 < k1 no others but rows that see no key at all. */
+/* Rows [*first_p, *end_p) include all rows that see a key of [k0, k1). If k0 <
+ * k1, any other rows among them see no key at all. */
 MASK_FN void
 uli_mask_rows(const struct uli_mask *mask, int64_t k0, int64_t k1,
     int64_t *first_p, int64_t *end_p)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of ranks as ranges: at 4,096 ranks the missing ones must still fit a
+ * Lists of ranks as ranges, so that the missing ranks of 4,096 still fit a
  * message.
  */
 #include "base/rank_list.h"
@@ -19,7 +19,8 @@ count_chosen(int32_t nranks, uli_rank_chosen_fn chosen, const void *context)
     return count;
 }
 
-/* Of `left` ranks, of which those chosen are some. */
+/* Prints the chosen ranks, which are some of `left` ranks; the others are only
+ * counted. */
 static void
 print_ranges(int32_t left, int32_t nranks, uli_rank_chosen_fn chosen,
     const void *context, char *text_p, size_t bytes)

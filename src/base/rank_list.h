@@ -11,8 +11,8 @@
 
 typedef bool (*uli_rank_chosen_fn)(const void *context, int32_t rank);
 
-/* "3, 5-7": those of 0 .. nranks-1 for which chosen() holds; a list that does
- * not fit ends in " and 12 more". */
+/* "3, 5-7": the ranks of 0 .. nranks-1 for which chosen() is true; a list that
+ * does not fit ends in " and 12 more". */
 void uli_rank_ranges(int32_t nranks, uli_rank_chosen_fn chosen,
     const void *context, char *text_p, size_t bytes);
 

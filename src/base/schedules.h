@@ -6,11 +6,11 @@
  *
  * Each row has a model, `uli_model_of_<name>` (schedule_model.h), which has
  * the schedule's cost, and an execution, `uli_schedule_<name>`
- * (exchange_schedule.h). No other code depends on which schedule it is, so a
- * new schedule is a row here and those two files (docs/howto/schedule.md has
+ * (exchange_schedule.h). No other code depends on the schedule, so a new
+ * schedule is a row here and the files of these two (docs/howto/schedule.md has
  * the rest).
  *
- * It lies in the lowest layer because the settings list the names.
+ * The list is in the lowest layer because the settings use the names.
  */
 #ifndef ULI_BASE_SCHEDULES_H
 #define ULI_BASE_SCHEDULES_H

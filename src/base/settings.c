@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Settings are gathered as text first, each with its source, and parsed after:
- * so a bad value is an error only where no later source replaces it, and the
- * log can read its own settings without a log.
+ * Settings are first gathered as text, each with its source, and then parsed.
+ * So a bad value is an error only if no later source replaces it, and the log's
+ * own settings can be read before there is a log.
  */
 #include "base/settings.h"
 
@@ -66,7 +66,8 @@ find_row(const char *name)
 
 /* ---- unknown names ------------------------------------------------------- */
 
-/* Insertions, deletions, replacements that turn a into b; names are short. */
+/* The number of insertions, deletions and replacements that turn a into b.
+ * Names have fewer than 64 characters. */
 static size_t
 edit_distance(const char *a, const char *b)
 {
@@ -119,7 +120,7 @@ is_foreign(const char *name)
 
 /* ---- gathering ----------------------------------------------------------- */
 
-/* A value too long to keep is cut, which the parser then refuses. */
+/* A value that is too long is cut; the parser then refuses the value. */
 static void
 set_text(
     struct gathered *all, size_t row, const char *value, const char *source)
@@ -225,7 +226,8 @@ parse_bool(const char *text, bool *value_p)
     return false;
 }
 
-/* The word of "a|b|c" that text is, whatever its case. */
+/* Copies the word of "a|b|c" that equals text, ignoring case; false if there is
+ * none. */
 static bool
 parse_choice(const char *text, const char *words, char *field)
 {

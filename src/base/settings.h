@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * All settings, in one table. A row is name, field, type, default, least, most,
- * help. Sources, later wins: default, /etc/ulyx.conf, ~/.config/ulyx.conf
- * (lines NAME=VALUE, # comments), environment. Read when a communicator is
- * created and kept in it; nothing reads the environment afterwards.
+ * help. The sources, of which a later one replaces an earlier one: default,
+ * /etc/ulyx.conf, ~/.config/ulyx.conf (lines NAME=VALUE, # comments),
+ * environment. Settings are read when a communicator is created, and kept in
+ * it; nothing reads the environment afterwards.
  */
 #ifndef ULI_BASE_SETTINGS_H
 #define ULI_BASE_SETTINGS_H
@@ -17,8 +18,8 @@
 
 enum uli_setting_type {
     ULI_SETTING_STRING,  /* char[ULI_SETTING_TEXT] */
-    ULI_SETTING_CHOICE,  /* the same, one of the words of the default text,
-                          * "auto|on|off", whose first is the default */
+    ULI_SETTING_CHOICE,  /* as STRING; one of the words of the default text,
+                          * "auto|on|off", the first of which is the default */
     ULI_SETTING_BOOL,    /* 0 1 no yes off on false true */
     ULI_SETTING_INT,     /* int64_t within [min, max] */
     ULI_SETTING_BYTES,   /* int64_t, suffix K M G = binary */
@@ -187,8 +188,9 @@ struct uli_settings {
     ULI_SETTING_FIELD_##TYPE(field)
     ULI_SETTINGS_MAP(ULI_SETTING_FIELD)
 #undef ULI_SETTING_FIELD
-    /* The user's cache directory as XDG has it, absolute; empty: none. No
-     * setting of ulyx, and read with them so that it is read then alone. */
+    /* The user's cache directory by the rules of XDG, absolute; empty: none. It
+     * is not a setting, but is read together with the settings, so that the
+     * environment is read only then. */
     char user_cache[ULI_SETTING_TEXT];
 };
 
@@ -204,12 +206,12 @@ struct uli_setting_row {
 /* The table, for ulyx_info and the documentation check. */
 const struct uli_setting_row *uli_settings_rows(size_t *count_p);
 
-/* Queues of a CUDA device that the driver gives a process:
- * CUDA_DEVICE_MAX_CONNECTIONS, 8 without a value from 1 to 32. */
+/* The number of hardware queues of a CUDA device that the driver gives a
+ * process: CUDA_DEVICE_MAX_CONNECTIONS, or 8 if that is not 1 to 32. */
 int32_t uli_settings_cuda_connections(void);
 
-/* Fills *settings_p from all sources. Unknown ULYX_ variables warn once a
- * process, with the nearest known name.
+/* Fills *settings_p from all sources. Warns once per process about unknown
+ * ULYX_ variables, with the nearest known name.
  * returns SUCCESS, or ERR_INVALID_ARGUMENT naming variable, value and source
  * (then *settings_p is untouched). */
 ulyx_status_t uli_settings_load(struct uli_settings *settings_p);

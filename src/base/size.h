@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checked 64-bit arithmetic for sizes: false means that the result would not
- * fit (then *out is unspecified). All operands are signed; negative inputs
- * are the caller's business.
+ * fit (*out is then unspecified). All operands are signed; the caller checks
+ * for negative ones where these are wrong.
  */
 #ifndef ULI_BASE_SIZE_H
 #define ULI_BASE_SIZE_H
@@ -29,8 +29,8 @@ uli_size_mul_add(int64_t a, int64_t b, int64_t c, int64_t *out)
     return uli_size_mul(a, b, out) && uli_size_add(*out, c, out);
 }
 
-/* a + b, a - b and, of numbers that are not negative, a * b, held at the ends
- * of the range. */
+/* a + b, a - b and, for numbers that are not negative, a * b, saturated at the
+ * ends of the range. */
 static inline int64_t
 uli_sat_add(int64_t a, int64_t b)
 {

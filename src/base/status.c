@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The thread's last error is one fixed buffer a thread: reporting a failure
- * must not itself fail, so nothing here allocates.
+ * The last error is in a fixed buffer per thread: reporting a failure must not
+ * fail itself, so nothing here allocates.
  */
 #include "base/status.h"
 
@@ -15,14 +15,15 @@
 
 static _Thread_local char last_error[ERROR_TEXT_BYTES];
 
-/* The caller has status and text: the line is for who reads along. */
+/* The caller gets status and text; this line is for readers of the log. */
 static void
 log_error(ulyx_status_t status)
 {
     ULI_INFO(ULI_LOG_ALL, -1, "%s: %s", uli_status_name(status), last_error);
 }
 
-/* The arguments may point into last_error: format aside, then copy. */
+/* The arguments may point into last_error, so the text is made in another
+ * buffer. */
 static void
 set_text(const char *format, va_list arguments)
 {

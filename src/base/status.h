@@ -18,31 +18,33 @@ ulyx_status_t uli_error(ulyx_status_t status, const char *format, ...)
 ulyx_status_t uli_error_errno(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
-/* A system call's error in words, until the thread's next call. */
+/* The text of an errno value, valid until the thread's next call of this
+ * function. */
 const char *uli_errno_text(int number);
 
-/* Sets the text without logging: an error that came from another thread or
- * rank and was logged there. */
+/* Sets the thread's last error without logging it: for an error that comes from
+ * another thread or rank and was logged there. returns status. */
 ulyx_status_t uli_error_pass(ulyx_status_t status, const char *text);
 
-/* What ulyx_last_error() gives: the calling thread's text, never NULL. */
+/* The text of ulyx_last_error(): that of the calling thread, never NULL. */
 const char *uli_error_text(void);
 
 /* Name and text of a status: static strings, also for unknown values. */
 const char *uli_status_name(ulyx_status_t status);
 const char *uli_status_text(ulyx_status_t status);
 
-/* The status here of a call that a peer could not carry out. What the peer's
- * status says of a third rank (TIMEOUT, RANK_LOST), or of a shortage
- * (NO_MEMORY), is true here as well; any other refusal is PEER_REFUSED. */
+/* The status that this rank returns when a peer could not do its part of a
+ * call. The peer's status is kept if it concerns a third rank (TIMEOUT,
+ * RANK_LOST) or memory (NO_MEMORY); any other status becomes PEER_REFUSED. */
 ulyx_status_t uli_status_of_peer(ulyx_status_t status);
 
-/* Why a rank refused, as sent to its peers: its text, of at most this many
- * bytes (cut, without a 0 at the end where it fills them). */
+/* A rank that refuses sends its error text to its peers: at most
+ * ULI_REFUSAL_BYTES bytes, cut, and without a final 0 if it fills them. */
 enum { ULI_REFUSAL_BYTES = 160, ULI_REFUSAL_TEXT_BYTES = 256 };
-/* "<the status in words>: <reason>" from what a peer has sent, up to `bytes` or
- * a 0, with a ? for what is no printable character; without a reason the words
- * alone. returns text_p. */
+/* Makes the text "<text of status>: <reason>". The reason is what a peer has
+ * sent: at most `bytes` bytes, up to a 0 if there is one, with ? for each byte
+ * that is not printable. Without a reason, only the text of the status. returns
+ * text_p. */
 const char *uli_status_reason(ulyx_status_t status, const void *reason,
     size_t bytes, char text_p[ULI_REFUSAL_TEXT_BYTES]);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads fields by their tables, checks them, and lists them for an agreement. A
- * message names a field of an array's element "tensors[1].heads".
+ * Reads fields by their tables, checks them, and lists them for an agreement.
+ * In messages the name of a field in an array is like "tensors[1].heads".
  */
 #include "base/params/fields.h"
 

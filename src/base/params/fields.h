@@ -2,8 +2,8 @@
  *
  * Fields of parameter structs, as tables: a field is one row with its place,
  * its range and whether all ranks must give the same value. Rows drive reading,
- * checking and comparing. Checks that relate several fields are functions of
- * the table's owner.
+ * checking and comparing. The owner of a table has functions for checks that
+ * relate several fields.
  *
  * A table maps a public struct (`given`) to one of the library's (`own`), which
  * may be the same. A field's kind follows from its C type, so a row cannot
@@ -26,11 +26,11 @@ enum uli_field_kind {
     ULI_FIELD_NAME,  /* const char *, or NULL */
     ULI_FIELD_RANKS, /* const int64_t *: an entry per rank, or NULL */
     ULI_FIELD_DOCS,  /* const ulyx_docs_t *, or NULL */
-    ULI_FIELD_ARRAY, /* public structs: as in the row */
+    ULI_FIELD_ARRAY, /* public structs, as `array` of the row describes */
 };
 
-/* An array of structs: given as pointer, count and size of an element; own as
- * an array within the struct, and a count. */
+/* An array of structs. The caller gives a pointer, a count and the size of an
+ * element; the library's struct has a count, and the array inside it. */
 struct uli_field_array {
     enum uli_struct_id element;
     uint32_t given_count, given_size; /* offsets of int32_t and size_t */
@@ -44,9 +44,10 @@ struct uli_field {
     const char *type; /* of the public struct, NULL: the library's own field */
     uint32_t given, own; /* offsets; given ULI_NOT_GIVEN: the library's own */
     enum uli_field_kind kind;
-    int64_t least, most; /* numbers; elements of an ARRAY, bits of FLAGS */
+    int64_t least, most; /* range of the number, or of the count of an ARRAY;
+                          * for FLAGS `most` has the bits that are allowed */
     const char *rule;    /* instead of the range: "a ULYX_POINTER code" */
-    bool agreed;         /* all ranks must give one value */
+    bool agreed;         /* all ranks must give the same value */
     const struct uli_field_array *array;
 };
 
@@ -56,8 +57,8 @@ struct uli_fields {
 };
 #define ULI_NOT_GIVEN UINT32_MAX
 
-/* The head of a row of `member`, which is member `own` in the library's struct:
- * name, type, places and kind. */
+/* The beginning of a row: name, type, offsets and kind of `member`, which is
+ * member `own` in the library's struct. */
 /* clang-format off */
 #define ULI_FIELD(given_type, member, own_type, own)                           \
     #member, #given_type, offsetof(given_type, member),                        \
@@ -84,9 +85,10 @@ struct uli_fields {
 #define ULI_AT_LEAST(least) (least), INT64_MAX
 #define ULI_ANY             INT64_MIN, INT64_MAX
 
-/* Copies every given field to its place. For arrays it checks the count, the
- * pointer and the size of an element; `check` does the rest. Pointers stay the
- * caller's. returns SUCCESS; ERR_INVALID_ARGUMENT, ERR_UNSUPPORTED (an array).
+/* Copies every given field to its place in own_p. For arrays it checks the
+ * count, the pointer and the size of an element; uli_fields_check does the
+ * rest. Copied pointers still point to the caller's memory.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT, ERR_UNSUPPORTED (an array).
  */
 ulyx_status_t uli_fields_read(
     const struct uli_fields *fields, const void *given, void *own_p);
@@ -102,8 +104,8 @@ ulyx_status_t uli_fields_check(
 /* ---- what ranks agree on ------------------------------------------------- */
 
 /* A list of values in a fixed order, each count before the values that it
- * counts. So at the first difference of two ranks' lists both ranks have the
- * same field. */
+ * counts. So the first difference between the lists of two ranks belongs to the
+ * same field in both lists. */
 struct uli_agreed {
     int64_t *values; /* NULL: only count, or find a name */
     int64_t count;
@@ -114,13 +116,13 @@ struct uli_agreed {
 };
 enum { ULI_NAME_WORDS = 5 }; /* of a name: its hash, and its first characters */
 
-/* Adds a value; the rest is its name. */
+/* Adds a value; format and arguments give its name. */
 __attribute__((format(printf, 3, 4))) void uli_agreed_put(
     struct uli_agreed *list, int64_t value, const char *format, ...);
 
-/* Adds every field that must agree: numbers and flags, doubles by their bits, a
- * name by its hash and its first characters, and of an array with an entry per
- * rank whether it is given, then its values. */
+/* Adds every field that must agree: numbers and flags; doubles as their bits; a
+ * name as its hash and its first characters; for an array with an entry per
+ * rank, whether it is given and then its values. */
 void uli_agreed_fields(struct uli_agreed *list, const struct uli_fields *fields,
     const void *own, int32_t nranks);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies by the tables of fields.
+ * See held.h. The tables of fields determine what is copied.
  */
 #include "base/params/held.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of public structs, and how those of other versions are read and
+ * The table of public structs, and how structs of other versions are read and
  * filled.
  */
 #include "base/params/structs.h"
@@ -8,13 +8,13 @@
 #include <string.h>
 #include "base/status.h"
 
-/* No public struct will ever be longer: a larger size is garbage. */
+/* No public struct will ever be longer: a larger size is not a size. */
 enum { ABSURD_BYTES = 1 << 16, ELEMENT_UNIT = 8 };
 
 #define INVALID(...) uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
 
 /* Programs built against the first release leave bytes behind the last field
- * undefined, so there must be none. */
+ * undefined, so there must be no such bytes. */
 #define ULI_STRUCT_DEFAULTS(name, type, first_last, last, init)                \
     static const type default_##name = init;                                   \
     _Static_assert(ULI_LEAST(type, first_last) % 8 == 0 &&                     \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Public structs of other versions of the library: one table, one rule.
+ * How public structs of other versions of the library are read: one table, and
+ * one rule for all structs.
  *
  * A struct begins with its own size, or is in an array for which the caller
  * gives the size of an element. The least size is that of the first release and
@@ -26,12 +27,12 @@
 #include "ulyx/dist_attention.h"
 #include "ulyx/reshuffle.h"
 
-/* Where a struct ends whose last field is this one. */
+/* The size of a struct whose last field is `last`. */
 #define ULI_LEAST(type, last)                                                  \
     (offsetof(type, last) + sizeof(((type *)NULL)->last))
 
-/* X(name, type, last field of the first release, last field now, one as the
- * INIT macro makes it). */
+/* X(name, type, last field of the first release, last field now, the value that
+ * the INIT macro gives). */
 #define ULI_STRUCT_MAP(X)                                                      \
     X(DOCS, ulyx_docs_t, length, length, ULYX_DOCS_INIT)                       \
     X(SEGMENT, ulyx_segment_t, offset, offset, {0})                            \
@@ -85,31 +86,33 @@ enum { ULI_ELEMENT_BYTES = 160 };
 
 /* Fills *own_p, a struct of this version's size, from the caller's struct.
  * name: for messages; NULL: the name of the type.
- * returns SUCCESS; ERR_INVALID_ARGUMENT (a size below the least, or absurd);
- * ERR_UNSUPPORTED (non-zero bytes beyond this version's size). */
+ * returns SUCCESS; ERR_INVALID_ARGUMENT (a size below the least, or far too
+ * large); ERR_UNSUPPORTED (non-zero bytes beyond this version's size). */
 ulyx_status_t uli_struct_take(const struct uli_struct *kind, const void *given,
     void *own_p, const char *name);
-/* As above, and the defaults where given is NULL. */
+/* As above; fills in the defaults if given is NULL. */
 ulyx_status_t uli_struct_take_or_default(
     const struct uli_struct *kind, const void *given, void *own_p);
 
-/* Checks a caller's array, with the unknown bytes of all elements. name: of the
- * array.
- * returns SUCCESS; ERR_INVALID_ARGUMENT (NULL with elements, a size of an
- * element that is below the least, no multiple of 8, or absurd);
+/* Checks a caller's array, and that the bytes beyond this version's size are
+ * zero in every element. name: of the array.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT (NULL with elements; a size of an
+ * element that is below the least, no multiple of 8, or far too large);
  * ERR_UNSUPPORTED (non-zero bytes beyond this version's size). */
 ulyx_status_t uli_struct_array(const struct uli_struct *kind, const void *array,
     size_t element_bytes, int64_t count, const char *name);
-/* Copies an element of such an array. */
+/* Copies an element of an array that uli_struct_array has checked. */
 void uli_struct_element(const struct uli_struct *kind, const void *array,
     size_t element_bytes, int64_t index, void *own_p);
 
-/* Fills a caller's struct whose size is set; the size stays.
+/* Fills a caller's struct, in which the caller has set the size; the size is
+ * not changed.
  * returns SUCCESS; ERR_INVALID_ARGUMENT (as above; *given_p is untouched). */
 ulyx_status_t uli_struct_give(
     const struct uli_struct *kind, const void *own, void *given_p);
-/* Checks the element size of an array that the library is to fill; then fills
- * an element. returns SUCCESS; ERR_INVALID_ARGUMENT. */
+/* uli_struct_element_size checks the element size of an array that the library
+ * is to fill; uli_struct_give_element then fills an element.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT. */
 ulyx_status_t uli_struct_element_size(
     const struct uli_struct *kind, size_t element_bytes, const char *name);
 void uli_struct_give_element(const struct uli_struct *kind, const void *own,

@@ -13,20 +13,20 @@ int64_t uli_clock_ns(void);
 /* A point in time; INT64_MAX never comes. */
 typedef int64_t uli_deadline_t;
 
-/* seconds from now; 0 or less = already over. */
+/* The point `seconds` from now; 0 or less: already over. */
 uli_deadline_t uli_deadline_in(double seconds);
 bool uli_deadline_over(uli_deadline_t deadline);
 
 /* Milliseconds left, rounded up, at most slice_ms, at least 0: for poll(). */
 int uli_deadline_poll_ms(uli_deadline_t deadline, int slice_ms);
 
-/* Sleeps for about so long; may return early. */
+/* Sleeps for about ns nanoseconds; may return early. */
 void uli_clock_sleep_ns(int64_t ns);
 
-/* Timeouts as the public API takes them: <= 0 is the default (the
- * communicator's, or the setting's), and where that is <= 0, too, 600 s; above
- * one day is one day. Whatever the caller or a setting gives goes through here:
- * a deadline made of a bare 0 would be over at once. */
+/* The timeout for a value of the public API or of a setting: 0 or less means
+ * default_seconds (of the communicator or the setting) and, if that is 0 or
+ * less too, 600 s; more than one day means one day. Every such value must go
+ * through this function, because uli_deadline_in(0) would be over at once. */
 enum { ULI_TIMEOUT_MAX_S = 86400 };
 double uli_timeout_or(double seconds, double default_seconds);
 

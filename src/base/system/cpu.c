@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Read once: in a virtual machine the instruction is slow.
+ * The processor is identified once: in a virtual machine cpuid is slow.
  */
 #include "base/system/cpu.h"
 
@@ -17,7 +17,8 @@ static char name[ULI_CPU_NAME];
 static bool f16c;
 
 #ifdef __x86_64__
-/* Family and model as the makers count them, with the extended parts. */
+/* Family and model as their makers count them, including the extended
+ * fields. */
 static void
 name_fill(void)
 {

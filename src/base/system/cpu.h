@@ -10,17 +10,17 @@
 enum { ULI_CPU_NAME = 48 };
 
 /* Maker, family, model and stepping, "GenuineIntel-6-207-2": equal where
- * processors behave alike. Letters, digits, '-', '.' and '_' only. Of other
- * architectures uname's name of the machine. */
+ * processors behave alike. Letters, digits, '-', '.' and '_' only. On other
+ * architectures: uname's name of the machine. */
 const char *uli_cpu_name(void);
 
 bool uli_cpu_is_intel(void);
 
-/* Conversions between fp16 and fp32 (x86). Not every compiler's
+/* Does the processor convert between fp16 and fp32 (x86)? Not every compiler's
  * __builtin_cpu_supports takes "f16c". */
 bool uli_cpu_has_f16c(void);
 
-/* Between two looks at a flag that another core will write. */
+/* To be called between two reads of a flag that another core will write. */
 static inline void
 uli_cpu_relax(void)
 {

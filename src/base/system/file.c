@@ -2,7 +2,7 @@
  *
  * O_NONBLOCK serves twice: opening a pipe does not wait for its other end, and
  * a read of a file that is regular to the kernel but has no end (/proc/kmsg)
- * gives EAGAIN. The size is checked as the bytes come, since such files have
+ * gives EAGAIN. The size is checked while reading, because such files report
  * none.
  */
 #include "base/system/file.h"
@@ -39,7 +39,7 @@ open_regular(const char *path)
     return -1;
 }
 
-/* What is left of the file, at most `bytes` of it; -1 with errno. */
+/* Reads the rest of the file, at most `bytes` bytes; -1 with errno. */
 static ssize_t
 read_some(int fd, char *to, size_t bytes)
 {
@@ -131,7 +131,7 @@ write_all(int fd, const char *text, size_t bytes)
     return true;
 }
 
-/* What is there is not a file that may go: false with errno. */
+/* False, with errno, if path names anything but a regular file. */
 static bool
 may_replace(const char *path)
 {

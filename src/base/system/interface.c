@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reach of interfaces' addresses (interface.h).
+ * See interface.h.
  */
 #include "base/system/interface.h"
 

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "base/system/random.h"
 
-/* A decimal number from 1 to 65535, and where it ends. */
+/* Reads a decimal number from 1 to 65535; *end_p is where it ends. */
 static bool
 port_parse(const char *text, uint16_t *port_p, const char **end_p)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bytes from the kernel's generator, which blocks only before it was seeded
- * once after boot.
+ * Bytes from the kernel's generator, which blocks only until it has been seeded
+ * after boot.
  */
 #include "base/system/random.h"
 

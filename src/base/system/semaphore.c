@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See semaphore.h. Posts and waiting threads are one word, so that the result
- * of the addition shows the post whether to wake a thread, and touches nothing
- * afterwards: a wake at an address that has gone is harmless. The futex is the
- * word's half with the posts, which a thread sleeps on while it is 0.
+ * See semaphore.h. One word has the number of posts and, in its upper half, the
+ * number of waiting threads. So the result of the addition in post shows
+ * whether a thread must be woken, and post reads nothing afterwards: a futex
+ * wake at an address that has been freed is harmless. Threads sleep on the half
+ * with the posts while it is 0.
  */
 #include "base/system/semaphore.h"
 
@@ -22,7 +23,8 @@ posts_word(struct uli_semaphore *semaphore)
     return (uint32_t *)(void *)&semaphore->state + upper_half_first;
 }
 
-/* Takes a post, and `less` waiting threads away; false where there is none. */
+/* Subtracts one post, and `less` (0, or WAITER for a thread that has been
+ * waiting); false if there is no post. */
 static bool
 semaphore_take(struct uli_semaphore *semaphore, uint64_t less)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A semaphore within a process whose waits end by the monotonic clock, which
- * those of the C library do only in newer ones. Post takes no lock and may be
- * the poster's last touch of the memory: the thread that has waited may free
- * it.
+ * A semaphore for threads of one process whose waits use the monotonic clock,
+ * which waits of older C libraries cannot. Post takes no lock, and does not
+ * access the memory after the post is visible, so the thread that has waited
+ * may free the semaphore.
  */
 #ifndef ULI_BASE_SYSTEM_SEMAPHORE_H
 #define ULI_BASE_SYSTEM_SEMAPHORE_H
@@ -18,8 +18,9 @@ struct uli_semaphore {
 
 void uli_semaphore_init(struct uli_semaphore *semaphore);
 void uli_semaphore_post(struct uli_semaphore *semaphore);
-/* Takes a post. most_ns < 0: waits for one however long. returns false when
- * none came in time; what was written before the post is visible after it. */
+/* Waits for a post and takes it. most_ns: how long it waits; < 0: without
+ * limit. What was written before the post is visible after the wait. returns
+ * false if no post came in time. */
 bool uli_semaphore_wait(struct uli_semaphore *semaphore, int64_t most_ns);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See thread.h. A thread inherits the signal mask of its maker.
+ * See thread.h. A new thread inherits the signal mask of the thread that starts
+ * it, so all signals are blocked meanwhile.
  */
 #include "base/system/thread.h"
 
