@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of CUDA devices, streams, events and graphs, by the driver's own
- * calls. All work is in the device's primary context, which the CUDA runtime
- * and the frameworks share; each call pushes it and pops it, so that the
- * caller's current context is as before. The contexts are retained once a
- * device and kept until the process ends. While it is pushed the thread is in
- * relaxed capture mode: nothing here belongs to a graph that any thread
- * captures, so none of it may end that capture.
+ * Memory, streams, events and graphs of CUDA devices, by calls of the CUDA
+ * driver. All work is in the device's primary context, which the CUDA runtime
+ * and the frameworks share. Each call pushes this context and pops it again, so
+ * the caller's current context does not change. A context is retained once per
+ * device and kept until the process ends. While a context is pushed, the thread
+ * is in relaxed capture mode: the calls of this file belong to no graph that
+ * any thread captures, so they must not invalidate a capture.
  */
 #include <pthread.h>
 #include <stddef.h>
@@ -30,15 +30,15 @@ enum {
     EVENT_DISABLE_TIMING = 2,
     EVENT_TIMED = 0,
     CAPTURE_OF_THREAD = 1,
-    CONTEXTS_DEEP = 16, /* functions that enter, each called by the last */
+    CONTEXTS_DEEP = 16, /* nested calls of uli_cuda_enter */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uli_cu_handle contexts[DEVICES];
 
-/* Where this thread is: devices whose context it has entered, the innermost
- * last, and the mode of capture that its caller had set. A context within the
- * same one costs no call of the driver. */
+/* The devices whose contexts this thread has entered, the innermost last, and
+ * the capture mode that the caller had set. Entering the innermost context
+ * again needs no call of the driver. */
 static _Thread_local struct {
     int32_t devices[CONTEXTS_DEEP], depth;
     int capture_mode;
@@ -98,7 +98,7 @@ cuda_retain(int32_t device, uli_cu_handle *context_p)
     return ULI_CUDA(cuDevicePrimaryCtxRetain, (context_p, handle));
 }
 
-/* Is the thread in the device's context already? */
+/* Is the thread's innermost context that of the device? */
 static bool
 is_inside(int32_t device)
 {
@@ -129,7 +129,7 @@ uli_cuda_enter(int32_t device)
         return uli_error(ULYX_ERR_INTERNAL, "too many contexts entered");
     if (!is_inside(device))
         ULI_TRY(push_context(device));
-    /* Only the outermost context sees the mode that the caller set. */
+    /* Only the outermost enter replaces the caller's mode, so it saves it. */
     if (inside.depth == 0) {
         inside.capture_mode = CAPTURE_RELAXED;
         uli_cuda_calls()->cuThreadExchangeStreamCaptureMode(
@@ -171,7 +171,7 @@ cuda_peer_enable(int32_t device, int32_t peer)
     int can = 0;
     if (device == peer)
         return ULYX_SUCCESS;
-    ULI_TRY(uli_cuda_enter(peer)); /* its context exists from here on */
+    ULI_TRY(uli_cuda_enter(peer)); /* creates the peer's context */
     ULI_TRY(uli_cuda_leave(ULYX_SUCCESS));
     ULI_TRY(ULI_CUDA(cuDeviceGet, (&from, device)));
     ULI_TRY(ULI_CUDA(cuDeviceGet, (&to, peer)));
@@ -185,7 +185,8 @@ cuda_peer_enable(int32_t device, int32_t peer)
     return uli_cuda_leave(enable_peer(contexts[peer]));
 }
 
-/* In the device's context: a driver call with its arguments in brackets. */
+/* Makes a driver call in the device's context; the arguments are in
+ * parentheses. */
 #define IN_CONTEXT(device, call, arguments)                                    \
     do {                                                                       \
         ULI_TRY(uli_cuda_enter(device));                                       \
@@ -201,7 +202,7 @@ cuda_attribute(const void *address, int which, void *value)
         cuPointerGetAttribute, (value, which, (uli_cu_ptr)(uintptr_t)address));
 }
 
-/* Of memory of the driver. */
+/* The range of an address in memory of the driver. */
 static ulyx_status_t
 fill_range(const void *address, bool managed, struct uli_device_range *range)
 {
@@ -221,8 +222,8 @@ fill_range(const void *address, bool managed, struct uli_device_range *range)
     return ULYX_SUCCESS;
 }
 
-/* A pointer that the driver does not have, and pinned host memory, are host
- * memory. */
+/* A pointer to memory that is not the driver's, and pinned host memory, count
+ * as host memory. */
 static ulyx_status_t
 cuda_range(const void *address, struct uli_device_range *range_p)
 {
@@ -347,9 +348,9 @@ cuda_host_free(int32_t device, void *address)
 
 /* ---- streams and events -------------------------------------------------- */
 
-/* Of the highest priority: streams of one priority may share a queue of the
- * hardware, in which work of the library would stand behind a kernel of the
- * caller's that waits for another rank. */
+/* Creates a stream of the highest priority. Streams of one priority may share a
+ * hardware queue, in which work of the library could be queued behind a kernel
+ * of the caller that waits for another rank. */
 static ulyx_status_t
 create_stream(uli_cu_handle *stream_p)
 {
@@ -435,8 +436,8 @@ cuda_event_test(int32_t device, void *event)
 
 /* ---- timers and graphs --------------------------------------------------- */
 
-/* For who measures. A graph is captured in the thread's own mode: other threads
- * may go on with whatever they do. */
+/* For measurements. Graphs are captured in thread-local mode, so calls of other
+ * threads are not restricted meanwhile. */
 static ulyx_status_t
 cuda_timer_create(int32_t device, void **event_p)
 {

@@ -8,12 +8,12 @@
 #include <stdint.h>
 #include "ulyx/types.h"
 
-/* Opens the driver where need be, makes the device's primary context current
- * until leave. Errors: UNSUPPORTED (no driver), INVALID_ARGUMENT (no such
- * device), the driver's. */
+/* Opens the driver if it is not open, and makes the device's primary context
+ * current until leave. Errors: UNSUPPORTED (no driver), INVALID_ARGUMENT (no
+ * such device), the driver's. */
 ulyx_status_t uli_cuda_enter(int32_t device);
-/* Restores the caller's context. status: of what was done in between; it comes
- * back unless restoring fails. */
+/* Restores the caller's context. status: of the work in between. returns
+ * status, unless that is no error and the restoring fails. */
 ulyx_status_t uli_cuda_leave(ulyx_status_t status);
 
 #endif

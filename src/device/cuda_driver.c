@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See cuda_driver.h. The table is published by one release store and never
- * changes after it; the library stays open until the process ends, as the
+ * changes after it; the library stays open until the process ends, because the
  * driver cannot be unloaded.
  */
 #include <dlfcn.h>
@@ -17,8 +17,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct uli_cu_calls calls;
 static _Atomic bool is_open;
 
-/* Both forms of cuGetProcAddress; a pointer to a function is copied, for ISO C
- * does not convert it. */
+/* Both forms of cuGetProcAddress. Function pointers are copied with memcpy,
+ * because ISO C does not convert void * to them. */
 struct lookup {
     uli_cu_result (*with_status)(const char *name, void **function, int version,
         uint64_t flags, int *status);
@@ -61,7 +61,8 @@ find_all(
     return ULYX_SUCCESS;
 }
 
-/* Name and words of an error, by the calls at hand. */
+/* Reports a driver error with its name and text, which come from the calls of
+ * `with`. */
 static ulyx_status_t
 cu_calls_report(const struct uli_cu_calls *with, ulyx_status_t status,
     uli_cu_result result, const char *call)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA driver, opened at run time: the library loads and runs on machines
- * without one. Entry points are looked up by name and the version of their
- * signature (cuGetProcAddress), so that one build serves old and new drivers.
- * The few types are declared here, for no header of a toolkit is needed.
+ * The CUDA driver, opened at run time, so that the library loads and runs on
+ * machines without a driver. Entry points are looked up by name and the version
+ * of their signature (cuGetProcAddress), so that one build works with old and
+ * new drivers. The few types are declared here, so that no header of a toolkit
+ * is needed.
  */
 #ifndef ULI_DEVICE_CUDA_DRIVER_H
 #define ULI_DEVICE_CUDA_DRIVER_H
@@ -16,12 +17,14 @@
 typedef int uli_cu_result;
 typedef int uli_cu_device;
 typedef unsigned long long uli_cu_ptr;
-typedef void *uli_cu_handle;              /* of a context, stream or event */
+typedef void *uli_cu_handle;              /* of a context, stream, event or
+                                           * graph */
 typedef unsigned long long uli_cu_memory; /* handle of physical memory */
 
 /* CUmemAllocationProp, CUmemAccessDesc and CUipcMemHandle of cuda.h. */
 struct uli_cu_memory_props {
-    int type, handle_types; /* of allocation; bits of what it exports as */
+    int type, handle_types; /* type of allocation; bits of the handle types as
+                             * which it can be exported */
     int location_type, location;
     void *win32;
     unsigned char compression, rdma;
@@ -35,7 +38,8 @@ struct uli_cu_ipc {
     unsigned char bytes[64];
 };
 
-/* One side of CUDA_MEMCPY2D and of CUDA_MEMCPY3D, and both. */
+/* CUDA_MEMCPY2D and CUDA_MEMCPY3D of cuda.h, each after the fields of one
+ * side. */
 struct uli_cu_plane {
     size_t x_bytes, y;
     int memory_type;
@@ -81,7 +85,8 @@ enum {
     ULI_CU_INVALID_HANDLE = 400,
     ULI_CU_NOT_READY = 600,
     ULI_CU_PEER_ALREADY_ENABLED = 704,
-    ULI_CU_NO_IMAGE = 209, /* no code of ours, nor PTX, for the device */
+    ULI_CU_NO_IMAGE = 209, /* the build has neither code nor PTX for the
+                            * device */
     ULI_CU_UNSUPPORTED_PTX = 222,
     ULI_CU_HOST_ALREADY_REGISTERED = 712,
     ULI_CU_HOST_NOT_REGISTERED = 713,
@@ -197,32 +202,33 @@ struct uli_cu_calls {
     ULI_CU_CALLS(ULI_CU_MEMBER)
 };
 
-/* Opens the driver once a process; later calls return what is open. library:
- * NULL = libcuda.so.1. A failure changes nothing and may be tried again.
- * returns SUCCESS; ERR_UNSUPPORTED with the reason (not found, too old, an
- * entry point that it lacks, no device). */
+/* Opens the driver once per process; later calls do nothing. library: NULL =
+ * libcuda.so.1. A failure changes nothing, and the call may be made again.
+ * returns SUCCESS; ERR_UNSUPPORTED with the reason (not found, too old, a
+ * missing entry point, no device). */
 ulyx_status_t uli_cuda_open(const char *library);
 
-/* Whether there is a driver to be opened; where there is none, why_p has the
- * system's reason. Changes nothing, reports no error. */
+/* Is there a driver that can be opened? If not, why_p has the system's reason.
+ * Changes nothing and reports no error. */
 bool uli_cuda_present(char *why_p, size_t why_bytes);
 
-/* After a successful open. */
+/* The driver's calls. To be called after a successful uli_cuda_open. */
 const struct uli_cu_calls *uli_cuda_calls(void);
 
-/* The one translation of driver errors: SUCCESS; IN_PROGRESS for "not ready",
- * without a text; otherwise an error that names the call and the driver's
- * name and words. */
+/* Translates driver errors: SUCCESS; IN_PROGRESS for "not ready", without a
+ * text; otherwise an error whose text has the call, and the driver's name and
+ * text of the error. */
 ulyx_status_t uli_cuda_status(uli_cu_result result, const char *call);
 
-/* Is the error, of the driver or the runtime, that the build has no code for
- * the device? */
+/* Does the error, of the driver or the runtime, mean that this build has no
+ * code for the device? */
 bool uli_cuda_no_image(uli_cu_result result);
 #define ULI_CUDA_NO_IMAGE                                                      \
     "this build has no code for the device: CMAKE_CUDA_ARCHITECTURES names "   \
     "those it was made for"
 
-/* ULI_CUDA(cuMemFree(address)): looked up, called, translated. */
+/* ULI_CUDA(cuMemFree, (address)): makes the driver call and translates its
+ * error. */
 #define ULI_CUDA(call, arguments)                                              \
     uli_cuda_status(uli_cuda_calls()->call arguments, #call)
 

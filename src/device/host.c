@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Host memory as a kind of device memory: one device, no streams, no events.
+ * Host memory as a kind of device memory, with one device, no streams and no
+ * events.
  */
 #include <stdlib.h>
 #include <string.h>

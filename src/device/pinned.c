@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See pinned.h. The ranges are a list under one lock, which is held while the
- * driver pins: a second hold of the range must not return before it is done.
- * There are as many as pairs of ranks of a node at the most.
+ * driver pins: a second hold of the range must not return before the range is
+ * pinned. There are at most as many ranges as there are pairs of ranks on a
+ * node.
  */
 #include "device/pinned.h"
 
@@ -27,7 +28,8 @@ struct pinned {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct uli_list ranges = {&ranges, &ranges};
 
-/* The first range that has a byte of it; under lock. */
+/* The first range that overlaps [address, address + bytes). The caller holds
+ * the lock. */
 static struct pinned *
 pinned_find(const unsigned char *address, int64_t bytes)
 {
@@ -53,7 +55,7 @@ pinned_pin(struct pinned *p)
     return status;
 }
 
-/* A range without a holder yet; under lock. */
+/* Pins a range that nobody holds yet. The caller holds the lock. */
 static ulyx_status_t
 pinned_add(
     int32_t device, unsigned char *address, int64_t bytes, void **there_p)

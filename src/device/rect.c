@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the driver's strided copies can express: rows at one pitch of at least a
- * row's width; slices of a whole number of pitches, at least as many as a slice
- * has rows. The limit is CU_DEVICE_ATTRIBUTE_MAX_PITCH, the same on all devices
- * that there are.
+ * What the driver's strided copies can express: rows with one pitch, which is
+ * at least the width of a row, and slices of a whole number of pitches, at
+ * least as many as a slice has rows. The limit is
+ * CU_DEVICE_ATTRIBUTE_MAX_PITCH, which is the same on all existing devices.
  */
 #include "device/device.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See share.h. Memory handed to others, and the origin of the caller's.
+ * See share.h. Allocates device memory of the library, and exports device
+ * memory of all three origins.
  */
 #include "device/share.h"
 
@@ -52,8 +53,8 @@ check_device(int32_t device)
     return ULYX_SUCCESS;
 }
 
-/* Puts physical memory at an address of its own, readable and writable by the
- * device. On error nothing is left but the handle. */
+/* Maps physical memory at a new address, readable and writable by the device.
+ * On error only the handle of the memory is left. */
 static ulyx_status_t
 share_place(
     uli_cu_memory memory, int32_t device, size_t bytes, uli_cu_ptr *at_p)
@@ -77,8 +78,8 @@ err_reserve:
     return status;
 }
 
-/* The reverse of place, and of what made the handle: all steps, the first
- * error. */
+/* Undoes share_place and releases the handle. Takes all steps, even after an
+ * error, and returns the first error. */
 static ulyx_status_t
 share_displace(const void *address, int64_t bytes, uli_cu_memory memory)
 {
@@ -93,8 +94,9 @@ share_displace(const void *address, int64_t bytes, uli_cu_memory memory)
     return uli_cuda_status(release, "cuMemRelease");
 }
 
-/* Exportable as a fabric handle too where the device offers that and the
- * process may (its daemon runs, its channel is open): else as a descriptor. */
+/* Creates memory that can be exported as a descriptor and, if the device
+ * supports it and the process is allowed to (the fabric daemon runs, its
+ * channel is open), as a fabric handle too. */
 static ulyx_status_t
 share_create(size_t bytes, const struct uli_cu_memory_props *props,
     uli_cu_memory *memory_p)
@@ -162,8 +164,8 @@ uli_share_free(const struct uli_share_memory *memory)
 
 /* ---- export -------------------------------------------------------------- */
 
-/* The handle of a virtual-memory allocation that can be exported, and as what
- * type. */
+/* Retains the handle of a virtual-memory allocation. *type_p: the type as which
+ * it can be exported. */
 static ulyx_status_t
 retain_exportable(const void *address, uli_cu_memory *memory_p, int *type_p)
 {
@@ -196,9 +198,10 @@ retain_exportable(const void *address, uli_cu_memory *memory_p, int *type_p)
     return ULYX_SUCCESS;
 }
 
-/* Base and size of the one mapping that address lies in: a range of mappings
- * side by side (an expandable segment) is a handle each. Drivers before the
- * two attributes answer with the range. */
+/* Sets base and size to those of the mapping in which address lies. In a range
+ * of adjacent mappings (an expandable segment) each mapping has a handle of its
+ * own. Older drivers do not have the two attributes; the share then keeps base
+ * and size of the range. */
 static void
 narrow_to_mapping(const void *address, struct uli_share *share)
 {
@@ -308,8 +311,8 @@ uli_share_close_run(struct uli_share *shares, int32_t count)
         uli_share_close(&shares[i]);
 }
 
-/* The next share of a run is well when it goes on where the last one ended,
- * as only mappings can. */
+/* Each share of a run after the first must begin where the last one ended. Only
+ * mappings can lie like this. */
 static ulyx_status_t
 check_next(const struct uli_share *shares, int32_t i, uint64_t at)
 {
@@ -353,8 +356,9 @@ uli_share_export_run(const void *address, int64_t bytes,
 
 /* ---- access within the process ------------------------------------------- */
 
-/* A plain allocation is reached once its device's context lets the other one
- * in; a mapping has its own list of devices that may reach it. */
+/* A plain allocation is accessible after peer_enable of the two devices. A
+ * mapping has a list of its own of devices that may access it, which this
+ * function extends. */
 ulyx_status_t
 uli_share_access(int32_t device, const void *address, int64_t bytes)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See share.h. Maps memory of other processes. A peer's description of its
- * memory is checked for whatever could mislead this process; the driver checks
- * that the memory is as large as described, because it maps no more than
- * exists. The handles are released as soon as they are mapped: a mapping holds
- * its memory by itself.
+ * memory is checked for everything that could make this process fail; the
+ * driver checks that the memory is as large as described, because it maps no
+ * more than exists. The handles are released as soon as they are mapped,
+ * because a mapping keeps its memory alive.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -71,7 +71,8 @@ map_share(const struct uli_share *share, uli_cu_ptr at)
     return status;
 }
 
-/* Takes `count` shares and the addresses away: all steps, the first error. */
+/* Unmaps `count` shares and frees the addresses. Takes all steps, even after an
+ * error, and returns the first error. */
 static ulyx_status_t
 take_down(const struct uli_share_import *import, int32_t count)
 {

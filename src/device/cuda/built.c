@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What kind of build this is.
+ * Whether this build has CUDA kernels.
  */
 #include "device/device.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every .cu file starts from: the CUDA runtime (or, with ULI_EMULATE, the
- * stand-in of tests/emulate), the one way to shared memory, and the one way to
- * start a kernel. A .cu file keeps three rules, checked by
- * scripts/check_cuda_rules: no asm (ptx.h has it), no __shared__ but through
- * ULI_SHARED, no <<< >>> but uli_kernel_launch.
+ * The first header of every .cu file: the CUDA runtime (or, with ULI_EMULATE,
+ * its replacement in tests/emulate), and the only ways to use shared memory and
+ * to launch a kernel. A .cu file keeps three rules, checked by
+ * scripts/check_cuda_rules: no asm (ptx.h has all of it), ULI_SHARED instead of
+ * __shared__, and uli_kernel_launch instead of <<< >>>.
  */
 #ifndef DEVICE_CUDA_KERNEL_H
 #define DEVICE_CUDA_KERNEL_H
@@ -32,8 +32,8 @@ struct uli_launch_config {
     unsigned cluster_blocks = 0; /* along x; 0 and 1 = no cluster */
 };
 
-/* Loads the kernel on the current device and allows it this much dynamic
- * shared memory. Once per kernel and device, outside of any capture. */
+/* Loads the kernel on the current device and allows it this much dynamic shared
+ * memory. To be called once per kernel and device, outside of any capture. */
 template <typename... P>
 static inline cudaError_t
 uli_kernel_prepare(void (*kernel)(P...), size_t shared_bytes)

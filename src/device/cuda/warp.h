@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What kernels do as a warp: copy, and look at a word together. Device code,
- * after kernel.h.
+ * Operations of a whole warp: copies, and sharing the value of one thread.
+ * Device code, to be included after kernel.h.
  */
 #ifndef DEVICE_CUDA_WARP_H
 #define DEVICE_CUDA_WARP_H
@@ -40,7 +40,7 @@ store_vector(unsigned char *p, const T &v)
     *(T *)p = v;
 }
 
-/* One warp: count vectors of type T, to which both places are aligned. */
+/* One warp copies count vectors of type T; src and dst are aligned to T. */
 template <typename T>
 static __device__ void
 warp_copies_as(unsigned char *dst, const unsigned char *src, int64_t count)
@@ -59,8 +59,9 @@ warp_copies_as(unsigned char *dst, const unsigned char *src, int64_t count)
     }
 }
 
-/* One warp: the first thread's value, for all of them, which see what it has
- * seen: a shuffle alone orders no memory. */
+/* Gives all threads of a warp the first thread's value. They also see the
+ * memory that the first thread has seen: that needs the __syncwarp, because a
+ * shuffle alone orders no memory. */
 template <typename T>
 PTX_FN T
 warp_first(T value)
