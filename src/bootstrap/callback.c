@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A meeting through the caller's allgather, for instance MPI's. Deadlines and
- * lost ranks are the callback's business; the result is checked in this rank's
- * own place, the only one whose bytes it has.
+ * A meeting through the caller's allgather, for instance MPI's. The callback is
+ * responsible for deadlines and lost ranks. Of the result only this rank's own
+ * record can be checked, and is checked.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Creation from the launcher's environment: who I am (launcher.c), then the
- * first meeting point that applies, in the order of the table below.
+ * Creation from the launcher's environment: rank and size (launcher.c), then
+ * the first meeting point that applies, in the order of the table below.
  */
 #include "bootstrap/launch/env.h"
 
@@ -161,7 +161,7 @@ no_way(const struct uli_env_meeting *env)
 
 /* ---- entry --------------------------------------------------------------- */
 
-/* A gather of one. */
+/* The allgather of a single rank. */
 static int
 copy_own(void *context, const void *mine, void *all, size_t bytes)
 {

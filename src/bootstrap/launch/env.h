@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Meeting points that an environment offers, one function each. All ranks take
- * the first one that applies; what applies must be the same on all of them.
+ * Meeting points that an environment offers, one function each. All ranks use
+ * the first meeting point that applies, so the same meeting points must apply
+ * on all ranks.
  */
 #ifndef ULI_BOOTSTRAP_LAUNCH_ENV_H
 #define ULI_BOOTSTRAP_LAUNCH_ENV_H
@@ -17,7 +18,7 @@ struct uli_pmix;
 struct uli_env_meeting {
     const struct uli_settings *settings;
     struct uli_launch launch;
-    struct uli_pmix *pmix; /* open where launch.pmix */
+    struct uli_pmix *pmix; /* open if launch.pmix is true */
     uint32_t meeting;
     uli_deadline_t deadline;
 };

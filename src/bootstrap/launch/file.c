@@ -4,10 +4,10 @@
  * file of mode 0600 that gets its name when it is complete, so no rank reads
  * half an id, and a rank 0 that is killed leaves no file. On file systems
  * without unnamed files the file is written under another name and renamed. The
- * root removes the file once all ranks have joined; files that killed jobs have
- * left are removed by later jobs. A file of a dead job leads to no root, or to
- * a root with another secret. So a rank that cannot connect reads the file
- * again until the deadline; meanwhile rank 0 replaces the file.
+ * root removes the file once all ranks have joined; later jobs remove files
+ * that killed jobs have left. A file of a killed job leads to no root, or to a
+ * root with another secret. So a rank that cannot connect reads the file again
+ * until the deadline; meanwhile rank 0 replaces the file.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -27,7 +27,7 @@ enum {
     PATH_BYTES = 1024,
     FILE_BYTES = 640,
     PAUSE_FIRST_MS = 5,
-    SWEPT_MAX = 4096, /* entries that a start looks at */
+    SWEPT_MAX = 4096, /* entries of the folder that one sweep reads */
     DRAFT_OLDEST_S = 60,
     MEETING_OLDEST_S = 86400 + 3600
 };
@@ -80,7 +80,7 @@ publish_unnamed(const char *folder, const char *path, const char *text)
     snprintf(whole, sizeof(whole), "/proc/self/fd/%d", fd);
     bool good = write_whole(fd, text);
     if (good)
-        unlink(path); /* a dead job's; a link replaces nothing */
+        unlink(path); /* of a killed job; linkat replaces no file */
     good =
         good && linkat(AT_FDCWD, whole, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
     close(fd);
@@ -109,8 +109,9 @@ publish_renamed(const char *path, const char *text)
     return status;
 }
 
-/* The largest age of a file with this name: of a draft some moments, of a
- * meeting its deadline, at most a day; 0: the name is not ulyx's. */
+/* The age above which a file with this name is left over: a minute for a draft;
+ * a day, which is the longest deadline, and an hour for a meeting; 0: the name
+ * is not one of ulyx. */
 static int64_t
 oldest_s(const char *name)
 {
@@ -127,8 +128,8 @@ oldest_s(const char *name)
 }
 
 /* Removes files that killed jobs of this user have left. Ages are relative to
- * the file that was just written, because the clock of the file system
- * counts. */
+ * the file that was just written, because the clock of the file system may
+ * differ from that of this host. */
 static void
 file_sweep(const char *folder, const char *path)
 {

@@ -243,8 +243,9 @@ has_pmix(const struct uli_env *env)
     return false;
 }
 
-/* Finds the store of the launcher that was taken. An outer launcher, whose
- * store may be there too, may number the ranks otherwise. */
+/* Finds the store of the launcher that was taken. The store of an outer
+ * launcher, which may exist too, is not used, because an outer launcher may
+ * give the ranks other numbers. */
 static void
 find_store(
     const struct row *row, const struct uli_env *env, struct uli_launch *launch)
@@ -338,7 +339,8 @@ uli_launcher_list(char *text_p, size_t bytes)
             i ? "; " : "", rows[i].rank, rows[i].sizes[0]);
 }
 
-/* No row applies. Refuses where a row's rank is above 0: there are others. */
+/* For a process to which no row applies: refuses if a row's rank is above 0,
+ * because there must then be other ranks. */
 static ulyx_status_t
 check_halves(const struct uli_env *env)
 {

@@ -32,7 +32,8 @@ enum {
 struct pmi {
     int fd;
     uli_deadline_t deadline;
-    int value_bytes; /* the longest value that the server takes, with its end */
+    int value_bytes; /* the longest value that the server accepts, with its
+                      * final zero */
     char kvs[NAME_BYTES];
     char line[LINE_BYTES]; /* the last answer */
 };
@@ -128,8 +129,8 @@ answer_value(
     return false;
 }
 
-/* Sends a line and reads the answer, which must be cmd=answer with rc=0 or
- * without one. */
+/* Sends a line and reads the answer, which must have cmd=<answer>, and rc=0 or
+ * no rc. */
 static ulyx_status_t
 pmi_query(struct pmi *pmi, const char *line, const char *answer)
 {
@@ -227,7 +228,8 @@ static ulyx_status_t
 pmi_put(struct pmi *pmi, const char *key, const char *value)
 {
     char line[LINE_BYTES];
-    int part_bytes = pmi->value_bytes - 2; /* the mark and the end */
+    int part_bytes = pmi->value_bytes - 2; /* less the mark and the final
+                                            * zero */
     for (int part = 0;; part++) {
         int left = (int)strlen(value);
         bool last = left <= part_bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One value from rank 0 to all through a launcher's key-value store.
+ * Sends a value from rank 0 to all ranks through a launcher's key-value store.
  */
 #ifndef ULI_BOOTSTRAP_LAUNCH_PMI1_H
 #define ULI_BOOTSTRAP_LAUNCH_PMI1_H
@@ -17,7 +17,7 @@
 ulyx_status_t uli_pmi1_share(int fd, int32_t rank, const char *key, char *value,
     size_t bytes, uli_deadline_t deadline);
 
-/* An MPI library of this process has sent init to the launcher. */
+/* Has an MPI library of this process sent init to the launcher? */
 bool uli_pmi1_mpi_initialized(void);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * PMIx through dlopen of libpmix.so.2, so that one binary runs with and without
- * it. Waiting is done here, on a condition variable with a deadline: servers
- * differ in whether they honour PMIX_TIMEOUT. A request is kept by reference
- * count, because an answer may come after the deadline.
+ * PMIx. This file waits on a condition variable with a deadline, because not
+ * all servers honour PMIX_TIMEOUT. A request is kept by reference count,
+ * because an answer may come after the deadline.
  */
 #include "bootstrap/launch/pmix.h"
 
@@ -25,7 +25,7 @@
 
 #define LIBRARY "libpmix.so.2"
 
-/* Of PMIx 4; older servers return SUCCESS. */
+/* A status of PMIx 4; older servers return SUCCESS in its place. */
 #ifndef PMIX_ERR_PARTIAL_SUCCESS
 #define PMIX_ERR_PARTIAL_SUCCESS (-52)
 #endif
@@ -94,7 +94,7 @@ pmix_load(struct uli_pmix *pmix)
 static struct {
     pthread_mutex_t lock;
     struct uli_pmix *open;
-    pid_t process; /* a child has no connection of its own */
+    pid_t process; /* a forked child has no connection of its own */
 } client = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void
@@ -170,8 +170,9 @@ uli_pmix_size(struct uli_pmix *pmix, int32_t *rank_p, int32_t *nranks_p)
 struct request {
     pthread_mutex_t lock;
     pthread_cond_t answered;
-    int refs; /* one each of the waiter and of the answer */
-    /* The request, which PMIx may read until it answers. */
+    int refs; /* one for the waiter and one for the answer */
+    /* The arguments of the request, which PMIx may read until it has
+     * answered. */
     pmix_proc_t root;
     char key[64];
     pmix_info_t collect;
@@ -193,7 +194,7 @@ request_unref(struct request *request)
     free(request);
 }
 
-/* On PMIx's thread. */
+/* Called on a thread of PMIx. */
 static void
 take_answer(pmix_status_t result, pmix_value_t *value, void *context)
 {
@@ -260,8 +261,9 @@ pmix_publish(struct uli_pmix *pmix, const char *key, char *text)
     return ULYX_SUCCESS;
 }
 
-/* Waits for the answer to a request, which was made with *result_p, and stores
- * the answer's status there. Only a missing answer is an error here. */
+/* Waits for the answer to a request. *result_p is the result of making the
+ * request, and becomes the status of the answer. Only a missing answer is an
+ * error here. */
 static ulyx_status_t
 pmix_await(struct request *request, const char *what, uli_deadline_t deadline,
     pmix_status_t *result_p)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PMIx, opened at run time: the launcher's rank and size, and one value from
- * rank 0 to all. Only this module uses PMIx types; where the library was built
- * without its headers, open is refused with that reason.
+ * PMIx, opened at run time: the launcher's rank and size, and a value from rank
+ * 0 to all ranks. Only this module uses PMIx types; if the library was built
+ * without the headers of PMIx, open fails with that reason.
  */
 #ifndef ULI_BOOTSTRAP_LAUNCH_PMIX_H
 #define ULI_BOOTSTRAP_LAUNCH_PMIX_H
@@ -14,9 +14,9 @@
 
 struct uli_pmix;
 
-/* Opens the library and connects to the server, once a process, until it exits;
- * any thread. Logs nothing above INFO, because processes without PMIx continue
- * without PMIx.
+/* Opens the library and connects to the server, once per process and until the
+ * process exits; any thread. Logs nothing above INFO, because processes without
+ * PMIx continue without PMIx.
  * returns SUCCESS, or ERR_UNSUPPORTED with the reason as the last error. */
 ulyx_status_t uli_pmix_open(struct uli_pmix **pmix_p);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mutual proof of the secret. Each end's proof has its own label, so that no
- * message of one end serves as the other's.
+ * Mutual proof of the secret. The proof of each end has a label of its own, so
+ * that no message of one end can be used as that of the other.
  */
 #include "bootstrap/meet/auth.h"
 

@@ -31,10 +31,10 @@
  * allow (ULI_SECRET_LEAST).
  *
  * Magic and version are the first bytes each way, and hello and the first 32
- * bytes of the challenge are the same in all versions, so that another version
- * is distinguished from a stray connection. What follows is neither encrypted
- * nor signed: the network is trusted not to alter a stream; the secret keeps
- * strangers out.
+ * bytes of the challenge are the same in all versions, so that an end of
+ * another version can be distinguished from a stray connection. What follows is
+ * neither encrypted nor signed: the network is trusted not to alter a stream;
+ * the secret keeps strangers out.
  */
 #ifndef ULI_BOOTSTRAP_MEET_AUTH_H
 #define ULI_BOOTSTRAP_MEET_AUTH_H
@@ -73,7 +73,8 @@ enum uli_hello_result {
     ULI_HELLO_VERSION, /* ulyx of another version, in *version_p */
 };
 
-/* Opens the library of hashes; once a process, any thread.
+/* Initialises libsodium. To be called before the others, any number of times;
+ * any thread.
  * returns SUCCESS or ERR_SYSTEM. */
 ulyx_status_t uli_auth_init(void);
 

@@ -107,8 +107,8 @@ conn_watch(struct uli_conn *conn)
     epoll_ctl(conn->root->epoll_fd, EPOLL_CTL_MOD, conn->fd, &event);
 }
 
-/* All bytes are sent. After the failure's text the peer reads the text and
- * closes the connection. */
+/* Called when all bytes have been sent. If they end with the failure's text,
+ * the peer reads the text and closes the connection. */
 static void
 all_sent(struct uli_conn *conn)
 {
@@ -153,7 +153,7 @@ conn_flush(struct uli_conn *conn)
     conn_watch(conn);
 }
 
-/* Takes the reference. */
+/* Queues the blob and takes over the caller's reference. */
 static void
 conn_post(struct uli_conn *conn, struct uli_blob *blob)
 {
@@ -274,8 +274,8 @@ take_message(struct uli_conn *conn, const unsigned char *data, size_t bytes)
 
 /* ---- frames -------------------------------------------------------------- */
 
-/* The deadline here of a rank that has sent how long it will wait, in
- * milliseconds. */
+/* The deadline of a rank, which has sent how many milliseconds it will wait (<
+ * 0: without limit). */
 static uli_deadline_t
 frame_patience(const struct uli_frame *frame)
 {
@@ -332,7 +332,7 @@ root_spread(struct uli_root *root, struct uli_blob *table)
     uli_blob_unref(table);
 }
 
-/* A rank reports its failure. */
+/* A rank has reported its failure. */
 static void
 take_failure(struct uli_conn *conn)
 {

@@ -19,7 +19,7 @@ enum uli_conn_stage {
     ULI_CONN_ANSWER,
     ULI_CONN_JOIN,    /* authenticated, rank not yet known */
     ULI_CONN_JOINED,  /* rank is set */
-    ULI_CONN_REFUSED, /* authenticated, but without a place: gets the failure */
+    ULI_CONN_REFUSED, /* authenticated, but not admitted: gets the failure */
     ULI_CONN_DEAD,    /* closed, to be freed after this batch of events */
 };
 
@@ -35,35 +35,38 @@ struct uli_conn {
     unsigned char message[ULI_ANSWER_BYTES]; /* hello or answer, so far */
     size_t have;
     struct uli_frame_reader reader;
-    struct uli_blob *out, *next; /* being sent, and after it */
+    struct uli_blob *out, *next; /* being sent, and to be sent after it */
     size_t sent;
     bool last;     /* close once `out` and `next` are sent */
-    bool draining; /* all was sent: waits for the peer's end */
+    bool draining; /* all was sent: waits until the peer closes */
 };
 
 struct uli_root {
     struct uli_root_params params;
     char unlink_path[512];
     struct uli_meeting meeting;
-    struct uli_list strangers; /* in order of arrival, so of deadline */
+    struct uli_list strangers; /* in order of arrival, and so of deadline */
     struct uli_list members;   /* joined or refused */
     struct uli_list dead;
     int stranger_count;
     int epoll_fd, event_fd;
     uli_deadline_t linger; /* end of a failed meeting */
     uli_deadline_t reopen; /* when the pausing listener accepts again */
-    int pause_ms; /* of its last pause; 0: a connection was accepted since */
+    int pause_ms; /* length of the listener's last pause; 0: a connection was
+                   * accepted after it */
     atomic_int refs;
-    atomic_int unsent; /* connections with bytes on their way */
+    atomic_int unsent; /* connections with unsent bytes */
     atomic_bool stop, cancel, finished;
     atomic_bool deaf;         /* event_fd is closed, or about to be */
-    atomic_int wakers;        /* who may be writing to it */
+    atomic_int wakers;        /* threads that may be writing to event_fd */
     atomic_int state;         /* uli_root_state */
-    atomic_bool all_notified; /* the meeting has failed, its members left */
+    atomic_bool all_notified; /* the meeting has failed and its members have
+                               * left */
     bool cancelled;           /* the thread has carried out `cancel` */
 };
 
-/* Owns the descriptor, also after a failure. NULL without memory. */
+/* Opens a connection, which owns the descriptor. NULL: there is no memory, and
+ * the descriptor is closed. */
 struct uli_conn *uli_conn_open(
     struct uli_root *root, int fd, const char *address);
 /* Handles the events that epoll has reported. */
@@ -80,7 +83,7 @@ void uli_conn_free_dead(struct uli_root *root);
 
 /* Accepts waiting connections, a few at a time. */
 void uli_listener_accept(struct uli_root *root, int listener);
-/* Ends a pause of the listener, which had no descriptors. */
+/* Ends a pause of the listener, which it made for lack of descriptors. */
 void uli_listener_reopen(struct uli_root *root);
 /* Closes the listeners and removes the rendezvous file. */
 void uli_listener_shut(struct uli_root *root);

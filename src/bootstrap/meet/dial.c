@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Dialling. An address that does not answer costs a few seconds, then the next
- * one is tried: an id may hold addresses that this host cannot reach, or that
- * mean another machine here (a container bridge's).
+ * one is tried: an id may have addresses that this host cannot reach, or that
+ * belong to another machine when used from this host (the address of a
+ * container bridge).
  */
 #include "bootstrap/meet/dial.h"
 
@@ -19,7 +20,7 @@
 enum { PAUSE_FIRST_MS = 2, PAUSE_LONGEST_MS = 500 };
 #define CONNECT_S   3.0
 #define HANDSHAKE_S 10.0
-#define NOTICE_S    5.0 /* then the log says which root is awaited */
+#define NOTICE_S    5.0 /* after this time the awaited root is logged */
 
 static void
 dial_report(struct uli_dial_report *report_p, ulyx_status_t status,
@@ -46,8 +47,8 @@ dial_reason(int number)
     return text ? text : "unknown error";
 }
 
-/* Sends hello and receives the root's challenge. 0 with both nonces and the
- * root's share, or -1 with the report. */
+/* Sends hello and receives the root's challenge. returns 0 with both nonces and
+ * the root's share, or -1 with the report. */
 static int
 dial_greet(int fd, const struct uli_socket_address *address,
     uli_deadline_t deadline, struct uli_auth *auth, unsigned char *share_p,
@@ -126,8 +127,8 @@ dial_prove(int fd, const struct uli_endpoint *place,
     return -1;
 }
 
-/* Any user can take an abstract name, and so delay the job that needs the
- * name. */
+/* Checks the root's user: any user can take an abstract name, and so delay the
+ * job that needs the name. */
 static bool
 check_user(int fd, const struct uli_socket_address *address,
     struct uli_dial_report *report_p)
@@ -193,7 +194,8 @@ uli_dial_pause(int *pause_ms, uli_deadline_t deadline)
     *pause_ms = (int)uli_min(2 * *pause_ms, PAUSE_LONGEST_MS);
 }
 
-/* connect() would give EINVAL, now and at the deadline. */
+/* Refuses a meeting none of whose addresses can be used: every connect() would
+ * fail with EINVAL, until the deadline. */
 static ulyx_status_t
 check_scopes(const struct uli_endpoint *place)
 {

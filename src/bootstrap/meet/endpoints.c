@@ -2,7 +2,7 @@
  *
  * Two meeting points that every rank can compute by itself: an abstract socket
  * of this node, and MASTER_ADDR:ULYX_PORT. Rank 0 listens and then joins like
- * the others; they dial until it does.
+ * the other ranks, which dial until rank 0 listens.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -99,7 +99,8 @@ family_of(const struct uli_settings *settings)
                                                             : AF_UNSPEC;
 }
 
-/* "[::1]", as in addresses with a port, means what "::1" means. */
+/* Removes the brackets of "[::1]", which are needed only in addresses with a
+ * port. */
 static void
 strip_brackets(char *host)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Frames: plain byte code, no struct is laid over the wire.
+ * Encodes and decodes frames byte by byte; no struct is sent as it lies in
+ * memory.
  */
 #include "bootstrap/meet/frame.h"
 

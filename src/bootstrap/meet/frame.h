@@ -6,8 +6,9 @@
  *     0  'U' 'F'   2  type   3  zero   4  round (32 bits)
  *     8  payload bytes (64 bits)      16  argument (64 bits, signed)
  *
- * The reader takes a stream cut anywhere, never reads past a frame's end and
- * allocates no more than the payload cap that its owner sets.
+ * The reader accepts a stream in pieces of any size, never reads past the end
+ * of a frame, and allocates no more than the maximum payload that its owner
+ * sets.
  */
 #ifndef ULI_BOOTSTRAP_MEET_FRAME_H
 #define ULI_BOOTSTRAP_MEET_FRAME_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One poll over the listener, the stop, and the connections that have sent
- * nothing yet, in order of arrival. A connection that has sent something is
- * served before more are accepted, and the awaited rank sends as it connects;
- * so many silent connections cannot displace the awaited rank before its
- * message has arrived.
+ * See knock.h. One poll waits for the listener, the stop descriptor, and the
+ * connections whose message is not complete, in order of arrival. Connections
+ * that have sent something are served before more are accepted, and an awaited
+ * rank sends as soon as it connects. So a flood of silent connections cannot
+ * displace an awaited rank before its message has arrived.
  */
 #include "bootstrap/meet/knock.h"
 
@@ -95,7 +95,7 @@ let_in(struct receiver *receiver)
         receiver->count++;
 }
 
-/* One round. 0 or errno. */
+/* Waits once, and handles what has happened. returns 0 or errno. */
 static int
 receiver_poll(struct receiver *receiver, uli_deadline_t deadline)
 {

@@ -13,13 +13,14 @@
 
 enum { ULI_KNOCK_BYTES_MAX = 32 };
 
-/* Returns true if the sender is awaited; the descriptor, which is non-blocking,
- * then belongs to the callee. */
+/* Returns true if the message comes from an awaited sender; the callback then
+ * owns the descriptor, which is non-blocking. */
 typedef bool (*uli_knock_fn)(void *context, int fd, const void *message);
 
-/* Receives messages of `bytes` bytes until `awaited` were taken. All other
- * connections are closed: those refused, those silent for two seconds or at the
- * end, and the oldest where there are too many silent ones.
+/* Receives messages of `bytes` bytes until `take` has accepted `awaited` of
+ * them. All other connections are closed: those that `take` refuses, those
+ * whose message is not complete after two seconds or at the end, and the oldest
+ * of those if there are too many.
  * returns 0; ETIMEDOUT; ECONNABORTED (stop_fd has become readable); errno. */
 int uli_knock_receive(int listener, int stop_fd, size_t bytes, int awaited,
     uli_knock_fn take, void *context, uli_deadline_t deadline);

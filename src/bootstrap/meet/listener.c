@@ -24,14 +24,14 @@
 
 enum {
     ACCEPT_BATCH = 64,   /* then the ranks that have joined are served */
-    STRANGER_MAX = 4096, /* the oldest goes first */
-    LATE_MAX = 8,        /* when all ranks have joined */
+    STRANGER_MAX = 4096, /* beyond this the oldest is dropped */
+    LATE_MAX = 8,        /* the same after all ranks have joined */
     STRANGER_SHARE = 4,  /* strangers have at most a quarter of the descriptors;
                           * the rest is for ranks and the process */
     PAUSE_FIRST_MS = 1,
     PAUSE_LONGEST_MS = 250
 };
-#define CROWDED_S 0.25 /* for a proof, when descriptors are short */
+#define CROWDED_S 0.25 /* time for a proof if descriptors are short */
 
 void
 uli_listener_remove_file(struct uli_root *root)
@@ -175,7 +175,7 @@ make_room(struct uli_root *root, int number)
         pause_door(root);
 }
 
-/* ---- knocks -------------------------------------------------------------- */
+/* ---- accepting ----------------------------------------------------------- */
 
 static void
 root_admit(struct uli_root *root, int fd, const struct sockaddr_storage *peer)
@@ -198,7 +198,8 @@ root_admit(struct uli_root *root, int fd, const struct sockaddr_storage *peer)
     root->meeting.hindrance[0] = 0;
 }
 
-/* accept() needs a descriptor even where no connection waits. */
+/* Does a connection wait? accept() cannot show this without a free
+ * descriptor. */
 static bool
 somebody_knocks(int listener)
 {
@@ -206,7 +207,7 @@ somebody_knocks(int listener)
     return poll(&waited, 1, 0) > 0;
 }
 
-/* An error of this connection, which has ended. */
+/* Is it an error of a single connection, which has ended? */
 static bool
 door_passes(int number)
 {

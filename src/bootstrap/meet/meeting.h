@@ -2,8 +2,8 @@
  *
  * The state of a root's meeting: which ranks have joined, which have given
  * their record of the running gather, and the failure. The functions do no I/O,
- * read no clock and run in one thread: bootstrap/meet/root.c calls them for
- * what its connections receive.
+ * read no clock and run in one thread: bootstrap/meet/root.c calls them for the
+ * frames that its connections receive.
  *
  * The first failure wins and is final. Its text names every rank concerned and
  * goes to all ranks, also to those that join afterwards.
@@ -55,7 +55,7 @@ struct uli_meeting {
     uint64_t record_bytes;   /* of the running gather, from record_rank */
     int32_t record_rank;     /* of the first record */
     struct uli_blob *table;  /* frame of the running gather, or NULL */
-    uli_deadline_t deadline; /* no rank's deadline is earlier */
+    uli_deadline_t deadline; /* the earliest deadline of a rank, or earlier */
     ulyx_status_t failed;
     struct uli_blob *failure; /* its frame */
     struct uli_blob *full;    /* answers connections once all have joined */

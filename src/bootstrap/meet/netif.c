@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Choosing interfaces: every address gets a tier, the best tier that is not
- * empty is taken whole, ordered by preference within it.
+ * Chooses interfaces: every address gets a tier, and the addresses of the best
+ * tier that has any are used, in order of preference.
  */
 #include "bootstrap/meet/netif.h"
 
@@ -41,8 +41,8 @@ find_entry(const char *list, const char *name, bool exact)
     return -1;
 }
 
-/* Like find_entry, with the marks; 0 for names that a list of exclusions does
- * not exclude. */
+/* Like find_entry, for a list with the marks ^ and =; 0 for names that a list
+ * of exclusions does not exclude. */
 static int
 netif_preference(const char *list, const char *name)
 {

@@ -3,10 +3,10 @@
  * Which interfaces a root listens on, and at which port. ULYX_SOCKET_IFNAME has
  * NCCL's grammar: comma separated prefixes of interface names ("eth,ib"); "="
  * first makes the names exact ("=eth0"), "^" first excludes ("^docker,lo"),
- * "^=" excludes exact names. Without it: InfiniBand's interfaces first, then
- * all others; addresses of less reach (base/system/interface.h: bridges of
- * containers; link-local addresses, which mean another host on each host;
- * loopback) only if there are no better ones.
+ * "^=" excludes exact names. Without the setting, InfiniBand's interfaces come
+ * first, then all others. Addresses that reach less far
+ * (base/system/interface.h: bridges of containers, link-local addresses,
+ * loopback) are used only if there are no better ones.
  */
 #ifndef ULI_BOOTSTRAP_MEET_NETIF_H
 #define ULI_BOOTSTRAP_MEET_NETIF_H

@@ -127,7 +127,7 @@ run_timers(struct uli_root *root)
 
 /* ---- the loop ------------------------------------------------------------ */
 
-/* A new failure is sent to all ranks that have joined. */
+/* Sends a new failure to all ranks that have joined. */
 static void
 spread_failure(struct uli_root *root)
 {
@@ -147,7 +147,8 @@ spread_failure(struct uli_root *root)
     atomic_fetch_sub(&root->unsent, 1);
 }
 
-/* Ranks that have joined are notified; ranks that come later find no root. */
+/* Carries out a cancel: ranks that have joined are notified; ranks that come
+ * later find no root. */
 static void
 act_on_cancel(struct uli_root *root)
 {
@@ -234,9 +235,9 @@ root_unref(struct uli_root *root)
         free(root);
 }
 
-/* The descriptors end with the thread, however long the handle is kept. Waits
- * for an owner in root_wake. Without a lock, which a forked child could inherit
- * locked. */
+/* Closes the descriptors at the end of the thread, however long the handle is
+ * kept. First waits for owners that are in root_wake. There is no lock, because
+ * a forked child could inherit it locked. */
 static void
 close_loop(struct uli_root *root)
 {
@@ -324,7 +325,7 @@ root_fill(struct uli_root *root, const struct uli_root_params *params)
     uli_list_init(&root->strangers);
     uli_list_init(&root->members);
     uli_list_init(&root->dead);
-    atomic_init(&root->refs, 2); /* one each of the owner and of the thread */
+    atomic_init(&root->refs, 2); /* one for the owner and one for the thread */
 }
 
 ulyx_status_t

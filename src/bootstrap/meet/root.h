@@ -20,8 +20,8 @@ struct uli_root_params {
     unsigned char secret[ULI_SECRET_BYTES];
     uli_deadline_t deadline; /* when a meeting without all its ranks fails */
     double handshake_s;      /* for the proof of a connection; 0: 10 */
-    double linger_s; /* how long a failed meeting sends late ranks its cause; 0
-                      * = 30 */
+    double linger_s; /* how long a failed meeting sends its cause to late ranks;
+                      * 0 = 30 */
     int listeners[ULI_ADDRESS_MAX];
     int listener_count;
     bool same_user;          /* Unix sockets: other users are refused */
@@ -36,8 +36,8 @@ struct uli_root_params {
  * returns SUCCESS, ERR_NO_MEMORY or ERR_SYSTEM. */
 ulyx_status_t uli_root_start(
     const struct uli_root_params *params, struct uli_root **root_p);
-/* Gives the handle back; the thread runs until the meeting is over. Waits at
- * most wait_s for answers that are being sent. NULL: does nothing. */
+/* Releases the handle; the thread runs until the meeting is over. Waits at most
+ * wait_s until pending answers are sent. NULL: does nothing. */
 void uli_root_release(struct uli_root *root, double wait_s);
 /* Ends the meeting now and releases the handle, like uli_root_release. */
 void uli_root_stop(struct uli_root *root, double wait_s);
@@ -53,13 +53,12 @@ enum uli_root_state {
     ULI_ROOT_OVER,  /* and have left in good order */
 };
 enum uli_root_state uli_root_state(const struct uli_root *root);
-/* Whether the root only answers late ranks: its meeting is over or has
- * failed. */
+/* Is the meeting over or failed, so that the root only answers late ranks? */
 bool uli_root_awaits_late(const struct uli_root *root);
-/* Whether the root's thread has ended; then all its descriptors are closed. */
+/* Has the root's thread ended? All its descriptors are then closed. */
 bool uli_root_ended(const struct uli_root *root);
-/* Root threads alive in this process, and an upper limit of linger_s for those
- * that fail from now on: for tests. */
+/* For tests: the number of root threads in this process, and an upper limit of
+ * linger_s for meetings that fail from now on. */
 int uli_root_count(void);
 void uli_root_limit_linger(double seconds);
 

@@ -2,8 +2,8 @@
  *
  * Addresses of a meeting, listeners on them, and bounded stream I/O for a
  * rank's end. All sockets are non-blocking and close-on-exec; EINTR is retried
- * within the deadline. These calls give errno values, not statuses: their
- * callers retry, and only the last failure is an error worth a log line.
+ * within the deadline. These calls return errno values, not statuses: their
+ * callers retry, and only the last failure becomes an error, with a log line.
  */
 #ifndef ULI_BOOTSTRAP_MEET_SOCKET_H
 #define ULI_BOOTSTRAP_MEET_SOCKET_H
@@ -28,36 +28,37 @@ struct uli_socket_address {
 /* "10.0.0.1:2000", "[fd00::2]:2000", or "@name" of an abstract socket. */
 void uli_address_text(
     const struct uli_socket_address *address, char *text_p, size_t bytes);
-/* Reads such a text with a numeric IPv4 or IPv6 address; a scope is a number or
- * the name of an interface. False: it is no such text. */
+/* Reads the text of a numeric IPv4 or IPv6 address with a port; a scope is a
+ * number or the name of an interface. False: the text is no such address. */
 bool uli_address_parse(const char *text, struct uli_socket_address *address_p);
-/* False for a name longer than a socket address takes. */
+/* Makes the address of an abstract socket. False: the name is too long. */
 bool uli_address_abstract(
     const char *name, struct uli_socket_address *address_p);
-/* A link-local IPv6 address without its interface. */
+/* Is it a link-local IPv6 address without its interface? */
 bool uli_address_lacks_scope(const struct uli_socket_address *address);
 int uli_address_port(const struct uli_socket_address *address);
 void uli_address_set_port(struct uli_socket_address *address, int port);
 
-/* A listener with SO_REUSEADDR; IPv6 ones take no IPv4. Port 0 in *address is
- * replaced by the port that the system has chosen.
+/* Opens a listener with SO_REUSEADDR; an IPv6 listener accepts no IPv4
+ * connections. Port 0 in *address is replaced by the port that the system has
+ * chosen.
  * returns 0 or errno. */
 int uli_socket_listen(struct uli_socket_address *address, int *fd_p);
 int uli_socket_connect(const struct uli_socket_address *address,
     uli_deadline_t deadline, int *fd_p);
-/* Whole buffers. returns 0, ETIMEDOUT, ENOTCONN (the other end closed), or
- * another errno. */
+/* Send or receive whole buffers. returns 0, ETIMEDOUT, ENOTCONN (the other end
+ * closed), or another errno. */
 int uli_socket_send(
     int fd, const void *data, size_t bytes, uli_deadline_t deadline);
 int uli_socket_receive(
     int fd, void *data_p, size_t bytes, uli_deadline_t deadline);
 /* Sets no delay and keepalive, for both ends of a TCP connection. */
 void uli_socket_tune(int fd, int family);
-/* Raises the limit of open files to the hard limit. False: it was the hard
- * limit. */
+/* Raises the limit of open files to the hard limit. False: it cannot be
+ * raised. */
 bool uli_socket_raise_limit(void);
-/* The user id of a Unix connection's other end (-1: not known), and whether it
- * is this process's user id. */
+/* The user id of the other end of a Unix connection (-1: not known), and
+ * whether it equals that of this process. */
 long uli_socket_peer_user(int fd);
 bool uli_socket_same_user(int fd);
 

@@ -3,8 +3,8 @@
  * The star: each rank has one stream to the root. In a gather each rank sends
  * one record and receives one table: 2 messages per rank, latency of one round
  * trip, and nranks * bytes down every stream. The rank sends the root how long
- * it will wait, so that the root, which has the missing ranks, times out first.
- * Many ranks gather by a tree over it (bootstrap/meet/tree.h).
+ * it will wait, so that the root, which can name the missing ranks, times out
+ * first. Many ranks gather by a tree beside the star (bootstrap/meet/tree.h).
  */
 #include <errno.h>
 #include <poll.h>
@@ -57,7 +57,7 @@ star_lost(const struct star *star, int number)
         star->base.rank, star->where, star->gathers, how);
 }
 
-/* The failure that the root sends to all, and has logged. */
+/* Reads the failure, which the root has logged and sends to all ranks. */
 static ulyx_status_t
 read_failure(const struct star *star, const struct uli_frame *frame,
     uli_deadline_t deadline)
@@ -114,7 +114,8 @@ star_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     int number = uli_socket_send(star->fd, header, sizeof(header), end);
     if (!number)
         number = uli_socket_send(star->fd, mine, bytes, end);
-    /* A send may fail on a stream that still has the root's last message. */
+    /* After a failed send the root's last message may still be in the stream,
+     * so it is read. */
     if (number == ETIMEDOUT)
         return star_lost(star, number);
     return read_table(star, bytes, all_p, end);
@@ -145,8 +146,8 @@ star_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
     return read_failure(star, &frame, end);
 }
 
-/* The root sends without a request only to report a failure; the end of the
- * stream is a failure too. */
+/* Between gathers the root sends only failures, and the end of the stream is a
+ * failure too. */
 static bool
 star_broken(struct uli_bootstrap *bootstrap)
 {
@@ -198,7 +199,8 @@ send_join(const struct star *star, uli_deadline_t deadline)
         star->fd, message, ULI_FRAME_HEADER_BYTES + bytes, deadline);
 }
 
-/* Without memory to join: notifies the other ranks. */
+/* For a rank that has no memory for a bootstrap: joins only to notify the other
+ * ranks of this failure. */
 static ulyx_status_t
 join_to_give_up(int fd, struct uli_root *root, int32_t nranks, int32_t rank,
     uli_deadline_t deadline)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tree; see tree.h. The first gather builds the tree: a gather of addresses
- * over the star, a connection to each parent that shows the parent's token, and
- * a gather of outcomes. If one rank cannot connect, all ranks use the star.
+ * over the star, a connection to each parent, on which the child sends the
+ * parent's token, and a gather of outcomes. If one rank cannot connect, all
+ * ranks use the star.
  *
- * Trouble in a gather (a stream that breaks, a deadline, the star's root
- * speaking) ends in a gather of the same records over the star: the root
- * answers with the failure that it has recorded, the same on all ranks. If all
- * ranks come to that gather, its table is the result, and later gathers use the
- * star too.
+ * If a gather over the tree fails at a rank (a stream breaks, a deadline
+ * passes, the star's root sends something), this rank gathers the same records
+ * over the star. The root answers with the failure that it has recorded, which
+ * is the same on all ranks. If all ranks reach the gather over the star, its
+ * table is the result, and later gathers use the star too.
  */
 #include "bootstrap/meet/netif.h"
 #include "bootstrap/meet/tree.h"
@@ -30,13 +31,13 @@
 
 /* On one machine a tree moves as many bytes as the star and gains nothing:
  * three gathers of 1 KiB take 0.4, 0.8 and 2.9 s at 256, 512 and 1024 ranks on
- * 2 cores by either. A tree pays where hosts share the sending: the star's root
- * sends P tables of P records, 150 MB at 384 ranks and 17 GB at 4096; a rank of
- * the tree sends 8 tables, 34 MB. */
+ * 2 cores by either. A tree is faster where many hosts share the sending: the
+ * star's root sends P tables of P records, 150 MB at 384 ranks and 17 GB at
+ * 4096; a rank of the tree sends 8 tables, 34 MB. */
 static _Atomic int32_t least_ranks = 384;
 
-#define BUILD_S   20.0 /* for the connections */
-#define OUTCOME_S 1.0  /* for ranks to come to the star after a timeout */
+#define BUILD_S   20.0 /* limit for making the connections */
+#define OUTCOME_S 1.0  /* limit for ranks to reach the star after a timeout */
 
 struct card {
     uint32_t port; /* 0: no children, or no listener */
@@ -60,7 +61,7 @@ struct tree {
     struct uli_bootstrap *star;
     int star_fd;
     struct uli_port_range ports; /* to listen at */
-    bool built, flat;            /* flat: the star gathers */
+    bool built, flat;            /* flat: gathers go over the star */
     struct uli_tree_place place;
     int parent, children[ULI_TREE_ARITY]; /* descriptors, -1 */
     uint32_t gathers;
@@ -104,8 +105,8 @@ uli_tree_place(int32_t nranks, int32_t rank, struct uli_tree_place *place_p)
 
 /* ---- building ------------------------------------------------------------ */
 
-/* At the address by which this rank reaches the root: other ranks can reach
- * this address. */
+/* Listens at the local address of the connection to the root, because other
+ * ranks can reach this address. */
 static int
 open_listener(const struct tree *tree, struct card *card)
 {
@@ -117,7 +118,7 @@ open_listener(const struct tree *tree, struct card *card)
         return -1;
     bool is_v6 = own.storage.ss_family == AF_INET6;
     if (is_v6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr))
-        return -1; /* its scope means something here only */
+        return -1; /* its scope is valid on this host only */
     if (uli_netif_listen(&own, tree->ports, &fd))
         return -1;
     card->family = is_v6 ? 6 : 4;
@@ -161,8 +162,8 @@ connect_parent(
     return uli_socket_send(tree->parent, &knock, sizeof(knock), deadline);
 }
 
-/* The child of a connection; -1: a stranger, or a child that has connected
- * already. */
+/* The child that has sent the message; -1: a stray connection, or a child that
+ * has connected already. */
 static int32_t
 child_of(const struct tree *tree, const struct knock *knock,
     const unsigned char token[16])
@@ -211,7 +212,7 @@ take_child(void *context, int fd, const void *message)
     return true;
 }
 
-/* 0 or errno, of this rank. */
+/* Connects this rank to its parent and its children. returns 0 or errno. */
 static int
 connect_all(struct tree *tree, int listener, const struct card *cards,
     uli_deadline_t deadline)
@@ -230,7 +231,8 @@ connect_all(struct tree *tree, int listener, const struct card *cards,
     return number;
 }
 
-/* Errors: those of the star's gathers, so the same on all ranks. */
+/* Builds the tree, or sets `flat` if a rank cannot connect.
+ * Errors: those of the star's gathers, so the same on all ranks. */
 static ulyx_status_t
 build_with(struct tree *tree, struct card *cards, int32_t *outcomes,
     uli_deadline_t deadline)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tree of streams for the gathers of many ranks. The star stays open beside
- * it: by it the ranks exchange their addresses, and failures of the tree are
- * reported by the star's root, which records the missing and the dead ranks.
+ * A tree of streams for the gathers of many ranks. The star stays open: over it
+ * the ranks exchange their addresses, and its root, which records missing and
+ * dead ranks, reports failures of the tree.
  *
  * Rank r is the root of the subtree [r, end). The ranks after r are cut into at
  * most ULI_TREE_ARITY equal parts; the first rank of each part is a child of r.
- * So the records of a subtree lie in one place of the table.
+ * So the records of a subtree are contiguous in the table.
  *
- * A gather: records up, table down; 2 (P - 1) messages in all, at most
- * 2 (ULI_TREE_ARITY + 1) at a rank, in 2 ceil(log_8 P) steps. The star's root
- * sends the table P times.
+ * In a gather the records go up the tree and the table goes down: 2 (P - 1)
+ * messages in all, at most 2 (ULI_TREE_ARITY + 1) at a rank, in 2 ceil(log_8 P)
+ * steps. The star's root sends the table P times.
  */
 #ifndef ULI_BOOTSTRAP_MEET_TREE_H
 #define ULI_BOOTSTRAP_MEET_TREE_H
@@ -28,14 +28,14 @@ struct uli_tree_place {
 void uli_tree_place(
     int32_t nranks, int32_t rank, struct uli_tree_place *place_p);
 
-/* Takes over the star, whose descriptor is fd. Gives a bootstrap that gathers
- * by a tree; or the star itself, where ranks are few or all of one node (fd is
- * a Unix socket). ports: where its ranks listen. Without memory the star is
- * closed. Errors: NO_MEMORY. */
+/* Takes over the star, whose descriptor is fd. *bootstrap_p is a bootstrap that
+ * gathers by a tree; or the star itself, if there are few ranks, or all are on
+ * one node (fd is a Unix socket). ports: where the ranks listen. Without memory
+ * the star is closed. Errors: NO_MEMORY. */
 ulyx_status_t uli_bootstrap_open_tree(struct uli_bootstrap *star, int fd,
     struct uli_port_range ports, struct uli_bootstrap **bootstrap_p);
 
-/* For tests: from how many ranks on there is a tree. */
+/* For tests: the least number of ranks for which there is a tree. */
 void uli_tree_set_least(int32_t nranks);
 
 #endif

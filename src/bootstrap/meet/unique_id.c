@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Unique ids. In bytes:
+ * The format of unique ids. As bytes:
  *
  *     0  "uxid"   4  version   5  address count   8  secret (16)
  *    24  addresses, 24 bytes each: family (4 or 6), 0, port (2, big-endian),
  *        address (16), scope (4, big-endian)
  *   216  checksum of all before (8)
  *
- * As text: "ulyx1/<secret>/<address>,<address>/<checksum>", so that a person
- * can see where ranks will meet; the checksum covers the text before it, and
- * an id that a shell or a mail has cut is refused by name.
+ * As text: "ulyx1/<secret>/<address>,<address>/<checksum>", so that a user can
+ * see where ranks will meet. The checksum covers the text before it, so a text
+ * that was cut on its way is refused with this reason.
  */
 #include <netinet/in.h>
 #include <sodium.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Unique ids within the library: a meeting place in the public struct.
+ * Unique ids within the library: the public struct holds an endpoint.
  */
 #ifndef ULI_BOOTSTRAP_MEET_UNIQUE_ID_H
 #define ULI_BOOTSTRAP_MEET_UNIQUE_ID_H
@@ -9,8 +9,8 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/meet/dial.h"
 
-/* Of an id's text, with its end: 8 IPv6 addresses, and below what a setting
- * holds. */
+/* Bytes of an id's text with its final zero: enough for 8 IPv6 addresses, and
+ * fewer than a setting can hold. */
 enum { ULI_ID_TEXT_BYTES = 510 };
 
 void uli_unique_id_encode(

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ids that this process serves. A root's thread needs no owner. The handle
- * of the root of an id that the caller made is kept, so that the process can
- * end the id, and can refuse at once an id that was used. The handle is kept
- * until the id is destroyed, or until REMEMBERED_MAX other ids have ended after
- * it.
+ * The ids that this process serves. The thread of a root runs without an owner.
+ * But the handle of a root whose id the caller made is kept, so that the
+ * process can end the id, and can refuse at once an id that was used. The
+ * handle is kept until the id is destroyed, or until REMEMBERED_MAX other ids
+ * have ended after it.
  *
- * The root of such an id stays at its port after its ranks have met, to answer
- * those that use the id for another communicator, or after their meeting has
- * failed, to send late ranks the cause. Each root costs a thread and a few
+ * The root of such an id stays at its port: after its ranks have met, to answer
+ * processes that use the id for another communicator; after the meeting has
+ * failed, to send the cause to late ranks. Each root costs a thread and a few
  * descriptors, so only the last STAYING_MAX roots stay, and none at a port that
  * ULYX_PORT gives, where the root of the next id will listen.
  */
@@ -31,13 +31,13 @@
 
 enum { STAYING_MAX = 8, REMEMBERED_MAX = 1024 };
 #define DESTROY_S     1.0 /* for the message to the ranks that have joined */
-#define PORT_LINGER_S 1.0 /* of a failed meeting at a port that is given */
+#define PORT_LINGER_S 1.0 /* of a failed meeting at a fixed port */
 #define PORT_WAIT_S   2.0 /* for an earlier root to end */
 
 /* ---- serving ------------------------------------------------------------- */
 
-/* At a port that is given, the root of a meeting that has failed may still be
- * answering late ranks; it makes room for the next one. */
+/* At a port that ULYX_PORT gives, the root of a failed meeting may still be
+ * answering late ranks; it ends soon, so the port is tried again. */
 static int
 listen_at(struct uli_socket_address *address, int port,
     struct uli_port_range ports, int *fd_p)
@@ -97,7 +97,7 @@ log_addresses(const struct uli_endpoint *place)
     ULI_INFO(ULI_LOG_INIT, -1, "bootstrap: root listens on %s", text);
 }
 
-/* `params` has the rest: deadline, file, whether it stays. */
+/* `params` has the deadline, the file, and whether the root stays. */
 static ulyx_status_t
 id_serve(const struct uli_settings *settings, struct uli_root_params *params,
     struct uli_endpoint *place_p, struct uli_root **root_p)
@@ -159,8 +159,8 @@ served_refresh(struct made *made)
     made->root = NULL;
 }
 
-/* The newest roots are kept. A root is ended only when all its ranks have
- * left. */
+/* Ends the oldest of the roots that only answer late ranks, and forgets the ids
+ * that ended longest ago. */
 static void
 forget_old(void)
 {
@@ -247,7 +247,7 @@ uli_unique_id_destroy(const ulyx_unique_id_t *id)
     return ULYX_SUCCESS;
 }
 
-/* The state of an id that this process has without a query to its root. */
+/* Checks an id without a query to its root, if this process made it. */
 static ulyx_status_t
 check_made(const struct uli_endpoint *place)
 {
