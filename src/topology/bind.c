@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See bind.h. Affinity and memory policies are set by the kernel's own calls:
- * hwloc binds on a machine that it has detected itself, and here it may be
- * described by a file. The policy is "preferred": a node that is full must not
- * fail an allocation.
+ * hwloc can bind only on a machine that it has detected itself, but here a file
+ * may describe the machine. The policy is "preferred", because a full NUMA node
+ * must not make an allocation fail.
  */
 #include "topology/bind.h"
 
@@ -51,7 +51,7 @@ add_core(struct uli_binding *binding, int32_t core)
     binding->ncores++;
 }
 
-/* The first name of the list that a NIC of the machine has. */
+/* Finds the NIC of the first name in the list that a NIC of the machine has. */
 static const struct uli_topo_node *
 find_nic(const struct uli_topology *t, const char *names)
 {
@@ -85,7 +85,8 @@ find_gpu(const struct uli_topology *t, const char *address)
     return NULL;
 }
 
-/* "GPU 0000:1b:00.0", "NIC mlx5_0"; the device, or NULL. */
+/* Finds the preferred device, or NULL. name_p: its name for messages, "GPU
+ * 0000:1b:00.0" or "NIC mlx5_0". */
 static const struct uli_topo_node *
 find_device(const struct uli_topology *t,
     const struct uli_bind_preference *preference, char *name_p, size_t bytes)
@@ -99,8 +100,8 @@ find_device(const struct uli_topology *t,
     return nic;
 }
 
-/* The cores near the device that the rank may use. The list of the
- * machine's cores may be long, so it is looked through once. */
+/* Adds the cores near the device that the rank may use. The list of the
+ * machine's cores may be long, so it is read only once. */
 static void
 add_near(struct uli_binding *binding, const struct uli_topology *t,
     const struct uli_topo_node *device, const int32_t *cores, int32_t ncores)
@@ -119,7 +120,8 @@ add_near(struct uli_binding *binding, const struct uli_topology *t,
     free(set);
 }
 
-/* Binds at the NUMA node (an index) and describes what is bound. */
+/* Sets the memory of the binding to that near a NUMA node (an index), and
+ * describes the binding. */
 static void
 binding_settle(struct uli_binding *binding, const struct uli_topology *t,
     int32_t numa, const char *near)
@@ -182,7 +184,8 @@ uli_binding_find(const struct uli_topology *topology,
     }
 }
 
-/* By one look into sysfs, for loading the machine takes milliseconds. */
+/* Reads one file of sysfs, because loading the machine's topology takes
+ * milliseconds. */
 static bool
 has_one_node(void)
 {

@@ -16,45 +16,49 @@
 enum { ULI_BINDING_CORES = 8192, ULI_BINDING_TEXT = 192 };
 
 struct uli_binding {
-    uint64_t cores[ULI_BINDING_CORES / 64]; /* a bit each, system's numbers */
+    uint64_t cores[ULI_BINDING_CORES / 64]; /* a bit per core, by system's
+                                             * number */
     int32_t ncores;                         /* 0: threads stay as they are */
-    int32_t memory; /* system's number of the NUMA node that memory is to come
-                     * from, or ULI_TOPO_UNKNOWN */
+    int32_t memory; /* system's number of the NUMA node from which memory should
+                     * come, or ULI_TOPO_UNKNOWN */
     char text[ULI_BINDING_TEXT]; /* where and why, or why not */
 };
 
-/* What a rank is to be near: a GPU by its address ("0000:1b:00.0"), else the
- * first of `nics` ("mlx5_0:1,..." or "eth0") that the machine has, else its own
- * cores. */
+/* Near what a rank is bound: a GPU, by its address ("0000:1b:00.0"); else the
+ * first of `nics` ("mlx5_0:1,..." or "eth0") that the machine has; else the
+ * rank's own cores. */
 struct uli_bind_preference {
     const char *gpu, *nics; /* or NULL */
 };
 
-/* On that machine, for a rank that may use the cores given (the system's
- * numbers). A device: the cores of its NUMA node that are among them, and the
- * nearest memory. None: those cores, if they are all of one NUMA node. Pure. */
+/* Finds the binding, on that machine, of a rank that may use the given cores
+ * (the system's numbers). With a device: those of the given cores that are in
+ * the device's NUMA node, and the nearest memory. Without a device: the given
+ * cores, if they are all in one NUMA node. Has no side effects. */
 void uli_binding_find(const struct uli_topology *topology,
     const struct uli_bind_preference *preference, const int32_t *cores,
     int32_t ncores, struct uli_binding *binding_p);
 
-/* For the calling thread's cores on this machine, unless settings->bind is off.
- * Looks no further where there is one NUMA node. */
+/* As uli_binding_find, for the calling thread's cores on this machine; nothing
+ * is bound if settings->bind is off. With one NUMA node the machine's topology
+ * is not loaded. */
 void uli_binding_make(const struct uli_settings *settings,
     const struct uli_bind_preference *preference,
     struct uli_binding *binding_p);
 
-/* Adds the cores of one to those of all: of a thread that serves both. */
+/* Adds the cores of `one` to those of `all`, for a thread that serves several
+ * ranks. */
 void uli_binding_add(struct uli_binding *all, const struct uli_binding *one);
 
 /* Lets a thread of the library run on the cores only. */
 void uli_bind_thread(const struct uli_binding *binding, pthread_t thread);
-/* Whole pages: those that are touched from now on come from the NUMA node
- * while it has any, those that were are moved. */
+/* Binds whole pages: pages that are touched from now on come from the NUMA node
+ * while it has free pages; pages that were touched before are moved. */
 void uli_bind_memory(
     const struct uli_binding *binding, void *address, int64_t bytes);
 
-/* As above, for what a driver allocates in the calling thread between begin and
- * end; end restores the thread's own policy. */
+/* As uli_bind_memory, for memory that a driver allocates in the calling thread
+ * between begin and end; end restores the thread's own policy. */
 struct uli_bind_scope {
     bool active;
     int mode;

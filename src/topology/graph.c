@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Building and numbering a graph; see graph.h. Machines have tens of devices,
- * so plain arrays and linear searches serve.
+ * Builds and numbers a graph; see graph.h. Machines have tens of devices, so
+ * plain arrays and linear searches are fast enough.
  */
 #include "topology/graph.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include "base/status.h"
 
-/* Room for one more item of `size` bytes in *array_p. */
+/* Makes room for one more item of `size` bytes in *array_p. */
 static ulyx_status_t
 graph_grow(void *array_p, int32_t count, int32_t *capacity_p, size_t size,
     int32_t limit)

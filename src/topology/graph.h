@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inside of a topology, for its importers. They add nodes, parents before
- * children, so that no cycle can come about, and end with uli_graph_finish.
+ * The internals of a topology, for its importers. An importer adds nodes,
+ * parents before children, so that there can be no cycle, and calls
+ * uli_graph_finish at the end.
  */
 #ifndef ULI_TOPOLOGY_GRAPH_H
 #define ULI_TOPOLOGY_GRAPH_H
@@ -15,7 +16,7 @@ enum {
     ULI_GRAPH_LINKS_MAX = 65536
 };
 
-/* Ids of the nodes, or -1 where unknown. */
+/* numa, package: ids of nodes, or -1 if unknown. */
 struct uli_graph_core {
     int32_t os_index, numa, package;
 };
@@ -37,29 +38,28 @@ struct uli_topology {
     int32_t counts[ULI_TOPO_KINDS];
 };
 
-/* A machine without anything in it; NULL without memory. */
+/* A machine with nothing in it; NULL: no memory. */
 struct uli_topology *uli_graph_create(void);
 
-/* *id_p is the new node's, whose other fields are "unknown".
+/* Adds a node. *id_p is its id; its other fields are "unknown".
  * Errors: INVALID_ARGUMENT beyond the limits above, NO_MEMORY. */
 ulyx_status_t uli_graph_add(struct uli_topology *graph, enum uli_topo_kind kind,
     int32_t parent, int32_t *id_p);
 ulyx_status_t uli_graph_add_core(struct uli_topology *graph, int32_t os_index,
     int32_t numa, int32_t package);
-/* Both directions of one link; a second one between the same two replaces the
- * first when it is faster. a = b is ignored. */
+/* Adds a link, for both directions. A second link between the same two nodes
+ * replaces the first if it is faster. a = b is ignored. */
 ulyx_status_t uli_graph_add_link(
     struct uli_topology *graph, int32_t a, int32_t b, double bytes_per_s);
 
-/* The NVSwitch with that address (also ULI_TOPO_NO_PCI), made when it is not
- * there yet. */
+/* Finds the NVSwitch with that address (also ULI_TOPO_NO_PCI), or adds it. */
 ulyx_status_t uli_graph_nvswitch(
     struct uli_topology *graph, uint64_t pci, int32_t *id_p);
-/* NVLink's payload per link and direction by ten times the GPU's compute
- * capability: what NCCL plans with, in bytes per second. */
+/* The payload of one NVLink per direction in bytes per second, as NCCL assumes
+ * it. capability: ten times the GPU's compute capability. */
 double uli_graph_nvlink_rate(int64_t capability);
 
-/* Numbers the kinds. Called once more after nodes were added. */
+/* Numbers the nodes of each kind. To be called again after nodes were added. */
 ulyx_status_t uli_graph_finish(struct uli_topology *graph);
 
 /* Id of the node of that kind with that address, or -1. */
@@ -69,24 +69,25 @@ int32_t uli_graph_find_pci(
 int32_t uli_graph_above(
     const struct uli_topology *graph, int32_t id, enum uli_topo_kind kind);
 
-/* "[domain:]bus:device.function" in hexadecimal digits. */
+/* Reads "[domain:]bus:device.function" in hexadecimal digits. */
 bool uli_graph_parse_pci(const char *text, uint64_t *pci_p);
 
 /* The importers. `text` has bytes bytes and a zero after them. dump_path may
  * be NULL. text NULL: this machine. */
 ulyx_status_t uli_hwloc_import(const char *text, size_t bytes, const char *name,
     const char *dump_path, struct uli_topology *graph);
-/* Refuses what hwloc would not survive; errors name file and line. */
+/* Refuses files on which hwloc would end the process; errors name file and
+ * line. */
 ulyx_status_t uli_hwloc_screen(
     const char *text, size_t bytes, const char *name);
-/* hwloc's XML of version 3 as version 2; *text_p is the caller's to free.
+/* Rewrites hwloc's XML of version 3 as version 2; the caller frees *text_p.
  * Errors: INVALID_ARGUMENT (not well-formed), NO_MEMORY. */
 ulyx_status_t uli_hwloc3_rewrite(const char *text, size_t bytes,
     const char *name, char **text_p, size_t *bytes_p);
 ulyx_status_t uli_nccl_import(const char *text, size_t bytes, const char *name,
     struct uli_topology *graph);
 /* Adds the NVLinks between GPUs of the graph that NVIDIA's management library
- * reports; nothing where that is not installed. */
+ * reports; none if the library is not installed. */
 ulyx_status_t uli_nvml_import(struct uli_topology *graph);
 
 #endif

@@ -32,8 +32,9 @@ hash_both(uint64_t hash_p[2], const void *bytes, size_t count)
     hash_p[1] = hash_bytes(hash_p[1], bytes, count);
 }
 
-/* Not mounted, or not for this process: as it is for all others here. Another
- * error is this process's own moment, and must not make it another node. */
+/* Is /proc not mounted, or not readable? That is then so for all processes of
+ * this node. Any other error is a momentary one of this process, and must not
+ * give the process the identity of another node. */
 static bool
 proc_is_hidden(int number)
 {
@@ -41,7 +42,7 @@ proc_is_hidden(int number)
            number == EPERM;
 }
 
-/* 0 where /proc is hidden. */
+/* *inode_p is 0 if /proc is hidden. */
 static ulyx_status_t
 namespace_inode(const char *path, uint64_t *inode_p)
 {
@@ -54,7 +55,7 @@ namespace_inode(const char *path, uint64_t *inode_p)
     return ULYX_SUCCESS;
 }
 
-/* The boot id, or the host's name where /proc is hidden. */
+/* Hashes the boot id, or the host's name if /proc is hidden. */
 static ulyx_status_t
 hash_machine(uint64_t hash_p[2])
 {
@@ -104,8 +105,8 @@ uli_node_pid_namespace(uint64_t *inode_p)
 }
 
 /* The calling thread's affinity. The set grows until the kernel's fits:
- * machines have more than 1024 cores. NULL when the kernel does not give it;
- * the caller frees it with CPU_FREE. */
+ * machines have more than 1024 cores. NULL: the kernel does not report it. The
+ * caller frees the set with CPU_FREE. */
 static cpu_set_t *
 get_affinity(size_t *bytes_p)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See node_cgroup.h. A limit holds for a group and all below it, so every group
- * from ours up to the root counts. A limit that cannot be read does not count.
+ * See node_cgroup.h. A limit applies to a group and all groups below it, so all
+ * groups count, from that of this process up to the root. A limit that cannot
+ * be read does not count.
  */
 #include "topology/node_cgroup.h"
 
@@ -44,7 +45,7 @@ has_controller(const char *controllers, const char *name)
     return false;
 }
 
-/* From the group at root + name up to root. */
+/* Visits the groups from root + name up to root. */
 static void
 walk_path(const char *root, char *name, bool unified,
     void (*visit)(const char *folder, bool unified, void *context),
@@ -96,7 +97,7 @@ struct quota {
 };
 
 /* cpu.max is "QUOTA PERIOD" or "max PERIOD"; the first generation has a file
- * each, and -1 for none. */
+ * for each number, and -1 for no quota. */
 static void
 visit_quota(const char *folder, bool unified, void *context)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much memory can be had. The kernel answers a reservation beyond it not
- * with an error but by killing a process, so these are read first:
- * MemAvailable of the machine, and limit minus use of every cgroup above us
- * (use without the file cache that the kernel would drop).
+ * How much memory can be allocated. If a process uses more, the kernel does not
+ * report an error but kills a process, so a caller asks first. The answer is
+ * the least of MemAvailable of the machine, and of limit minus use of every
+ * control group of this process (use without the file cache that the kernel
+ * would drop).
  */
 #include "topology/node.h"
 
@@ -20,7 +21,7 @@ static const struct generation unified_files = {
 static const struct generation legacy_files = {
     "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
 
-/* Least room of the groups visited. */
+/* Keeps the least room of the groups that were visited. */
 static void
 visit_room(const char *folder, bool unified, void *context)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the ranks of a node are: GPU, NUMA node, NIC, and who is near whom.
+ * Where the ranks of a node are: GPU, NUMA node, NIC, and how near two places
+ * are.
  */
 #include "topology/graph.h"
 
@@ -73,7 +74,8 @@ uli_topology_nearest_nic(const struct uli_topology *topology,
 
 /* ---- ranks --------------------------------------------------------------- */
 
-/* The NUMA nodes that have cores, by index, into homes_p[NUMA nodes]. */
+/* Writes the indices of the NUMA nodes that have cores to homes_p[NUMA nodes];
+ * returns their number. */
 static int32_t
 find_homes(const struct uli_topology *t, int32_t *homes_p)
 {
@@ -109,8 +111,8 @@ topology_anchor(
     return &t->nodes[0];
 }
 
-/* The rank's turn: how many before it have the same NICs to choose from, that
- * is, would take the same first one. */
+/* Chooses a rank's NIC. The rank's turn is the number of lower ranks that have
+ * the same first NIC, and so the same NICs to choose from. */
 static int32_t
 choose_nic(const struct uli_topology *t, const struct uli_rank_place *places,
     const int32_t *first, int32_t rank)

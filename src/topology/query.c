@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Distances in the graph; see topology.h. Everything follows from the lowest
- * common ancestor of two nodes. An ancestor that is the machine itself means
- * "far apart" only where the places of both sides are known; otherwise
- * "unknown".
+ * common ancestor of two nodes. If this ancestor is the machine itself, the two
+ * nodes are far apart if the places of both are known; otherwise their distance
+ * is unknown.
  */
 #include "topology/graph.h"
 
@@ -105,7 +105,7 @@ common_ancestor(const struct uli_topology *t, int32_t a, int32_t b)
     return a == b ? a : -1;
 }
 
-/* True when it is known in which package or NUMA node the node is. */
+/* Is it known in which package or NUMA node the node is? */
 static bool
 is_placed(const struct uli_topology *t, int32_t id)
 {
@@ -137,8 +137,8 @@ tree_class(const struct uli_topology *t, int32_t a, int32_t b)
     }
 }
 
-/* Bytes per second by NVLink: direct, or through the switches that both have
- * links to, whose parts add up. 0 without. */
+/* Bytes per second by NVLink: by direct links, or through switches, where the
+ * rates of all links to switches add up. 0 without NVLink. */
 static double
 nvlink_rate(const struct uli_topology *t, int32_t a, int32_t b)
 {
@@ -158,8 +158,9 @@ nvlink_rate(const struct uli_topology *t, int32_t a, int32_t b)
     return direct > switched ? direct : switched;
 }
 
-/* The slowest known rate on the way from id up to, not into, ancestor; a
- * NIC's own rate is the network's. */
+/* The slowest known rate on the way from id up to ancestor, whose own rate does
+ * not count. The rate of a NIC does not count either, because it is that of the
+ * network. */
 static double
 path_rate(const struct uli_topology *t, int32_t id, int32_t ancestor)
 {

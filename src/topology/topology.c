@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a topology comes from: settings, files, this machine, and the flat
- * one that is left when all of that fails. A file's first element decides
- * which importer reads it.
+ * Where a topology comes from: settings, files, this machine, or the flat
+ * topology that is used if all of these fail. The first element of a file
+ * decides which importer reads the file.
  */
 #include "topology/graph.h"
 
@@ -20,7 +20,8 @@
 
 /* ---- files --------------------------------------------------------------- */
 
-/* The first element, past declaration, doctype and comments; NULL without. */
+/* The first element after declaration, doctype and comments; NULL: there is
+ * none. */
 static const char *
 first_element(const char *text)
 {
@@ -36,8 +37,8 @@ first_element(const char *text)
     return NULL;
 }
 
-/* Of <topology version="2.0">: "2.0"; "1" where there is none, as hwloc 1 wrote
- * it. */
+/* The version "2.0" of <topology version="2.0">; "1" without a version, as
+ * hwloc 1 wrote it. */
 static void
 hwloc_version(const char *element, char version_p[16])
 {
@@ -135,9 +136,9 @@ uli_topology_read(const char *path, struct uli_topology **topology_p)
     return read_file(path, NULL, topology_p);
 }
 
-/* ---- this machine, or what is left of it --------------------------------- */
+/* ---- this machine, or a flat one ----------------------------------------- */
 
-/* Cores by count; nothing is known of where they are. */
+/* Makes a flat topology: a number of cores whose places are unknown. */
 static ulyx_status_t
 make_flat(const char *why, struct uli_topology **topology_p)
 {
@@ -203,9 +204,9 @@ uli_topology_load(
 
 /* ---- kept by the process ------------------------------------------------- */
 
-/* A list by topo_file ("" is this machine), which only grows, so readers need
- * no lock, and a fork finds none taken. Two threads that load the same one at
- * first keep the first. */
+/* A list by topo_file ("" is this machine), which only grows. So readers need
+ * no lock, and a forked child cannot inherit a locked one. If two threads load
+ * one topology at the same time, the list keeps the first of the two. */
 struct kept {
     struct kept *next;
     struct uli_topology *topology;

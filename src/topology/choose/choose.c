@@ -104,7 +104,8 @@ estimate_cut(const struct uli_planner *planner, const struct uli_demand *x,
             (int32_t)fmax(1, ceil(stream[o] / (double)e->chunk_bytes));
 }
 
-/* cuts 0: the best of 1, 2, 4, ... for a schedule in chunks. */
+/* Estimates the cost by one schedule. cuts 0, for a schedule in chunks: the
+ * best of 1, 2, 4, ... */
 static ulyx_status_t
 planner_estimate(const struct uli_planner *planner, const struct uli_demand *x,
     enum uli_algo algo, int32_t cuts, struct uli_estimate *best_p)
@@ -217,9 +218,9 @@ slow_down(struct uli_model *model)
     }
 }
 
-/* Of the schedules without bursts, the fastest one by `all`, the estimates on
- * the assumed links, if it is also the fastest one on slow links; else the safe
- * schedule. */
+/* Considers the schedules without bursts. Chooses the fastest one by `all`, the
+ * estimates on the assumed links, if it is also the fastest one on slow links;
+ * otherwise the safe schedule. */
 static ulyx_status_t
 choose_on_assumptions(const struct uli_planner *planner,
     const struct uli_demand *x, const struct uli_estimate all[ULI_ALGOS],
@@ -311,8 +312,9 @@ choice_note_model(struct uli_choice *c, const struct uli_model *model,
         uli_model_source_name(model->links[p->class].source));
 }
 
-/* No rule and no caller decides: the model's choice, which is careful where the
- * links are assumed, and the best of the other schedules. */
+/* For an exchange about which neither the caller nor a rule decides: the
+ * model's choice, which is careful if the links are assumed, and the best of
+ * the other schedules. */
 static ulyx_status_t
 choose_by_model(const struct uli_planner *planner, const struct uli_demand *x,
     struct uli_choice *c)

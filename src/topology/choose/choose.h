@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The choice of a schedule: from counts and from link parameters, measured (a
- * tuning file's) or assumed, to an algorithm and the reason for it. All inputs
- * are equal on all ranks of a communicator: the counts come from what the plan
- * agrees on, and the file is the site's. So all ranks choose alike without
- * communication; a plan's creation compares the results.
+ * The choice of a schedule and the reason for it, from counts and from link
+ * parameters, which are measured (in a tuning file) or assumed. All inputs are
+ * equal on all ranks of a communicator: the counts come from what the plan
+ * agrees on, and the file is that of the site. So all ranks make the same
+ * choice without communication; the creation of a plan compares the results.
  */
 #ifndef ULI_TOPOLOGY_CHOOSE_CHOOSE_H
 #define ULI_TOPOLOGY_CHOOSE_CHOOSE_H
@@ -26,13 +26,14 @@ struct uli_planner {
     struct uli_chunk_limits limits;
 };
 
-/* Takes over ULYX_NET_PEERS, ULYX_NET_CHUNK and ULYX_NET_FLIGHT. */
+/* Copies ULYX_NET_PEERS, ULYX_NET_CHUNK and ULYX_NET_FLIGHT to the planner. */
 void uli_planner_apply(
     struct uli_planner *planner, const struct uli_settings *settings);
 
-/* The assumed parameters, overlaid with ULYX_TUNING's where that is set, and
- * the settings' values. Does not read this machine's topology: nodes may
- * differ. Errors: as uli_tuning_read. */
+/* Loads the assumed parameters, replaces those that the file of ULYX_TUNING (if
+ * set) gives, and applies the settings. Does not read this machine's topology,
+ * because nodes may differ.
+ * Errors: as uli_tuning_read. */
 ulyx_status_t uli_planner_load(
     const struct uli_settings *settings, struct uli_planner *planner_p);
 
@@ -40,14 +41,14 @@ ulyx_status_t uli_planner_load(
  * of all of them together. */
 struct uli_estimate {
     enum uli_algo algo;
-    int64_t chunk_bytes; /* of hier, equal for all directions; else 0 */
+    int64_t chunk_bytes; /* for hier, equal in all directions; else 0 */
     double time_s;
     int32_t slowest; /* direction */
     struct uli_schedule schedules[ULYX_DIRECTIONS];
     struct uli_prediction predictions[ULYX_DIRECTIONS];
 };
 
-/* The choice and, where the model made it, the best of the other schedules. */
+/* The choice and, if the model has made it, the best of the other schedules. */
 struct uli_choice {
     enum uli_algo algo;
     struct uli_estimate best, other;
@@ -59,23 +60,26 @@ struct uli_choice {
 bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo,
     char *why_p, size_t bytes);
 
-/* The schedule for all directions of an exchange: forced by `algo` (the
- * caller's, else ULYX_ALGO; NULL or "" for none), else direct on one node, else
- * by the first rule that fits, else by the model.
+/* Chooses the schedule for all directions of an exchange. The first of these
+ * decides: `algo` (of the caller, else ULYX_ALGO; NULL or "" for none); on one
+ * node, always direct; the first rule that fits; the model.
  *
- * Where a file or a machine's description gives the links between nodes, the
- * model's fastest is taken. Where they are assumed it is pairwise, which loads
- * an unknown network least (the model has no incast), or hier where that is
- * faster than pairwise both by the assumed links and by slow ones (10 Gb/s,
- * TCP): such a gain does not depend on the assumption. For nodes that share a
- * machine, assumed links say nothing: pairwise.
+ * If a file or a machine's description gives the links between nodes, the model
+ * chooses its fastest schedule. If the links are assumed, it chooses pairwise,
+ * which loads an unknown network least (the model has no incast); or hier, if
+ * hier is faster than pairwise both on the assumed links and on slow links (10
+ * Gb/s, TCP), because such a gain does not depend on the assumption. For nodes
+ * that share a machine the assumed links are meaningless, and the choice is
+ * pairwise.
  *
- * A mean stream of hier is cut into the best number of parts from 1 to 16,
- * into a rule's number, or into ULI_CHOOSE_CHUNKS where the links mean
- * nothing; the limits may change the number. Pure except for temporary memory;
- * O(nranks). Errors: INVALID_ARGUMENT (unknown algo), UNSUPPORTED (hier is
- * requested and a node is too large for it; otherwise it is left out, with
- * that reason where a rule names it), NO_MEMORY. */
+ * A mean stream of hier is cut into the best number of chunks from 1 to 16,
+ * into the number that a rule gives, or into ULI_CHOOSE_CHUNKS if the links are
+ * meaningless; the limits may change the number. Allocates temporary memory
+ * only; O(nranks).
+ * Errors: INVALID_ARGUMENT (unknown algo), UNSUPPORTED (the caller requests
+ * hier, and a node has too many ranks for it; the model does not consider hier
+ * then, and a rule that names hier gives pairwise, with the reason),
+ * NO_MEMORY. */
 ulyx_status_t uli_choose(const struct uli_planner *planner,
     const struct uli_demand *demand, const char *algo,
     struct uli_choice *choice_p);

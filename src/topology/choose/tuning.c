@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reading a tuning file; see tuning.h. Nothing of the file takes effect until
- * all of it has been read, so a broken one changes nothing.
+ * all of it has been read, so a file with an error changes nothing.
  */
 #include "topology/choose/tuning.h"
 
@@ -58,7 +58,7 @@ static const struct unit rates[] = {{"ps/B", 1e-12}, {"ns/B", 1e-9}, {NULL, 0}};
 static const struct unit plain[] = {
     {"", 1}, {"K", 1024}, {"M", 1048576}, {"G", 1073741824}, {NULL, 0}};
 
-/* A number of at least 0 with one of the units; 0 needs none. */
+/* Reads a number of at least 0 with one of the units; 0 needs no unit. */
 static bool
 parse_value(const char *text, const struct unit *units, double *value_p)
 {
@@ -100,7 +100,8 @@ parse_range(const char *text, struct uli_range *range_p)
 
 /* ---- lines --------------------------------------------------------------- */
 
-/* The value of "key=value", and cuts key off before it; NULL without one. */
+/* Splits "key=value": returns the value, and ends `word` after the key. NULL:
+ * there is no "=". */
 static char *
 word_split(char *word)
 {
@@ -122,7 +123,8 @@ parse_source(const char *text, enum uli_model_source *source_p)
     return true;
 }
 
-/* Points come in growing sizes; the first replaces all that were there. */
+/* Adds a point to a link's rates. Sizes must grow; the first point of a line
+ * replaces all earlier points of the link. */
 static bool
 add_point(
     struct uli_model_link *link, double bytes, const char *text, bool first)
@@ -201,7 +203,7 @@ read_link(struct reader *r, char **rest)
     }
 }
 
-/* Lines "host" and "fabric". */
+/* Reads a line "host" or "fabric". */
 static void
 read_numbers(struct reader *r, char **rest, bool host)
 {

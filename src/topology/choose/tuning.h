@@ -11,13 +11,13 @@
  *     fabric taper=1 efficiency=0.7 unit_nodes=32 nics=8
  *     rule nodes=2-32 ranks_per_node=8 bytes=0-16K -> hier chunks=1
  *
- * Links are those of model.h; a line keeps the values that it leaves out. A
- * spine without a line is like the nic, because all traffic of the spine passes
- * a NIC. `nics` is the number of NICs of a node, which its ranks share; without
- * `nics` each rank has a NIC. Times are in s, ms, us or ns, rates in ps/B or
- * ns/B, numbers take K, M, G (binary). A rule's bytes are those of one message
- * between two ranks. The first rule that fits decides, unless ULYX_ALGO is set;
- * without such a rule the model decides.
+ * Links are those of model.h; values that a line does not give stay as they
+ * are. A spine without a line is like the nic, because all traffic of the spine
+ * passes a NIC. `nics` is the number of NICs of a node, which its ranks share;
+ * without `nics` each rank has a NIC. Times are in s, ms, us or ns, rates in
+ * ps/B or ns/B, numbers take K, M, G (binary). A rule's bytes are those of one
+ * message between two ranks. The first rule that fits decides, unless ULYX_ALGO
+ * is set; without such a rule the model decides.
  */
 #ifndef ULI_TOPOLOGY_CHOOSE_TUNING_H
 #define ULI_TOPOLOGY_CHOOSE_TUNING_H
@@ -43,8 +43,8 @@ struct uli_tuning {
 };
 
 /* Called for each error: the line, from 1, and the error. An unknown key is an
- * error too: without it a rule would hold for more cases than intended, and a
- * link would keep its assumed parameters. */
+ * error too: if it were ignored, a rule would apply to more cases than
+ * intended, and a link would keep its assumed parameters. */
 typedef void (*uli_tuning_report)(
     void *context, int32_t line, const char *text);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hwloc's XML of version 3 as version 2, which hwloc 2 and 3 read. Objects
- * are written alike but for the type of an OS device, a set of kinds in
- * version 3 and one kind in version 2. Beside the objects, version 3 has
- * elements that version 2 lacks; they do not concern the graph and are left
- * out.
+ * Rewrites hwloc's XML of version 3 as version 2, which hwloc 2 and 3 read.
+ * Objects are written in the same way, except for the type of an OS device,
+ * which is a set of kinds in version 3 and one kind in version 2. Beside the
+ * objects, version 3 has elements that version 2 does not have; the graph does
+ * not need them, and they are left out.
  *
- * Space between elements is kept, so that a line of the result is the line of
- * the file, for errors.
+ * Space between elements is kept, so that line numbers in errors are those of
+ * the file.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,10 +23,11 @@ enum { DEPTH_MAX = 280 };
 struct rewrite {
     struct uli_xml xml;
     FILE *out;
-    int dropped_depth; /* of the element left out, with all below; 0: none */
+    int dropped_depth; /* of the element that is left out with all its children;
+                        * 0: none */
 };
 
-/* Beside the root object: what hwloc 2 reads there. */
+/* Does hwloc 2 read this child of the root element? */
 static bool
 element_is_kept(const char *element)
 {
@@ -52,10 +53,11 @@ text_write(FILE *out, const char *text, size_t length)
     }
 }
 
-/* A set of version 3 (1 storage, 2 memory, 4 GPU, 8 coprocessor, 16 network,
- * 32 OpenFabrics, 64 DMA) as the one kind of version 2 (0 block, 1 GPU, 2
- * network, 3 OpenFabrics, 4 DMA, 5 coprocessor), by the rank of hwloc's own
- * export. Anything else stays, for the screen to refuse. */
+/* Translates a set of kinds of version 3 (1 storage, 2 memory, 4 GPU, 8
+ * coprocessor, 16 network, 32 OpenFabrics, 64 DMA) into the one kind of version
+ * 2 (0 block, 1 GPU, 2 network, 3 OpenFabrics, 4 DMA, 5 coprocessor), with the
+ * precedence of hwloc's own export. Any other text is kept; uli_hwloc_screen
+ * refuses it. */
 static const char *
 osdev_type_of(const char *text, const char *name)
 {

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The graph from hwloc: of this machine, or of one recorded in its XML.
+ * Makes the graph from hwloc: of this machine, or of a machine recorded in
+ * hwloc's XML.
  *
  * hwloc's tree has normal objects (packages, cores), memory objects beside
- * them and I/O objects below the normal object that they are local to. Ours
- * is made in that order: packages, NUMA nodes, cores, then each PCI tree, put
- * under the one NUMA node that its place has, else under the package, else
- * under the machine: a machine that gives no place leaves it unknown.
+ * them, and I/O objects below the normal object to which they are local: their
+ * place. The graph is made in this order: packages, NUMA nodes, cores, then
+ * each PCI tree. A PCI tree is put under the NUMA node of its place if there is
+ * exactly one, else under the package, else under the machine; the position of
+ * a device under the machine is unknown.
  *
- * Where several NUMA nodes have a core (GPU memory, high-bandwidth memory,
- * memory behind CXL that a whole machine shares), the core's home is the one
- * with the fewest cores, the first of several such. Nodes that are no core's
- * home are not in the graph. A device is local to the home of the cores of its
- * place, where that is one.
+ * A core may belong to several NUMA nodes (GPU memory, high-bandwidth memory,
+ * memory behind CXL that a whole machine shares). Its home is the NUMA node
+ * with the fewest cores, and the first of several such nodes. NUMA nodes that
+ * are the home of no core are not in the graph. The NUMA node of a place is the
+ * home of its cores, if they all have one home.
  */
 #include "topology/graph.h"
 
@@ -36,8 +38,8 @@ struct import {
 
 /* ---- packages, NUMA nodes, cores ----------------------------------------- */
 
-/* Id of the graph's node for a package or NUMA node, kept in userdata as id
- * + 1; -1 when it has none. */
+/* The id of the graph's node for an hwloc object, kept in userdata as id + 1;
+ * -1 if there is none. */
 static int32_t
 id_of(hwloc_obj_t object)
 {
@@ -91,7 +93,8 @@ home_of(const struct import *in, hwloc_obj_t core)
     return home;
 }
 
-/* In the order of hwloc's NUMA nodes; a core's userdata is its home's. */
+/* Adds the homes, in the order of hwloc's NUMA nodes. A core's userdata becomes
+ * its home, an hwloc object. */
 static ulyx_status_t
 add_numa_nodes(struct import *in)
 {
@@ -126,7 +129,7 @@ add_numa_nodes(struct import *in)
     return status;
 }
 
-/* Id of the one home of all cores of a place, or -1. */
+/* The id of the home that all cores of a place have, or -1. */
 static int32_t
 numa_of(const struct import *in, hwloc_const_cpuset_t set)
 {
@@ -171,7 +174,8 @@ copy_name(char *name_p, hwloc_obj_t object)
         snprintf(name_p, ULI_TOPO_NAME, "%s", object->name);
 }
 
-/* Display controllers of servers are class 0x0300 too: by vendor. */
+/* The display controllers of servers have class 0x0300 too, so for this class
+ * the vendor decides. */
 static bool
 is_gpu(hwloc_obj_t device)
 {
@@ -229,7 +233,7 @@ add_device(struct import *in, hwloc_obj_t object, int32_t parent)
     return ULYX_SUCCESS;
 }
 
-/* A network device that no PCI device carries. */
+/* Adds a network device that belongs to no PCI device. */
 static ulyx_status_t
 add_bare_network(struct import *in, hwloc_obj_t object, int32_t parent)
 {
@@ -244,7 +248,7 @@ add_bare_network(struct import *in, hwloc_obj_t object, int32_t parent)
     return ULYX_SUCCESS;
 }
 
-/* Depth is bounded by what PCI allows: 256 buses. */
+/* The depth is at most 256, because PCI has at most 256 buses. */
 static ulyx_status_t
 add_io(struct import *in, hwloc_obj_t object, int32_t parent, int depth)
 {
@@ -287,7 +291,8 @@ add_io_below(struct import *in, hwloc_obj_t place, int depth)
 
 /* ---- NVLink -------------------------------------------------------------- */
 
-/* Id of the GPU or NVSwitch that the matrix's object is, or stands for. */
+/* The id of the GPU or NVSwitch that an object of the matrix is, or is part
+ * of. */
 static int32_t
 link_end(hwloc_obj_t object)
 {
@@ -322,9 +327,10 @@ add_nvlinks(struct import *in)
 
 /* ---- entry --------------------------------------------------------------- */
 
-/* hwloc's components for OpenCL, GL, CUDA and so on would load drivers into
- * the caller's process: PCI ids have all that is needed. The one for PCI leaks
- * with each load, and the one for Linux finds the same devices in sysfs. */
+/* Excludes hwloc's components for OpenCL, GL, CUDA and so on, which would load
+ * drivers into the caller's process; PCI ids give all that is needed. The
+ * component for PCI is excluded because it leaks memory with each load, and the
+ * component for Linux finds the same devices in sysfs. */
 static void
 topology_prepare(hwloc_topology_t hwloc)
 {
@@ -335,7 +341,7 @@ topology_prepare(hwloc_topology_t hwloc)
             hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, excluded[i]);
     (void)hwloc_topology_set_io_types_filter(
         hwloc, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-    /* NVSwitches are not among the important. */
+    /* For hwloc, NVSwitches are not important devices. */
     (void)hwloc_topology_set_type_filter(
         hwloc, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_ALL);
     (void)hwloc_topology_set_cache_types_filter(
@@ -344,7 +350,7 @@ topology_prepare(hwloc_topology_t hwloc)
         hwloc, HWLOC_TYPE_FILTER_KEEP_NONE);
 }
 
-/* A pipe is not waited for. */
+/* Writes a file; does not wait if it is a pipe. */
 static bool
 write_file(const char *path, const char *text, size_t bytes)
 {
@@ -362,7 +368,7 @@ write_file(const char *path, const char *text, size_t bytes)
     return closed && done == bytes;
 }
 
-/* Always in version 2 of the format, which hwloc 2 and 3 read. */
+/* Writes version 2 of the format always, which hwloc 2 and 3 read. */
 static void
 topology_dump(hwloc_topology_t hwloc, const char *path)
 {
@@ -372,7 +378,7 @@ topology_dump(hwloc_topology_t hwloc, const char *path)
     unsigned long flags = 0;
 #endif
     char *text = NULL;
-    int bytes; /* with the zero at the end */
+    int bytes; /* including the final zero */
     errno = 0;
     if (hwloc_topology_export_xmlbuffer(hwloc, &text, &bytes, flags) ||
         !write_file(path, text, (size_t)bytes - 1))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The graph from NCCL's topology XML, which many sites already have:
+ * Makes the graph from NCCL's topology XML, which many sites already have:
  *
  *     <system version="1">
  *       <cpu numaid="0" affinity="0000ffff" ...>
@@ -9,9 +9,9 @@
  *             <gpu dev="0" sm="90"><nvlink target="..." count="4"/></gpu>
  *           <pci class="0x020000"><nic><net name="mlx5_0" speed="400000"/>
  *
- * A <cpu> is a NUMA node; which of them share a package is not in the file.
- * Unknown elements are skipped; attributes that are read must be right.
- * Entities are refused, so the file cannot grow as it is read.
+ * A <cpu> is a NUMA node; the file does not give the packages. Unknown elements
+ * are skipped; attributes that are read must be valid. Entities are refused, so
+ * the file cannot grow as it is read.
  */
 #include "topology/graph.h"
 
@@ -37,7 +37,8 @@ struct nvlink {
 struct reader {
     struct uli_xml xml;
     struct uli_topology *graph;
-    int32_t stack[DEPTH_MAX]; /* id of the node that each open element is in */
+    int32_t stack[DEPTH_MAX]; /* ids of the nodes that the open elements belong
+                               * to */
     char host[64];            /* host_hash of the first <cpu> that has one */
     int64_t sm; /* compute capability of the open <gpu>, times ten */
     struct nvlink *nvlinks;
@@ -47,7 +48,8 @@ struct reader {
 
 /* ---- attributes ---------------------------------------------------------- */
 
-/* fallback when it is not there; an error unless a whole number in range. */
+/* The value of an attribute, which must be a whole number from low to high;
+ * fallback if there is no such attribute, or after an error. */
 static int64_t
 reader_number(struct reader *r, const char **attributes, const char *name,
     int64_t low, int64_t high, int64_t fallback)
@@ -68,7 +70,8 @@ reader_number(struct reader *r, const char **attributes, const char *name,
     return value;
 }
 
-/* "16 GT/s" and "16.0 GT/s PCIe" times lanes: payload after the line code. */
+/* The payload rate, less the line code, from "16 GT/s" or "16.0 GT/s PCIe" and
+ * the number of lanes. */
 static double
 pci_rate(struct reader *r, const char **attributes)
 {
@@ -85,7 +88,8 @@ pci_rate(struct reader *r, const char **attributes)
 
 /* ---- elements ------------------------------------------------------------ */
 
-/* Until the next add_node, which may move the nodes. */
+/* The node of the open element. The pointer is valid until the next add_node,
+ * which may move the nodes. */
 static struct uli_topo_node *
 open_node(struct reader *r)
 {
@@ -103,7 +107,7 @@ add_node(struct reader *r, enum uli_topo_kind kind)
     return status ? 0 : id;
 }
 
-/* "ffff0000,0000ffff": 32 bits a word, the last is the lowest. */
+/* "ffff0000,0000ffff": words of 32 bits, the last of which is the lowest. */
 static void
 add_affinity(struct reader *r, const char *text, int32_t numa)
 {
@@ -220,7 +224,8 @@ on_nvlink(struct reader *r, const char **attributes)
     r->nvlinks[r->nnvlinks++] = link;
 }
 
-/* Mb/s and microseconds. A <nic> without <pci> is a node of its own. */
+/* Speeds are in Mb/s, latencies in microseconds. A <nic> without a <pci> is a
+ * node of its own. */
 static void
 on_net(struct reader *r, const char **attributes)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * NVLinks of this machine's GPUs, from NVIDIA's management library, which is
- * opened where it is installed and closed again; no other file uses it.
- * Functions that a driver lacks are left out without an error, as a machine
- * without GPUs leaves out everything.
+ * opened, if it is installed, and closed again; no other file uses it. Missing
+ * functions of the library are no error, nor is a machine without GPUs: the
+ * graph then gets no NVLinks.
  */
 #include "topology/graph.h"
 
@@ -12,7 +12,7 @@
 #include "base/status.h"
 
 enum {
-    LINKS_MAX = 18, /* of a GPU, in NVML's interface */
+    LINKS_MAX = 18, /* per GPU, in NVML's interface */
     REMOTE_GPU = 0,
     REMOTE_SWITCH = 2
 };
@@ -84,8 +84,10 @@ rate_of(const struct nvml *nvml, void *device)
     return uli_graph_nvlink_rate(10 * major + minor);
 }
 
-/* GPU or switch; libraries of before 2021 do not give the type: then it is a
- * GPU if the graph has one there. Not 0: nothing is known of the link. */
+/* Sets the type of a link's far end. Libraries from before 2021 do not report
+ * the type: the far end is then a GPU if the graph has a GPU at this address,
+ * else a switch. returns 0, or an error of NVML: nothing is known about the
+ * link. */
 static int
 remote_type(const struct nvml *nvml, const struct uli_topology *graph,
     void *device, unsigned link, uint64_t pci, int *type_p)
@@ -97,7 +99,8 @@ remote_type(const struct nvml *nvml, const struct uli_topology *graph,
     return 0;
 }
 
-/* The far end, made when it is a switch that the graph does not have. */
+/* The node at the far end of a link; a switch that the graph does not have is
+ * added. */
 static ulyx_status_t
 remote_end(struct uli_topology *graph, int type, uint64_t pci, int32_t *id_p)
 {
@@ -109,7 +112,7 @@ remote_end(struct uli_topology *graph, int type, uint64_t pci, int32_t *id_p)
     return ULYX_SUCCESS;
 }
 
-/* Links to one far end add up. */
+/* Adds the links of a GPU. The rates of links to one far end add up. */
 static ulyx_status_t
 add_links(const struct nvml *nvml, void *device, int32_t gpu,
     struct uli_topology *graph)

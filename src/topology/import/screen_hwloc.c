@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A look at hwloc's XML before hwloc reads it. hwloc trusts its own files: a
- * NUMA node without its set, a set of a million words or an object in the
- * wrong place ends the process. So the file must be well-formed, objects must
- * nest as hwloc nests them, each must have the sets and indices that hwloc
- * takes for granted, and numbers must be numbers.
+ * Checks hwloc's XML before hwloc reads it. hwloc trusts its files: a NUMA node
+ * without its set, a set of a million words or an object in the wrong place
+ * ends the process. So the file must be well-formed, objects must nest as hwloc
+ * nests them, each object must have the sets and indices that hwloc relies on,
+ * and numbers must be numbers.
  */
 #include "topology/graph.h"
 
@@ -73,7 +73,8 @@ screen_refuse(struct screen *s, const char *what, const char *text)
 
 /* ---- values -------------------------------------------------------------- */
 
-/* What of a text is one word of a set: "0x" and 1 to 8 digits. 0: none. */
+/* The length of the word of a set at the beginning of a text: "0x" and 1 to 8
+ * digits. 0: there is no such word. */
 static size_t
 word_length(const char *text)
 {
@@ -83,10 +84,10 @@ word_length(const char *text)
     return digits >= 1 && digits <= 8 ? digits + 2 : 0;
 }
 
-/* "0x0000000f,,0xffffffff": words between commas, of which hwloc leaves those
- * that are zero empty, but never the first or the last. hwloc counts the words
- * before it reads them, and counts wrong where the first or the last is empty.
- * Not infinite ("0xf...f"), not huge. */
+/* "0x0000000f,,0xffffffff": words between commas. hwloc writes a word that is
+ * zero as an empty text, unless it is the first or the last word. hwloc counts
+ * the words before it reads them, and counts wrong if the first or the last
+ * word is empty. Infinite sets ("0xf...f") and huge sets are refused. */
 static bool
 is_set(const char *text)
 {
@@ -165,7 +166,7 @@ ends_with(const char *text, const char *end)
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
 }
 
-/* The sets of any element: of an object, a CPU kind, an initiator. */
+/* Checks the sets of any element: of an object, a CPU kind, an initiator. */
 static void
 check_sets(struct screen *s, const char **attributes)
 {
@@ -190,8 +191,8 @@ check_object_sets(struct screen *s, const char **attributes, bool required)
     }
 }
 
-/* To the host or to PCI above, to PCI below: hwloc has no others, and takes
- * any number for one. */
+/* A bridge connects the host (0-1) or PCI (1-1) above it to PCI below it. hwloc
+ * has no other bridges, but accepts any number. */
 static void
 check_bridge(struct screen *s, const char **attributes)
 {
@@ -201,7 +202,8 @@ check_bridge(struct screen *s, const char **attributes)
             s, "a bridge that is neither 0-1 nor 1-1: ", type ? type : "");
 }
 
-/* The cpuset of a PU and the nodeset of a NUMA node are its own bit. */
+/* The cpuset of a PU, and the nodeset of a NUMA node, must be the bit of its
+ * own index. */
 static void
 check_index(struct screen *s, const char **attributes, bool is_pu)
 {
@@ -230,8 +232,8 @@ check_numbers(struct screen *s, const char **attributes)
     }
 }
 
-/* hwloc has these attributes of each node by itself, writes none of them, and
- * ends the process where they come in a file. */
+/* hwloc makes these two attributes of each node itself and never writes them;
+ * if a file has them, hwloc ends the process. */
 static void
 check_memattr(struct screen *s, const char **attributes)
 {

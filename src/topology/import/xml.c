@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See xml.h. Entities are refused, for a few of them make a small file a huge
- * one.
+ * See xml.h. Entities are refused, because a few of them can make a small file
+ * a huge text.
  */
 #include "topology/import/xml.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The exchange of a shape: who holds and reads how much; see demand.h.
- * Tokens and query heads are balanced (the first have one more); query head i
- * reads KV head floor(i * hkv / h).
+ * The demand of a shape: how much each rank holds and reads; see demand.h.
+ * Tokens and query heads are balanced (the first ranks have one more); query
+ * head i reads KV head floor(i * hkv / h).
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -74,8 +74,9 @@ count_readers(const struct uli_demand_shape *shape, int32_t nranks,
     return count;
 }
 
-/* Bytes of one head of a token: as it is, as a partial, as an accumulator.
- * Partials of 16 bits are added in 32 where any KV head has several readers. */
+/* Bytes of one head of a token (all batches): in its own type, as a partial,
+ * and in the type in which partials are summed. Partials of 16-bit elements
+ * have 32 bits if any KV head has several readers. */
 struct head_bytes {
     int64_t plain, partial, accumulator;
 };
@@ -88,10 +89,11 @@ head_bytes(const struct uli_demand_shape *shape, bool sums)
         elements * (e > 4 ? 8 : 4)};
 }
 
-/* Only a rank's first and last KV heads can have other readers: what lies
- * between is read by its own query heads. The first rank of the node that
- * reads a shared head counts it for the node; the lowest of all that reads one
- * gives it, and ranks before this one read none but its first. */
+/* Only the first and the last KV head of a rank can have other readers: all
+ * query heads of the KV heads between them are on this rank. A shared head is
+ * counted for the node by the first rank of the node that reads it. The lowest
+ * rank that reads a head gives it; of this rank's KV heads only the first can
+ * have a lower reader. */
 static void
 fill_rank(struct uli_demand *x, const struct uli_demand_shape *shape, int32_t r)
 {
@@ -164,7 +166,8 @@ demand_allocate(struct uli_demand *x)
     return ULYX_SUCCESS;
 }
 
-/* first[n + 1] counts node n's ranks, then becomes where node n + 1 begins. */
+/* first[n + 1] first counts the ranks of node n; then it becomes the begin of
+ * node n + 1 in members. */
 ulyx_status_t
 uli_demand_create_empty(int32_t nranks, int32_t nodes, const int32_t *node_of,
     struct uli_demand *demand_p)
@@ -189,8 +192,8 @@ uli_demand_create_empty(int32_t nranks, int32_t nodes, const int32_t *node_of,
     return ULYX_SUCCESS;
 }
 
-/* A KV head has several readers where a rank's query heads begin within its
- * group. */
+/* A KV head has several readers if the query heads of some rank begin inside
+ * the group of that KV head. */
 static bool
 has_sharers(const struct uli_demand_shape *shape, int32_t nranks)
 {

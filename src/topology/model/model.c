@@ -71,15 +71,16 @@ uli_model_message_time(const struct uli_model_link *link, double bytes)
     return from + part * (to - from);
 }
 
-/* The time of two things that run side by side: between the larger and the sum,
- * near the larger unless they are alike. */
+/* The time of two activities that run in parallel: between the larger time and
+ * the sum, and near the larger unless the two are about equal. */
 static double
 flows_together(double a, double b)
 {
     return cbrt(a * a * a + b * b * b);
 }
 
-/* Of a flow whose messages take so long for their bytes. */
+/* The occupancy of a flow, each of whose messages takes bytes_s for its
+ * bytes. */
 static double
 flow_occupancy(const struct uli_model_link *link, const struct uli_flow *flow,
     double bytes_s)
@@ -99,7 +100,8 @@ uli_model_occupancy(const struct uli_model *model, const struct uli_flow *flow)
     return flow_occupancy(link, flow, bytes);
 }
 
-/* For the latencies of a flow's windows. */
+/* The `waits` of model.h: for latencies, if only `window` messages may be in
+ * flight. */
 static double
 window_waits(const struct uli_model *model, struct uli_flow flow)
 {
@@ -115,7 +117,7 @@ window_waits(const struct uli_model *model, struct uli_flow flow)
            (1 - pow(filled / turn, 6));
 }
 
-/* From the first send to the last receive. */
+/* The time of a flow from its first send to its last receive. */
 static double
 flow_time(
     const struct uli_model *model, const struct uli_flow *flow, double busy)
@@ -125,8 +127,9 @@ flow_time(
            link->receive_s;
 }
 
-/* How long all chunks of a flow keep its link busy, one of them `chunk_s`: what
- * a message costs once, they cost once, but overheads each. */
+/* The `stream` of model.h: how long all chunks of a flow keep its link busy.
+ * chunk_s: how long one chunk does. What a message costs once, the chunks cost
+ * once too; overheads are per chunk. */
 static double
 stream_occupancy(const struct uli_model *model, struct uli_flow flow,
     double chunks, double chunk_s)
@@ -140,13 +143,14 @@ stream_occupancy(const struct uli_model *model, struct uli_flow flow,
 }
 
 struct phase_cost {
-    double first_s; /* one chunk, from its first send to its last receive */
-    double rest_s;  /* the others after it, where nothing else is slower */
-    double busy_s;  /* all chunks */
+    double first_s; /* of one chunk, from its first send to its last receive */
+    double rest_s;  /* of the other chunks after it, if no other phase is
+                     * slower */
+    double busy_s;  /* how long all chunks keep their link busy */
     enum uli_model_class class;
 };
 
-/* By the slowest flow of each. */
+/* The cost of a phase: each value is that of its slowest flow. */
 static struct phase_cost
 evaluate_phase(
     const struct uli_model *model, const struct uli_phase *phase, double chunks)

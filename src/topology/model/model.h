@@ -1,43 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an exchange costs before it is run: link parameters, each with its
- * source, and the evaluation of a schedule's phases over them.
+ * Predicts what an exchange costs: link parameters, each with its source, and
+ * the evaluation of a schedule's phases with them.
  *
- * A phase is a set of flows that run at the same time; a flow is what the most
- * loaded rank sends or receives over one class of link, k messages of B bytes
- * in all:
+ * A phase is a set of flows that run at the same time. A flow is what the most
+ * loaded rank sends or receives over one class of link: k messages with B bytes
+ * in all. With o the overhead of a send and G(b) the seconds per byte for a
+ * message of b bytes:
  *
  *     occupancy = ((k max(o, gap))^3 + (kappa B G(B / k))^3)^(1/3)
  *     time      = L + occupancy + o_receive
  *
- * A flow that may have only w of its k messages on the way waits for a latency
- * each time that w have gone, unless their occupancy covers it, side by side
- * with what keeps the link busy. And its link is idle while the w peers that it
- * sends to are busy with others: `idle` prolongs its bytes in the occupancy.
- * With c the occupancy of a message without that:
+ * A flow may be limited to w of its k messages in flight. It then waits for a
+ * latency after every w messages, unless their occupancy is longer than the
+ * latency. Also, its link is idle while the w peers to which it sends are busy
+ * with other ranks: the factor `idle` prolongs the bytes in the occupancy. With
+ * c the occupancy of a message without `idle`:
  *
  *     waits     = (k / w (L + c) + w c) (1 - min(1, w c / (L + c))^6)
  *     time      = sqrt((L + occupancy)^2 + waits^2) + o_receive
  *
- * Per-message work and bytes go on side by side, so the larger of the two is a
- * lower bound and their sum an upper one. The root of the cubes lies between
- * and is near the larger where one dominates; where both matter, messages
- * arrive unevenly and the larger alone is up to 29 % too short of what
- * simulations of the same schedules give (tests/topology/model_test.c,
- * perf/simulate). A phase ends with its slowest flow.
+ * The work per message and the transfer of bytes run in parallel, so the larger
+ * of the two times is a lower bound, and their sum an upper bound. The root of
+ * the cubes lies between these bounds, and is near the larger time if one of
+ * the two dominates. If both are about equal, messages arrive unevenly, and the
+ * larger time alone is up to 29 % shorter than what simulations of the same
+ * schedules give (tests/topology/model_test.c, perf/simulate). A phase ends
+ * with its slowest flow.
  *
- * With C chunks the phases form a pipeline: each once for one chunk, and then
- * the rest of the slowest. A measured time of B / C bytes has costs in it that
- * a message has once (a handshake, a wake, the first fill of buffers) and that
- * those which follow on the same link do not have again. What C of them take is
- * therefore the time of one message of all B bytes, with the overheads of C; or
- * C times one chunk's, where long messages are the dearer ones:
+ * With C chunks the phases form a pipeline: it takes one chunk through every
+ * phase, and then the remaining chunks of the slowest phase. A measured time of
+ * a message includes costs that occur once (a handshake, a wake-up, the first
+ * fill of buffers) and do not occur again for messages that follow on the same
+ * link. So the time of C chunks is that of one message with all bytes, plus the
+ * overheads of C messages; or C times the time of one chunk, if that is less
+ * because long messages are slower per byte:
  *
- *     stream    = min(C occupancy(B / C), C ((k o)^3 + (kappa B/C
- * G(B/k))^3)^(1/3)) time      = sum over phases of a chunk's + max over phases
- * of (stream - occupancy(B / C))
+ *     stream    = min(C occupancy(B / C),
+ *                     C ((k o)^3 + (kappa B/C G(B/k))^3)^(1/3))
+ *     time      = sum over phases of the time of a chunk
+ *                 + max over phases of (stream - occupancy(B / C))
  *
- * On a link of one rate both are the same.
+ * On a link with one rate for all sizes the two are equal.
  */
 #ifndef ULI_TOPOLOGY_MODEL_MODEL_H
 #define ULI_TOPOLOGY_MODEL_MODEL_H
@@ -49,7 +53,7 @@ enum uli_model_class {
     ULI_MODEL_NEAR,   /* shared memory of one NUMA node */
     ULI_MODEL_FAR,    /* shared memory across NUMA nodes */
     ULI_MODEL_NVLINK, /* stores to a peer GPU */
-    ULI_MODEL_PCIE,   /* the same without NVLink */
+    ULI_MODEL_PCIE,   /* stores to a peer GPU without NVLink */
     ULI_MODEL_NIC,    /* to another node below the same leaf switch */
     ULI_MODEL_SPINE,  /* to another node through the spine */
     ULI_MODEL_CLASSES
@@ -59,7 +63,7 @@ enum uli_model_source {
     ULI_SOURCE_ASSUMED,  /* typical of the hardware class, measured nowhere */
     ULI_SOURCE_TOPOLOGY, /* from the machine's description */
     ULI_SOURCE_FILE,     /* from a tuning file that does not name its source */
-    ULI_SOURCE_MEASURED, /* a tuning file, measured */
+    ULI_SOURCE_MEASURED, /* from a tuning file, as measured */
     ULI_SOURCES
 };
 
@@ -68,8 +72,9 @@ enum { ULI_MODEL_POINTS = 8 };
 struct uli_model_link {
     double latency_s, send_s, receive_s, gap_s;
     /* Seconds per byte for messages of this many bytes, sizes growing; between
-     * two points a message's time is linear in its bytes, outside the rate of
-     * the nearest point holds. At least one point. */
+     * two points the time of a message is linear in its bytes; below the first
+     * and above the last point the rate is that of the point. There is at least
+     * one point. */
     int32_t npoints;
     double bytes[ULI_MODEL_POINTS], s_per_byte[ULI_MODEL_POINTS];
     enum uli_model_source source;
@@ -79,14 +84,17 @@ struct uli_model {
     struct uli_model_link links[ULI_MODEL_CLASSES];
     double launch_s;    /* start of a call */
     double handoff_s;   /* between the caller's stream and the thread that sends
-                         * to other nodes, once where there are any */
-    double taper;       /* leaf's bandwidth down over its bandwidth up */
-    double efficiency;  /* share of the spine's bandwidth that routing leaves */
+                         * to other nodes; once per call, if there are other
+                         * nodes */
+    double taper;       /* bandwidth of a leaf switch to its hosts, divided by
+                         * that to the spine */
+    double efficiency;  /* fraction of the spine's bandwidth that routing can
+                         * use */
     int64_t unit_nodes; /* nodes below one set of leaf switches */
     int64_t peers;      /* ranks of other nodes that pairwise sends to at one
                          * time (ULYX_NET_PEERS); 0: all */
-    double nics;        /* of a node, shared evenly by its ranks; 0: each rank
-                         * has its own */
+    double nics;        /* NICs of a node, shared evenly by its ranks; 0: each
+                         * rank has a NIC */
     enum uli_model_source host_source, fabric_source;
 };
 
@@ -94,8 +102,9 @@ struct uli_flow {
     enum uli_model_class class;
     double messages, bytes;
     double congestion; /* kappa, at least 1 */
-    double window;     /* messages on the way at one time; 0: all */
-    double idle;       /* how much longer that makes its bytes; 0: not */
+    double window;     /* w, messages in flight at one time; 0: all */
+    double idle;       /* factor by which idle time prolongs the bytes; 0:
+                        * none */
 };
 
 enum { ULI_PHASE_FLOWS = 4, ULI_SCHEDULE_PHASES = 3 };
@@ -113,21 +122,22 @@ struct uli_schedule {
     int32_t nphases;
     int32_t chunks;
     bool leaves_node;
-    double wire_bytes; /* between nodes, all ranks together */
+    double wire_bytes; /* bytes between nodes, of all ranks together */
 };
 
 struct uli_prediction {
     double time_s;
-    int32_t phase;              /* of the bottleneck */
-    enum uli_model_class class; /* its link */
-    double busy_s;              /* its occupancy, all chunks together */
+    int32_t phase;              /* phase of the bottleneck */
+    enum uli_model_class class; /* link of the bottleneck */
+    double busy_s;              /* occupancy of that link, all chunks
+                                 * together */
 };
 
 const char *uli_model_class_name(enum uli_model_class class);
 const char *uli_model_source_name(enum uli_model_source source);
 
-/* Every parameter assumed, for the class of an 8-GPU node with a 400 Gb/s NIC
- * a GPU. */
+/* All parameters as assumed for a node with 8 GPUs and a 400 Gb/s NIC per
+ * GPU. */
 void uli_model_defaults(struct uli_model *model_p);
 /* Seconds that the bytes of one message take, without latency and overhead. */
 double uli_model_message_time(const struct uli_model_link *link, double bytes);

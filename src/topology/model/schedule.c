@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the flows of all schedules have in common; see schedule.h. The byte
- * counts of a pair are a product s_i * d_j (demand.h), so all sums over peers
- * come from sums over nodes and over rails, and a schedule costs O(nranks).
+ * What the flows of all schedules have in common; see schedule.h. The bytes of
+ * a pair are a product s_i * d_j (demand.h), so all sums over peers follow from
+ * sums over nodes and over rails, and building a schedule takes O(nranks).
  *
- *     d_j = own_j + shared_j       what j takes
- *     w_j = own_j + its part of what its node shares: what crosses to j
+ *     d_j = own_j + shared_j: what j reads
+ *     w_j = own_j + its part of what its node shares: what arrives at j from
+ *           other nodes
  *     c_n = own of its ranks + what they share, once: what leaves node n
  */
 #include "topology/model/schedule_model.h"
@@ -108,10 +109,12 @@ builder_add_loads(struct uli_schedule_builder *b)
 
 /* ---- flows --------------------------------------------------------------- */
 
-/* Share of a rank's traffic between nodes that passes the spine: on a rail
- * fabric, where local rank i of all nodes of a unit shares a leaf, what goes
- * to another local number or out of the unit. And how many ranks a NIC serves:
- * they send at the same time. */
+/* Chooses the class and the congestion of the links between nodes. `share` is
+ * the fraction of a rank's traffic between nodes that passes the spine. On a
+ * rail fabric, local rank i of all nodes of a unit is at one leaf switch, so
+ * the spine carries traffic to another local rank number and traffic out of the
+ * unit. The congestion also has the number of ranks per NIC, which send at the
+ * same time. */
 static void
 builder_choose_wire(struct uli_schedule_builder *b)
 {
@@ -126,7 +129,8 @@ builder_choose_wire(struct uli_schedule_builder *b)
         b->congestion *= fmax(1, b->x->ranks_per_node / b->model->nics);
 }
 
-/* Ranks are mostly alike, so what is the same as the longest is passed over. */
+/* Most ranks have equal flows, so a flow that equals the longest one is
+ * skipped. */
 void
 uli_builder_offer(const struct uli_schedule_builder *b,
     struct uli_longest_flow *longest, double messages, double bytes)

@@ -5,8 +5,8 @@
  *
  *     direct    every rank to every other, all at once
  *     pairwise  the same messages, at most the model's `peers` at a time to
- *               other nodes; all at once where partials are added, whose
- *               streams are not held back
+ *               other nodes; all at once if partials are added, because those
+ *               streams are not limited
  *     hier      gather: inside the node, to the local rank that has the
  *               destination's place in its node (modulo the ranks here, where
  *               nodes are unequal); wire: by that rank to the destination;
@@ -27,7 +27,7 @@
 enum uli_algo { ULI_SCHEDULE_LIST(ULI_ALGO_ID) ULI_ALGOS };
 
 const char *uli_algo_name(enum uli_algo algo);
-/* False when it is not one of the names. */
+/* False: `name` is not one of the names. */
 bool uli_algo_parse(const char *name, enum uli_algo *algo_p);
 /* "direct, pairwise or hier" */
 void uli_algo_names(char *text_p, size_t bytes);

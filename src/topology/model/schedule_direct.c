@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The model of direct and of pairwise: every rank to every other. Pairwise
- * sends the same messages, to a limited number of ranks of other nodes at one
- * time.
+ * The model of direct and of pairwise, in which every rank sends to every other
+ * rank. Pairwise sends the same messages as direct, but to a limited number of
+ * ranks of other nodes at one time.
  */
 #include "topology/model/schedule_model.h"
 
@@ -10,9 +10,10 @@
 
 /* ---- flows --------------------------------------------------------------- */
 
-/* Holds back the streams of a flow, but those of partials and where all fit. A
- * rank whose w streams all go to busy peers leaves its own link idle, the less
- * the nearer w comes to all k, and the less the more it has to do itself:
+/* Limits a flow to w = `peers` streams at one time, unless the flow is of
+ * partials or has no more than w streams. A rank whose w streams all go to busy
+ * peers leaves its own link idle. It does so less, the nearer w is to the
+ * number k of all streams, and the more bytes the rank has to send itself:
  *
  *     idle = 1 + 4 (1/w - 1/k) (bytes of the mean rank / its own)^2
  *

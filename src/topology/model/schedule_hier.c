@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The model of the hierarchical schedule: gather inside the node, wire, spread
- * inside the destination's node; see schedule.h.
+ * The model of the hierarchical schedule: gather inside the node, wire between
+ * nodes, spread inside the destination's node; see schedule.h.
  */
 #include "topology/model/schedule_hier.h"
 
@@ -24,8 +24,8 @@ hier_applicable(const struct uli_demand *x, char *why_p, size_t bytes)
     return false;
 }
 
-/* The ranks that rank r sends to by wire: those whose place is r's modulo the
- * ranks of r's node, and r itself. */
+/* The load of the ranks to which rank r sends by wire, those whose place equals
+ * r's place modulo the number of ranks of r's node; r itself is included. */
 static struct uli_rail_load
 rail_load_of(const struct uli_schedule_builder *b, int32_t r)
 {
@@ -64,7 +64,8 @@ hier_build(const struct uli_schedule_builder *b, struct uli_schedule *s)
             b, &gather[1], g - 1, (node->sends - sends) * (mine + reads));
         uli_builder_offer(b, &wire[0], rail.ranks - 1, node->carries * mine);
         uli_builder_offer(b, &wire[1], x->nodes - 1, away * weight);
-        /* each shared byte comes from one of g ranks, one of which is r */
+        /* each shared byte comes from one of the g ranks of the node, which may
+         * be r */
         uli_builder_offer(
             b, &spread[0], g - 1, away * (node->shared - shared) / g);
         uli_builder_offer(b, &spread[1], g - 1, away * shared * (g - 1) / g);
@@ -82,10 +83,11 @@ hier_build(const struct uli_schedule_builder *b, struct uli_schedule *s)
 
 enum {
     MIN_CHUNK_BYTES = 64,
-    /* A stream of few bytes is cut too, but not below what a message costs. */
+    /* A short stream is cut into chunks too, but not into chunks shorter than
+     * this, because a shorter message costs nearly as much. */
     MIN_PART_BYTES = 16 << 10,
-    FLIGHTS =
-        64, /* bytes under way of all streams of a rank, in those of one */
+    FLIGHTS = 64, /* limit of the bytes in flight of all streams of a rank, as a
+                   * multiple of the limit of one stream */
 };
 
 double
@@ -96,8 +98,9 @@ uli_hier_stream_bytes(
     return streams > 0 ? schedule->wire_bytes / streams : 0;
 }
 
-/* The most streams that a rank carries: to ranks of other nodes whose place is
- * its own modulo the ranks of its node, from each other node, and its own. */
+/* The most streams that a rank carries: one to each rank of another node whose
+ * place equals its own modulo the number of ranks of its node, one from each
+ * other node, and its own. */
 static int64_t
 streams_most(const struct uli_demand *x)
 {

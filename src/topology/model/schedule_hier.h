@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hierarchical schedule's numbers, which the model and plans share. A
- * stream is what passes between a node and a rank of another node. A stream
- * goes in chunks of uli_hier_chunk_bytes; plans use the same function.
+ * Numbers of the hierarchical schedule that the model and plans share. A stream
+ * is what goes from a node to a rank of another node. A stream is sent in
+ * chunks of uli_hier_chunk_bytes; plans use the same function.
  */
 #ifndef ULI_TOPOLOGY_MODEL_SCHEDULE_HIER_H
 #define ULI_TOPOLOGY_MODEL_SCHEDULE_HIER_H
@@ -10,18 +10,18 @@
 #include "topology/model/schedule.h"
 
 enum {
-    ULI_HIER_CHUNKS = 4, /* places of a stream, K: chunks under way */
-    /* The most ranks of a node that hier takes: their records travel in one
-     * put that is copied at once. */
+    ULI_HIER_CHUNKS = 4, /* K, the chunks of a stream in flight */
+    /* The most ranks of a node with which hier works: their records must fit
+     * one put, which is copied at once. */
     ULI_HIER_NODE_RANKS = 64,
 };
 
-/* Mean bytes of a stream of a schedule of hier; 0 on one node. */
+/* The mean bytes of a stream of a hier schedule; 0 on one node. */
 double uli_hier_stream_bytes(
     const struct uli_demand *demand, const struct uli_schedule *schedule);
-/* Bytes of a chunk where such a stream is to be cut into `parts`: not below
- * what a message costs, and within what may be under way to a rank and from one
- * to all. */
+/* The bytes of a chunk, if a stream is to be cut into `parts` chunks. A chunk
+ * is not so short that the cost of a message dominates, and it respects the
+ * limits of the bytes in flight to one rank, and from one rank to all. */
 int64_t uli_hier_chunk_bytes(const struct uli_demand *demand,
     const struct uli_chunk_limits *limits, double stream_bytes, int32_t parts);
 

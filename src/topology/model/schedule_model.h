@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cost model's and the choice's part of a schedule: one row of a table,
- * one file per schedule (schedule_direct.c has two: pairwise is direct with a
- * limit of peers). Beside the row, what the files share: sums over the ranks
- * of a demand, and the flow of the most loaded rank.
+ * What the cost model and the choice need of a schedule: a row of a table, in
+ * one file per schedule (schedule_direct.c has two rows: pairwise is direct
+ * with a limit of peers). This header also has what these files share: sums
+ * over the ranks of a demand, and the flow of the most loaded rank.
  */
 #ifndef ULI_TOPOLOGY_MODEL_SCHEDULE_MODEL_H
 #define ULI_TOPOLOGY_MODEL_SCHEDULE_MODEL_H
@@ -12,16 +12,18 @@
 
 /* ---- flows (schedule.c) -------------------------------------------------- */
 
-/* Of one node or of all nodes: the bytes that its ranks send to each other, and
- * that the node sends to others; the bytes that they receive (reads), and how
- * many of these come from other nodes (weight); and how many ranks do either.
+/* Sums of the factors of demand.h over the ranks of one node, or over all
+ * ranks. sends and reads: of all that the ranks send and read. carries: of what
+ * leaves the nodes, with what ranks of a node share counted once. weight: of
+ * what arrives from other nodes. shared: of what ranks read together with
+ * others of their node. senders, readers: how many ranks send or read anything.
  */
 struct uli_load {
     double sends, carries, reads, weight, shared;
     double senders, readers;
 };
 
-/* The same of the ranks that have one place in their nodes. */
+/* Sums over the ranks that have the same place in their nodes. */
 struct uli_rail_load {
     double weight, ranks;
 };
@@ -39,13 +41,14 @@ struct uli_schedule_builder {
     double congestion;
 };
 
-/* The flow that takes longest over all ranks, and how long. */
+/* The flow that takes longest of all ranks, and how long it takes. */
 struct uli_longest_flow {
     struct uli_flow flow;
     double busy_s;
 };
 
-/* Bytes that rank r sends, takes, and takes by wire: factors of products. */
+/* The factors of rank r: of what it sends, of what it reads, and of what
+ * arrives at it from other nodes. */
 static inline double
 uli_builder_sends(const struct uli_schedule_builder *b, int32_t r)
 {
@@ -62,11 +65,11 @@ uli_builder_weight(const struct uli_schedule_builder *b, int32_t r)
     return (double)uli_demand_carried(b->x, &b->f.to, r);
 }
 
-/* Keeps the flow of a rank where it takes longer than the one that is kept; the
- * class is set before the first. */
+/* Replaces *longest by the flow of a rank if that takes longer. The caller sets
+ * longest->flow.class before the first call. */
 void uli_builder_offer(const struct uli_schedule_builder *b,
     struct uli_longest_flow *longest, double messages, double bytes);
-/* The phase with these flows. name: not copied. */
+/* Fills in a phase with these flows. name is not copied. */
 void uli_phase_set(struct uli_phase *phase_p, const char *name,
     const struct uli_longest_flow *flows, int32_t nflows);
 
@@ -75,34 +78,37 @@ void uli_phase_set(struct uli_phase *phase_p, const char *name,
 /* Properties of the schedule for the choice (choose.h). In the whole table one
  * row is PLAIN and one is SAFE. */
 enum uli_schedule_trait {
-    /* The schedule within one node, where all schedules are alike. */
+    /* The schedule that is used within one node, where all schedules are
+     * equal. */
     ULI_SCHEDULE_PLAIN = 1,
-    /* Loads a network least of which nothing is known: taken where links mean
-     * nothing, and where another one's gain hangs on assumptions. */
+    /* The schedule that loads an unknown network least. It is chosen if the
+     * links are meaningless, or if the gain of another schedule depends on
+     * assumptions. */
     ULI_SCHEDULE_SAFE = 2,
-    /* Sends to all at once, which may jam a network (incast; the model has
-     * none): never taken on links that are assumed. */
+    /* Sends to all peers at once, which may congest a network (incast, which
+     * the model does not have). The model never chooses it on assumed links. */
     ULI_SCHEDULE_BURSTS = 4,
-    /* Crosses nodes between ranks of one place, so on a fabric of rails it
-     * passes no spine within a unit. */
+    /* Between nodes, only ranks with the same place send to each other. So on a
+     * rail fabric no traffic inside a unit passes the spine. */
     ULI_SCHEDULE_RAILS = 8,
-    /* Obeys the model's `peers`. */
+    /* Sends to at most the model's `peers` at one time. */
     ULI_SCHEDULE_LIMITS_PEERS = 16,
 };
 
 struct uli_schedule_model {
     uint32_t traits; /* of enum uli_schedule_trait */
-    /* Can the exchange go by it? Where not, `why_p` (which may be NULL) gets
-     * what it takes, to follow "it takes". NULL: always. */
+    /* Can the exchange use this schedule? If not, why_p (which may be NULL)
+     * gets what the schedule needs, as text that follows "needs". NULL:
+     * always. */
     bool (*applicable)(
         const struct uli_demand *demand, char *why_p, size_t bytes);
     /* Fills in phases, nphases and wire_bytes of *schedule, whose other fields
      * are set. O(nranks). */
     void (*build)(
         const struct uli_schedule_builder *b, struct uli_schedule *schedule);
-    /* Of a schedule that goes in chunks; NULL: it goes in none. Mean bytes of a
-     * stream of what build made; and of a chunk where such a stream is to be
-     * cut into `parts`, within the limits. */
+    /* Both NULL for a schedule without chunks. stream_bytes: the mean bytes of
+     * a stream of the schedule that build has made. chunk_bytes: the bytes of a
+     * chunk if a stream is to be cut into `parts` chunks, within the limits. */
     double (*stream_bytes)(
         const struct uli_demand *demand, const struct uli_schedule *schedule);
     int64_t (*chunk_bytes)(const struct uli_demand *demand,
