@@ -143,7 +143,7 @@ PTX_VOLATILE(32, "r")
 PTX_VOLATILE(64, "l")
 
 /* 16-byte global loads and stores: plain; _nc for data that no one writes
- * during the kernel; _stream without a place in L1. */
+ * during the kernel; _stream for data that L1 should not keep. */
 #define PTX_LD_V4(name, code)                                                  \
     PTX_FN uint4 name(const void *p)                                           \
     {                                                                          \
@@ -259,8 +259,8 @@ ptx_cp_async_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* The barrier gets one arrival when the thread's copies so far are there; the
- * arrival is part of the barrier's count. */
+/* The barrier gets one arrival when the thread's copies so far are complete;
+ * the arrival is part of the barrier's count. */
 PTX_FN void
 ptx_cp_async_mbarrier_arrive(uint32_t bar)
 {
@@ -357,8 +357,9 @@ PTX_MATH(ptx_lg2, "lg2.approx.ftz.f32")
 PTX_MATH(ptx_rcp, "rcp.approx.ftz.f32")
 PTX_MATH(ptx_tanh, "tanh.approx.f32")
 
-/* The value, hidden from the compiler: what is computed from it stays where it
- * stands instead of holding registers across a loop. */
+/* Returns the value, hidden from the compiler: what is computed from the result
+ * is computed at this place, instead of before a loop, where it would hold
+ * registers. */
 PTX_FN uint32_t
 ptx_opaque(uint32_t v)
 {
@@ -388,10 +389,12 @@ ptx_nanosleep(uint32_t ns)
 PTX_STATEMENT(ptx_fence_proxy_async, "fence.proxy.async;")
 PTX_STATEMENT(ptx_fence_proxy_async_shared, "fence.proxy.async.shared::cta;")
 PTX_STATEMENT(ptx_fence_proxy_async_global, "fence.proxy.async.global;")
-/* After mbarrier.init, before the barrier that shows it to others. */
+/* To be called after mbarrier.init, before the barrier after which others use
+ * the mbarrier. */
 PTX_STATEMENT(ptx_fence_mbarrier_init, "fence.mbarrier_init.release.cluster;")
 
-/* threadIdx.x, read anew: for code that has no register to keep it in. */
+/* threadIdx.x, read again at each call: for code that has no register to keep
+ * it. */
 PTX_FN uint32_t
 ptx_thread(void)
 {
@@ -400,7 +403,7 @@ ptx_thread(void)
     return t;
 }
 
-/* One lane of the warp's 32 gets true, always the same one. */
+/* True in one lane of the warp's 32, always the same lane. */
 PTX_FN bool
 ptx_elect(void)
 {
@@ -411,7 +414,8 @@ ptx_elect(void)
     return chosen != 0;
 }
 
-/* May suspend the thread for a while; false is "not yet". */
+/* May suspend the thread for a while; false: the phase has not completed
+ * yet. */
 PTX_FN bool
 ptx_mbarrier_try_wait(uint32_t bar, uint32_t parity)
 {
@@ -544,7 +548,8 @@ PTX_TMA("5d", "%1, %2, %3, %4, %5", "%2, %3, %4, %5, %6", "%3, %4, %5, %6, %7",
     "%4, %5, %6, %7, %8", PTX_LIST(int c0, int c1, int c2, int c3, int c4),
     PTX_LIST("r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)))
 
-/* To the same place in every block of the cluster that the mask names. */
+/* Copies to the same address in the shared memory of every block of the cluster
+ * that the mask names. */
 PTX_FN void
 ptx_tma_load_multicast(
     uint32_t dst, const void *map, uint32_t bar, uint16_t mask, int c0, int c1)
@@ -620,7 +625,7 @@ ptx_wgmma_wait(void)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-/* Ties accumulators to their place in the program: nothing moves across. */
+/* The compiler moves no use of the accumulators across this point. */
 template <int R>
 PTX_FN void
 ptx_wgmma_touch(float (&d)[R])
@@ -634,7 +639,7 @@ ptx_wgmma_touch(float (&d)[R])
 #endif /* PTX_SM90 */
 #endif /* ULI_EMULATE */
 
-/* ---- built from the above, the same on both sides ---- */
+/* ---- made of the functions above, the same for the emulator ---- */
 #if PTX_SM90
 /* Spins until the phase of this parity has completed. */
 static __device__ __forceinline__ void
