@@ -44,8 +44,8 @@ enum {
      * once. */
     ULYX_SEQ_TO_HEAD_ADJOINT = 2,
     /* From gradients of head_to_seq's outputs (sequence side) to gradients of
-     * its inputs. If several ranks hold a head, the lowest of them gets the
-     * gradient, and the others get zeros. */
+     * its inputs. If several ranks hold a row of a head, the lowest of them
+     * gets the gradient of the row, and the others get zeros. */
     ULYX_HEAD_TO_SEQ_ADJOINT = 3,
 };
 #define ULYX_DIRECTIONS 4
