@@ -41,8 +41,8 @@ ulyx_status_t
 ulyx_log_set(ulyx_log_fn log, void *context, ulyx_log_level_t level)
 {
     if (level < ULYX_LOG_DEFAULT || level > ULYX_LOG_TRACE)
-        return uli_error(
-            ULYX_ERR_INVALID_ARGUMENT, "level is %d, no ULYX_LOG code", level);
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "level is %d, must be a ULYX_LOG code", level);
     if (uli_log_redirect(log, context, (enum uli_log_level)level))
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_TIMEOUT,

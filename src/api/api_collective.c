@@ -79,7 +79,7 @@ check_even(const ulyx_comm_t *comm, const struct uli_alltoall_args *args)
             (long long)message_bytes);
     if (!uli_size_mul(message_bytes, comm->nranks, &total))
         return uli_error(ULYX_ERR_OVERFLOW,
-            "message_bytes is %lld: as much for each of %d ranks does not fit "
+            "message_bytes is %lld: the bytes for %d ranks together do not fit "
             "64 bits",
             (long long)message_bytes, comm->nranks);
     if (total && (!args->src || !args->dst))

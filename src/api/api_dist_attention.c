@@ -363,8 +363,8 @@ check_measure(const struct uli_dist_params *params, bool workspace)
 {
     const ulyx_dist_attention_params_t *p = &params->p;
     const char *what = workspace                ? "the workspace"
-                       : p->max_workspace_bytes ? "what max_workspace_bytes "
-                                                  "leaves"
+                       : p->max_workspace_bytes ? "the size under "
+                                                  "max_workspace_bytes"
                                                 : NULL;
     if (p->memory != ULYX_MEMORY_HOST)
         return ULYX_SUCCESS; /* threads are not used, and the current device

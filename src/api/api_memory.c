@@ -67,7 +67,7 @@ ulyx_mem_register(void *address, int64_t bytes, const ulyx_mem_params_t *params,
     ULI_TRY(take_params(params, &own));
     if ((uint64_t)bytes > UINTPTR_MAX - (uintptr_t)address)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "bytes is %" PRId64 ", at %p that passes the address space's end",
+            "bytes is %" PRId64 ": from %p on, this exceeds the address space",
             bytes, address);
     return uli_mem_register(address, bytes, own.memory_kind, own.device, mem_p);
 }

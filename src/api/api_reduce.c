@@ -47,11 +47,11 @@ reduction_check(
             "%s is %lld, must not be negative", name, (long long)args->count);
     if (!uli_size_mul(args->count, unit, &bytes))
         return uli_error(ULYX_ERR_OVERFLOW,
-            "%s is %lld: elements of %lld bytes do not fit 64 bits", name,
-            (long long)args->count, (long long)unit);
+            "%s is %lld: this many elements of %lld bytes do not fit 64 bits",
+            name, (long long)args->count, (long long)unit);
     if (!uli_size_mul(bytes, times, &bytes))
         return uli_error(ULYX_ERR_OVERFLOW,
-            "%s is %lld: as much from each of %lld ranks does not fit 64 bits",
+            "%s is %lld: the bytes of %lld ranks together do not fit 64 bits",
             name, (long long)args->count, (long long)times);
     if (args->count && args->src == args->dst && !args->src)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s is NULL",
@@ -81,7 +81,7 @@ check_sum(const struct call *call)
     if (args->src != args->dst && args->src < args->dst + bytes &&
         args->dst < args->src + bytes)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "src and dst overlap without being the same");
+            "src and dst overlap in part: they must be equal or disjoint");
     return ULYX_SUCCESS;
 }
 

@@ -203,7 +203,7 @@ destroy_idle(ulyx_plan_t *plan)
 {
     if (!plan->user)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "the plan is a distributed attention's, which destroys it");
+            "the plan belongs to a distributed attention, which destroys it");
     if (((struct queued *)plan->user)->entry.queued)
         return uli_error(
             ULYX_ERR_BUSY, "an operation of the plan is queued in a group");

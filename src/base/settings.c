@@ -319,8 +319,8 @@ setting_row_refuse(const struct uli_setting_row *row, const struct text *text)
         [ULI_SETTING_SECONDS] = "a number of seconds",
         [ULI_SETTING_PORTS] = "ports from 1 to 65535, as 29600-29699",
     };
-    _Static_assert(
-        sizeof(what) / sizeof(what[0]) == ULI_SETTING_TYPES, "a row a type");
+    _Static_assert(sizeof(what) / sizeof(what[0]) == ULI_SETTING_TYPES,
+        "one row per type");
     if (row->type == ULI_SETTING_CHOICE)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s=\"%s\" (%s): expected %s%s", row->name, text->value,

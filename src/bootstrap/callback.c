@@ -32,7 +32,7 @@ callback_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     if (bytes && memcmp(own, mine, bytes) != 0)
         return uli_error(ULYX_ERR_MISMATCH,
             "rank %d of %d: the caller's allgather put other bytes in this "
-            "rank's place: its rank order is another",
+            "rank's place: it has another rank order",
             bootstrap->rank, bootstrap->nranks);
     return ULYX_SUCCESS;
 }

@@ -242,7 +242,7 @@ warn_once(const char *what, int error)
     if (!atomic_flag_test_and_set(&logged))
         ULI_WARN(ULI_LOG_TOPO, -1,
             "%s cannot be bound near the rank's device and stays where it is: "
-            "%s; ULYX_BIND=off asks for none",
+            "%s; ULYX_BIND=off turns this off",
             what, strerror(error));
 }
 

@@ -158,7 +158,7 @@ make_flat(const char *why, struct uli_topology **topology_p)
         "flat, because detection failed: %.440s", why);
     if (!atomic_flag_test_and_set(&logged))
         ULI_WARN(ULI_LOG_TOPO, -1,
-            "the machine's topology is not known, cores are all taken as "
+            "the machine's topology is not known, so all cores are treated as "
             "equal: %s",
             why);
     *topology_p = graph;

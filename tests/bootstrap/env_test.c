@@ -150,12 +150,12 @@ dial_squatter(void *context)
         usleep(1000);
     bool named = uli_address_abstract("ulyx/squatted", &place.addresses[0]);
     ulyx_status_t status = uli_dial(&place, 0, uli_deadline_in(5), &fd);
-    bool good =
-        named && status == ULYX_ERR_AUTH &&
-        strstr(ulyx_last_error(), "@ulyx/squatted: ") &&
-        strstr(ulyx_last_error(), "65534 holds this name, user 0 wants it") &&
-        strstr(ulyx_last_error(), "ULYX_JOB") &&
-        strstr(ulyx_last_error(), "ULYX_RENDEZVOUS_DIR");
+    bool good = named && status == ULYX_ERR_AUTH &&
+                strstr(ulyx_last_error(), "@ulyx/squatted: ") &&
+                strstr(ulyx_last_error(),
+                    "65534 holds this name, which user 0 needs") &&
+                strstr(ulyx_last_error(), "ULYX_JOB") &&
+                strstr(ulyx_last_error(), "ULYX_RENDEZVOUS_DIR");
     __atomic_store_n(taken, 2, __ATOMIC_RELEASE);
     return good ? context : NULL;
 }

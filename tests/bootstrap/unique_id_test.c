@@ -293,7 +293,7 @@ served_id_is_refused_at_once_where_it_was_made(void **state)
             try_id(&shared.id, 2, 0, &took_s), ULYX_ERR_INVALID_ARGUMENT);
         assert_true(took_s < 1);
         assert_non_null(strstr(ulyx_last_error(),
-            "this unique id has been used: it serves one communicator"));
+            "this unique id has been used: an id serves one communicator"));
         if (!stays)
             assert_true(meeting_all_ended());
         assert_status(uli_unique_id_destroy(&shared.id), 0);

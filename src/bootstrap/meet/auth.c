@@ -76,7 +76,8 @@ uli_auth_share(
     crypto_core_ristretto255_scalar_reduce(auth->scalar, wide);
     base_point(auth, base);
     if (crypto_scalarmult_ristretto255(auth->shares[me], auth->scalar, base))
-        return uli_error(ULYX_ERR_SYSTEM, "no share of a meeting's key");
+        return uli_error(
+            ULYX_ERR_SYSTEM, "cannot make a share of a meeting's key");
     memcpy(share_p, auth->shares[me], ULI_SHARE_BYTES);
     return ULYX_SUCCESS;
 }

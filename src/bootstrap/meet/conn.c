@@ -412,8 +412,8 @@ conn_ended(struct uli_conn *conn)
     static const char *const why[] = {"closed before its first message",
         "closed before it proved the secret", "closed before it joined",
         "closed"};
-    _Static_assert(
-        sizeof(why) / sizeof(why[0]) == ULI_CONN_JOINED + 1, "a text a stage");
+    _Static_assert(sizeof(why) / sizeof(why[0]) == ULI_CONN_JOINED + 1,
+        "one text per stage");
     if (conn->stage == ULI_CONN_HELLO && conn->have > 0)
         conn_broken(conn, "closed within its first message");
     else

@@ -138,8 +138,8 @@ check_user(int fd, const struct uli_socket_address *address,
     if (user == (long)geteuid())
         return true;
     snprintf(text, sizeof(text),
-        "is served by another user: %ld holds this name, user %u wants it; "
-        "name the job otherwise (ULYX_JOB), or meet by ULYX_RENDEZVOUS_DIR or "
+        "is served by another user: %ld holds this name, which user %u needs; "
+        "set another ULYX_JOB, or meet by ULYX_RENDEZVOUS_DIR or "
         "ULYX_COMM_ID",
         user, (unsigned)geteuid());
     dial_report(report_p, ULYX_ERR_AUTH, address, text);

@@ -105,7 +105,7 @@ star_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     unsigned char header[ULI_FRAME_HEADER_BYTES];
     if (bytes > ULI_RECORD_BYTES_MAX)
         return uli_error(ULYX_ERR_INTERNAL,
-            "bootstrap: a record of %zu bytes, at most %d go", bytes,
+            "bootstrap: a record of %zu bytes, at most %d are allowed", bytes,
             ULI_RECORD_BYTES_MAX);
     uli_deadline_t end = uli_sat_add(deadline, (int64_t)(GRACE_S * 1000000000));
     struct uli_frame frame = {

@@ -259,8 +259,8 @@ check_made(const struct uli_endpoint *place)
     if (made && made->destroyed)
         why = "was destroyed";
     else if (made && made->state != ULI_ROOT_OPEN)
-        why = "has been used: it serves one communicator, make another id for "
-              "another one";
+        why = "has been used: an id serves one communicator, make a new id for "
+              "each communicator";
     else if (made && !made->root)
         why = "has ended: its meeting failed, or its deadline is over";
     pthread_mutex_unlock(&made_here.lock);

@@ -240,7 +240,7 @@ check_memattr(struct screen *s, const char **attributes)
     const char *name = uli_xml_attribute(attributes, "name");
     if (name &&
         (strcmp(name, "Capacity") == 0 || strcmp(name, "Locality") == 0))
-        screen_refuse(s, "a memory attribute that is no file's: ", name);
+        screen_refuse(s, "a memory attribute that files do not have: ", name);
 }
 
 static void

@@ -334,7 +334,7 @@ coll_wrong(struct coll_scene *c, int which, ulyx_status_t *status_p)
         return "is not aligned to its elements of 4 bytes";
     case 6:
         *status_p = ulyx_allreduce(comm, dst + 4, dst, 300, f32, s);
-        return "overlap without being the same";
+        return "overlap in part";
     case 7:
         *status_p = ulyx_allgather(comm, src, host, 16, s);
         return "is not memory of CUDA device 0";
