@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """An exception class for each status of the library. The text of an exception
-is the library's own: field, value, ranks."""
+is the library's own: argument, value, ranks."""
 import builtins
 from typing import Dict, Type
 
-from . import _abi
+from . import _abi, _names
 
 
 class UlyxError(RuntimeError):
@@ -95,8 +95,10 @@ for _status, _class in BY_STATUS.items():
 
 
 def of(status: int, text: str) -> UlyxError:
-    """The exception of a status that is not success."""
+    """The exception of a status that is not success. Fields of C in the text have
+    the names of Python's arguments."""
     found = BY_STATUS.get(status, UlyxError)
-    error = found(text or _abi.STATUS.get(status, ("", "unknown status"))[1])
+    error = found(_names.in_python(text, _names.PACKAGE) or
+                  _abi.STATUS.get(status, ("", "unknown status"))[1])
     error.status = status
     return error
