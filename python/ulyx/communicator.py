@@ -15,6 +15,12 @@ from ._library import check, lib
 
 ID_BYTES = _abi.UNIQUE_ID_BYTES
 LEAVE_S = 5.0  # for another thread's call to end after an abort
+_WITHOUT_LAUNCHER = (
+    "Start the program by torchrun, mpirun or srun; or set ULYX_RANK, ULYX_NRANKS "
+    "and ULYX_COMM_ID of each process (ULYX_RANK=0 ULYX_NRANKS=1 is one process "
+    "alone); or make the communicator by Communicator.local(nranks), whose ranks "
+    "are threads of this process, or by Communicator.from_group(), of "
+    "torch.distributed")
 AllGather = Callable[[bytes], Sequence[bytes]]
 
 
@@ -230,8 +236,13 @@ class Communicator:
         ranks in different calls.
         """
         params = cls._params(timeout, name, device, concurrent)
-        return cls._create(device, lib.ulyx_comm_create_from_env,
-                           ctypes.byref(params))
+        try:
+            return cls._create(device, lib.ulyx_comm_create_from_env,
+                               ctypes.byref(params))
+        except errors.InvalidArgumentError as error:
+            if "no launcher recognised" in str(error):
+                error.args = (f"{error}. {_WITHOUT_LAUNCHER}",)
+            raise
 
     @classmethod
     def from_unique_id(cls, identifier: bytes, nranks: int, rank: int, *,
