@@ -257,17 +257,18 @@ class Docs:
     """A document table: cumulative lengths (n + 1 numbers: cu_seqlens), or
     begins and lengths of n documents, with gaps between them."""
 
-    def __init__(self, begin: Any, length: Any = None) -> None:
-        self.begin = _indices(begin, "documents")
+    def __init__(self, begin: Any, length: Any = None, *,
+                 name: str = "documents") -> None:
+        self.begin = _indices(begin, name)
         count = self.begin.size
         self.length = None
         if length is None:
             if count == 0:
                 raise InvalidArgumentError(
-                    "documents: cumulative lengths begin with 0")
+                    f"{name}: cumulative lengths begin with 0")
             count -= 1
         else:
-            self.length = int64s(length, "lengths of documents", count)
+            self.length = int64s(length, f"lengths of {name}", count)
             self.begin = self.begin.astype(np.int64, copy=False)
         self.count = count
         self.struct = _abi.ulyx_docs_t(
@@ -287,14 +288,14 @@ class Docs:
     __hash__ = None  # type: ignore[assignment]
 
     @staticmethod
-    def of(given: Any) -> Optional["Docs"]:
+    def of(given: Any, name: str = "documents") -> Optional["Docs"]:
         """None, a Docs, cumulative lengths, or a pair (begins, lengths)."""
         if given is None or isinstance(given, Docs):
             return given
         if isinstance(given, tuple) and len(given) == 2 and \
                 not isinstance(given[0], (int, np.integer)):
-            return Docs(*given)
-        return Docs(given)
+            return Docs(*given, name=name)
+        return Docs(given, name=name)
 
 
 def _indices(values: Any, name: str) -> np.ndarray:

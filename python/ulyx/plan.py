@@ -478,11 +478,16 @@ class Plan(Owned, PlanQueries):
                           dst_strides: Any = None) -> None:
         """The same on sequences of bare addresses, which nothing checks but the
         library. Strides: (batch, row, head) in bytes of each tensor, three zeros
-        for dense; None: as the plan was made."""
+        for dense; None: as the plan was made. src and dst None: this rank
+        refuses the call."""
         handle = self.handle
         if not self._lock.acquire(False):
             self._refuse_second()
         try:
+            if src is None or dst is None:
+                check(waiting(self._parent, lib.ulyx_reshuffle_execute, handle,
+                              direction, None, None, stream))
+                return
             self._src[:], self._dst[:] = src, dst
             if src_strides is None and dst_strides is None:
                 check(waiting(self._parent, lib.ulyx_reshuffle_execute, handle,

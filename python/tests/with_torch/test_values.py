@@ -69,10 +69,24 @@ def test_layer(nranks, shape, mask):
 @pytest.mark.parametrize("nranks", [1, 2, 4])
 @pytest.mark.parametrize("documents", [
     [0, 1, 20, 33], torch.tensor([0, 33], dtype=torch.int32),
-    torch.tensor([3, 9, 30]), list(range(34))])
+    torch.tensor([0, 9, 33]), list(range(34))])
 def test_documents(nranks, documents):
     compare(nranks, whole(1, 33, 4, 2, 16), 1e-13, causal=True,
             documents=documents)
+
+
+@pytest.mark.parametrize("documents", [
+    ulyx.Docs([3, 9], [6, 21]), (torch.tensor([3, 9]), torch.tensor([6, 21]))])
+def test_documents_with_gaps(documents):
+    """Begins and lengths: tokens outside of documents get zeros."""
+    tensors = whole(1, 33, 4, 2, 16)
+    wanted = wanted_of(*tensors, causal=True, documents=[3, 9, 30])
+
+    def body(comm):
+        mine, found = run_layer(comm, *tensors, causal=True, documents=documents)
+        for have, want in zip(found, wanted):
+            assert relative(have, want[:, mine]) <= 1e-13
+    threads(2, body)
 
 
 def test_documents_of_several_items():
@@ -190,7 +204,7 @@ def test_ulysses_with_documents():
     compare(3, whole(2, 20, 4, 2, 8), 1e-13, call=sp.ulysses, causal=True,
             documents=[0, 3, 20, 29, 40], window=(4, 0))
     compare(2, whole(1, 20, 4, 2, 8), 1e-13, call=sp.ulysses,
-            documents=torch.tensor([4, 9, 15]))
+            documents=torch.tensor([0, 9, 20]))
 
 
 def test_a_core_receives_the_parameters_it_takes():

@@ -15,7 +15,7 @@ from ..communicator import Communicator
 from ..dist_attention import NOT_MOVED, DistAttention, Moved
 from ..errors import InvalidArgumentError, UlyxError
 from ..plan import Part
-from . import _device, _tensors
+from . import _arguments, _device, _names, _tensors
 from ._cache import Cache, Capacity, Lengths, Spec
 
 
@@ -73,6 +73,7 @@ class Entry:
         self.comm, self.kind = call.comm, kind
         self.lengths, self.docs, self.docs_k = \
             call.spec.lengths, call.docs, call.docs_k
+        self.whole: Any = None, None  # documents, as check_documents() had them
         self.dtype = _tensors.TORCH_DTYPES[kind.dtype]
         # Where rows change, also with the documents of zigzag_docs, dense holds
         # for all of them; calls give strides that depend on rows.
@@ -206,9 +207,31 @@ class Entry:
             f"rank {self.comm.rank}: q has {local[0]} rows and k {local[1]}; of "
             f"{rows[0]} rows over {nranks} ranks this one has {self.local[0]}"
             + (f", and {self.local[1]} of {rows[1]} rows of keys"
-               if self.kind.cross else ""))
+               if self.kind.cross else "")
+            + ("" if self.lengths.splits else
+               ": another division is given by splits="))
 
-    def refuse(self, backward: bool) -> None:
+    def check_documents(self, docs: Optional[Docs],
+                        docs_k: Optional[Docs]) -> None:
+        """Cumulative lengths are of all tokens. The library takes others too, and
+        gives tokens outside of documents zeros."""
+        _check_documents(docs, docs_k, self.kind.batch, self.lengths)
+        self.whole = docs, docs_k
+
+    def reason(self, call: Call, error: Exception) -> int:
+        """Why this rank refuses a call, for refuse()."""
+        if self.lengths == call.spec.lengths:
+            for code, have, wanted in zip((_names.QUERIES, _names.KEYS),
+                                          call.local, self.local):
+                if have != wanted:
+                    return _names.workspace_bytes(code, have)
+        if isinstance(error, MemoryError):
+            return _names.workspace_bytes(_names.MEMORY)
+        if self.whole != (call.docs, call.docs_k):
+            return _names.workspace_bytes(_names.DOCUMENTS)
+        return _names.workspace_bytes(_names.OTHER)
+
+    def refuse(self, backward: bool, reason: int) -> None:
         """Takes this rank's place in a call that it cannot make: without a
         workspace the library refuses the call and notifies the peers, which
         would otherwise wait."""
@@ -217,10 +240,10 @@ class Entry:
             if backward:
                 self.dist.backward_addresses(
                     None, None, None, nothing, nothing, nothing, nothing,
-                    nothing, 0, 0, 0, 0)
+                    nothing, 0, 0, 0, reason)
             else:
                 self.dist.forward_addresses(nothing, nothing, nothing, nothing,
-                                            0, 0, 0, 0)
+                                            0, 0, 0, reason)
         except UlyxError:
             pass
 
@@ -243,6 +266,28 @@ def entry_of(call: Call, qkv: Sequence[torch.Tensor]) -> Entry:
     return call.cache.find(call.spec, make)  # type: ignore[no-any-return]
 
 
+def _check_documents(docs: Optional[Docs], docs_k: Optional[Docs], batch: int,
+                     lengths: Lengths) -> None:
+    for name, table, rows in (("documents", docs, lengths.rows[0]),
+                              ("documents_k", docs_k, lengths.rows[-1])):
+        if table is not None:
+            _arguments.check_documents(table, name, batch, rows)
+
+
+def _explain(error: UlyxError, call: Call) -> None:
+    """Puts an error into the caller's words. Documents that end beyond the tokens
+    are the library's to refuse, when the object is made."""
+    kind: Any = call.spec.kind
+    if isinstance(error, InvalidArgumentError):
+        try:
+            _check_documents(call.docs, call.docs_k, kind.batch,
+                             call.spec.lengths)
+        except InvalidArgumentError as documents:
+            error.args = documents.args
+    _names.explain(error, _names.ATTENTION, call.comm, call.spec.lengths,
+                   call.local[0])
+
+
 def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             sinks: Optional[torch.Tensor] = None,
             slopes: Optional[torch.Tensor] = None, *, room: int = 0
@@ -263,14 +308,17 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
                 docs, docs_k = entry.follow(call)
             if call.local != entry.local:
                 entry.check_rows(call.local)
+            if call.docs is not entry.whole[0] or \
+                    call.docs_k is not entry.whole[1]:
+                entry.check_documents(call.docs, call.docs_k)
             if call.layouts != entry.layouts:
                 (q, k, v), moved = entry.inputs(call, (q, k, v))
             saved = _tensors.promised(comm, room, dist.saved_bytes) if room \
                 else entry.new_saved()
             out = entry.new_of(call.axes).out()
             workspace = cache.workspace(dist.workspace_bytes)
-        except Exception:
-            entry.refuse(False)
+        except Exception as error:
+            entry.refuse(False, entry.reason(call, error))
             raise
         dist.forward_addresses(
             (q.data_ptr(),), (k.data_ptr(),), (v.data_ptr(),),
@@ -280,6 +328,9 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             _device.stream_of(comm) if comm.cuda else None, docs, docs_k, moved)
         if docs is not None:
             entry.docs, entry.docs_k = docs, docs_k
+    except UlyxError as error:
+        _explain(error, call)
+        raise
     finally:
         cache.leave()
     return out, saved, entry
@@ -309,8 +360,8 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
                 saved = _tensors.in_place(comm, saved)
             d_sinks = None if sinks is None else _tensors.like(comm, sinks)
             workspace = cache.workspace(dist.workspace_bytes)
-        except Exception:
-            entry.refuse(True)
+        except Exception as error:
+            entry.refuse(True, entry.reason(call, error))
             raise
         dist.backward_addresses(
             None, None, None, (out.data_ptr(),), (dout.data_ptr(),),
@@ -322,6 +373,9 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
             _device.stream_of(comm) if comm.cuda else None, docs, docs_k, moved)
         if docs is not None:
             entry.docs, entry.docs_k = docs, docs_k
+    except UlyxError as error:
+        _explain(error, call)
+        raise
     finally:
         cache.leave()
     return dq, dk, dv, d_sinks

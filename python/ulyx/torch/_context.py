@@ -50,7 +50,10 @@ def bound(module: torch.nn.Module) -> Optional[Communicator]:
 def resolve(comm: Optional[Communicator]) -> Communicator:
     """The communicator of a call that was given this one."""
     found = comm if comm is not None else _current.get()
+    if isinstance(found, Communicator):
+        return found
     if found is None:
         raise InvalidArgumentError(
             "no communicator: give comm=, or call inside ulyx.torch.use(comm)")
-    return found
+    raise TypeError(f"comm is of type {type(found).__name__}; expected is a "
+                    "ulyx.Communicator")

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Optional, Tuple
 import torch
 import torch.nn.functional as F
 
+from ..arrays import Docs
 from ..errors import UnsupportedError
 
 Window = Tuple[Optional[int], Optional[int]]
@@ -56,8 +57,9 @@ def _visible(batch: int, rows: int, head: Head) -> torch.Tensor:
     seen = seen.expand(batch, 1, rows, rows)
     if head.documents is None:
         return seen
-    ends = torch.as_tensor(head.documents, dtype=torch.int64).cpu()
-    if ends.dim() != 1:
+    ends = None if isinstance(head.documents, Docs) else \
+        torch.as_tensor(head.documents, dtype=torch.int64).cpu()
+    if ends is None or ends.dim() != 1:
         raise UnsupportedError("core sdpa takes documents as cumulative lengths")
     number = torch.bucketize(torch.arange(batch * rows), ends, right=True)
     number = number.reshape(batch, rows)

@@ -9,7 +9,7 @@ from .. import _abi
 from ..communicator import Communicator
 from ..errors import InvalidArgumentError, UlyxError
 from ..plan import Part, Plan, Tensor
-from . import _device, _tensors
+from . import _device, _names, _tensors
 from ._cache import Cache, Capacity, Lengths, Spec, cache_of
 
 ADJOINT = {_abi.SEQ_TO_HEAD: _abi.SEQ_TO_HEAD_ADJOINT,
@@ -141,9 +141,8 @@ class Entry:
     def refuse(self, direction: int) -> None:
         """As Entry.refuse of attention: without tensors the library refuses
         this rank's call and notifies the peers."""
-        nothing = [0] * len(self.shapes)
         try:
-            self.plan.execute_addresses(direction, nothing, nothing)
+            self.plan.execute_addresses(direction, None, None)
         except UlyxError:
             pass
 
@@ -158,6 +157,12 @@ def entry_of(call: Call, given: Optional[Sequence[torch.Tensor]]) -> Entry:
                      [_tensors.layout_on(call.comm, tensor)
                       for tensor in given])
     return call.cache.find(call.spec, make)  # type: ignore[no-any-return]
+
+
+def _explain(error: UlyxError, call: Call,
+             given: Sequence[torch.Tensor]) -> None:
+    _names.explain(error, _names.RESHUFFLE, call.comm, call.spec.lengths,
+                   given[0].shape[1])
 
 
 def forward(call: Call, given: Sequence[torch.Tensor]
@@ -178,6 +183,9 @@ def forward(call: Call, given: Sequence[torch.Tensor]
         entry.plan.execute_addresses(
             call.direction, [t.data_ptr() for t in given],
             [t.data_ptr() for t in results], _device.stream_of(comm), strides)
+    except UlyxError as error:
+        _explain(error, call, given)
+        raise
     finally:
         cache.leave()
     return entry, results
@@ -199,6 +207,9 @@ def backward(call: Call, entry: Entry,
             ADJOINT[call.direction], [t.data_ptr() for t in given],
             [t.data_ptr() for t in grads], _device.stream_of(call.comm),
             strides)
+    except UlyxError as error:
+        _explain(error, call, given)
+        raise
     finally:
         call.cache.leave()
     return grads

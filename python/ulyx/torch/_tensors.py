@@ -230,6 +230,20 @@ def check_per_head(given: torch.Tensor, name: str, heads: int,
             f"{per_head_dtype(dtype)} and contiguous")
 
 
+def docs_of(given: Any, name: str) -> Optional[Docs]:
+    """Docs.of() that also takes a tensor. Its numbers are copied, for the table is
+    needed again in backward."""
+    if not isinstance(given, torch.Tensor):
+        return Docs.of(given, name)
+    if given.dim() != 1:
+        raise InvalidArgumentError(
+            f"{name} have the shape {tuple(given.shape)}, not [n + 1]")
+    if given.is_floating_point() or given.is_complex():
+        raise InvalidArgumentError(
+            f"{name} are of type {given.dtype}; whole numbers are expected")
+    return Docs(given.detach().cpu().numpy().copy(), name=name)
+
+
 class DocsOf:
     """Document tables of tensors. The same tensor comes once a layer, so the
     last one is remembered."""
@@ -243,11 +257,7 @@ class DocsOf:
         tensor, version, docs = self._last
         if tensor() is given and version == given._version:
             return docs  # type: ignore[no-any-return]
-        if given.dim() != 1:
-            raise InvalidArgumentError(
-                f"documents have the shape {tuple(given.shape)}, not [n + 1]")
-        # A copy: the table is needed again in backward.
-        docs = Docs(given.detach().cpu().numpy().copy())
+        docs = docs_of(given, "documents")
         self._last = (weakref.ref(given), given._version, docs)
         return docs
 

@@ -5,11 +5,10 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
 import torch
 
 from .. import _abi
-from ..arrays import Docs
 from ..communicator import Communicator
 from ..errors import InvalidArgumentError, UnsupportedError
-from . import (_attention, _context, _device, _operators, _reshuffle, _split,
-               _tensors)
+from . import (_arguments, _attention, _context, _device, _operators,
+               _reshuffle, _split, _tensors)
 from ._cache import Lengths, Spec, cache_of
 from ._core import Head, Window, sdpa
 
@@ -43,6 +42,7 @@ def one_dtype(*tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
 
 def axes_of(layout: str) -> Optional[Tuple[int, int]]:
     """The axes to swap between a layout and bshd."""
+    _arguments.word(layout, "layout")
     if layout not in LAYOUTS:
         raise InvalidArgumentError(
             f"layout is {layout!r}; there are {', '.join(LAYOUTS)}")
@@ -78,6 +78,7 @@ def _per_head(given: Optional[torch.Tensor], name: str, heads: int,
               q: torch.Tensor) -> Optional[torch.Tensor]:
     if given is None:
         return None
+    _arguments.tensor(given, name)
     ready = given.to(q.device, _tensors.per_head_dtype(q.dtype)).contiguous()
     _tensors.check_per_head(ready, name, heads, q.dtype)
     return ready
@@ -86,8 +87,8 @@ def _per_head(given: Optional[torch.Tensor], name: str, heads: int,
 def _is_traced(tensor: torch.Tensor) -> bool:
     """There is no memory to give to the library: the operators have the shapes,
     and their own ways on to it."""
-    return torch.compiler.is_compiling() or tensor.is_meta or \
-        type(tensor) not in _PLAIN
+    return type(tensor) not in _PLAIN or tensor.is_meta or \
+        torch.compiler.is_compiling()
 
 
 def _decide(qkv: Tuple[torch.Tensor, ...], comm: Communicator, layout: str,
@@ -98,6 +99,10 @@ def _decide(qkv: Tuple[torch.Tensor, ...], comm: Communicator, layout: str,
             ) -> _attention.Call:
     """The values that follow from the shapes and options of a call, computed
     once for equal calls: without documents."""
+    _arguments.attention(qkv, layout, causal, align, scale, softcap, order)
+    window = _arguments.window(window)
+    rows, kv_rows, splits = _arguments.lengths(rows, kv_rows, splits,
+                                               comm.nranks)
     axes = axes_of(layout)
     shapes = [shape_of(tensor, name, comm) for tensor, name in zip(qkv, "qkv")]
     if axes is not None:
@@ -147,34 +152,43 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
 
     causal; window=(keys before, keys after), None lifts a side; causal with a
     window of W keys, the own included, is window=(W - 1, 0). documents:
-    cumulative lengths over the flattened [b * rows] tokens (cu_seqlens): a
-    tensor, an array or a list, the same on all ranks; a token attends to its
-    own document only. sinks, alibi_slopes: [heads]; the gradient of sinks is
-    this
-    rank's share, whose sum over ranks is the gradient, as for any parameter
-    that the ranks have a copy of. scale: None is 1 / sqrt(dim).
+    cumulative lengths over the flattened [b * rows] tokens (cu_seqlens), from 0
+    to their number: a tensor, an array or a list, the same on all ranks; a token
+    attends to its own document only. ulyx.Docs(begins, lengths) leaves gaps,
+    whose tokens get zeros. sinks, alibi_slopes: [heads]; the gradient of sinks
+    is this rank's share, whose sum over ranks is the gradient, as for any
+    parameter that the ranks have a copy of. scale: None is 1 / sqrt(dim).
 
-    Raises ulyx.UlyxError; the text has field, value and rank.
+    Raises ulyx.UlyxError, whose text has argument, value and rank, and TypeError
+    for an argument of another type.
     """
     comm = _context.resolve(comm)
     if _is_traced(q):
         return _traced(q, k, v, comm, layout, rows, kv_rows, causal, window,
                        align, documents, documents_k, sinks, alibi_slopes,
                        scale, softcap, order, splits)
-    cache = cache_of(comm)
-    docs = None if documents is None else cache.docs_of(documents)
-    docs_k = None if documents_k is None else Docs.of(documents_k)
-    if not q.dtype == k.dtype == v.dtype:
-        q, k, v = one_dtype(q, k, v)
-    if window is not None:
-        window = tuple(window)  # type: ignore[assignment]
-    if splits is not None:
-        splits = tuple(splits)
-    room = 0 if docs is docs_k else _attention.max_docs(docs, docs_k)
-    asked = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
-             q.dtype, q.device, k.device, v.device, layout, rows, kv_rows,
-             causal, window, align, scale, softcap, order, splits, room)
-    call: Optional[_attention.Call] = cache.asked.get(asked)
+    try:
+        cache = cache_of(comm)
+        docs = None if documents is None else cache.docs_of(documents)
+        docs_k = None if documents_k is None else \
+            _tensors.docs_of(documents_k, "documents_k")
+        if not q.dtype == k.dtype == v.dtype:
+            _arguments.tensors("qkv", (q, k, v))
+            q, k, v = one_dtype(q, k, v)
+        if window is not None:
+            window = tuple(window)  # type: ignore[assignment]
+        if splits is not None:
+            splits = tuple(splits.tolist() if isinstance(
+                splits, torch.Tensor) else splits)
+        room = 0 if docs is docs_k else _attention.max_docs(docs, docs_k)
+        asked = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
+                 q.dtype, q.device, k.device, v.device, layout, rows, kv_rows,
+                 causal, window, align, scale, softcap, order, splits, room)
+        call: Optional[_attention.Call] = cache.asked.get(asked)
+    except (AttributeError, TypeError):
+        _check(q, k, v, comm, layout, rows, kv_rows, causal, window, align,
+               scale, softcap, order, splits)
+        raise
     if call is None:
         call = _decide((q, k, v), comm, *asked[10:])
         cache.remember(asked, call)
@@ -189,6 +203,15 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
         _per_head(alibi_slopes, "alibi_slopes", kind.heads, q))
 
 
+def _check(q: Any, k: Any, v: Any, comm: Communicator, layout: Any, rows: Any,
+           kv_rows: Any, causal: Any, window: Any, align: Any, scale: Any,
+           softcap: Any, order: Any, splits: Any) -> None:
+    """Refuses by name what has another type."""
+    _arguments.attention((q, k, v), layout, causal, align, scale, softcap, order)
+    _arguments.window(window)
+    _arguments.lengths(rows, kv_rows, splits, comm.nranks)
+
+
 def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             comm: Communicator, layout: str, rows: Optional[int],
             kv_rows: Optional[int], causal: bool, window: Optional[Window],
@@ -198,6 +221,9 @@ def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             softcap: Optional[float], order: str,
             splits: Optional[Sequence[int]]) -> torch.Tensor:
     """attention() in compiled code: the operator, and what may be symbolic."""
+    if not torch.compiler.is_compiling():
+        _check(q, k, v, comm, layout, rows, kv_rows, causal, window, align,
+               scale, softcap, order, splits)
     axes = axes_of(layout)
     if axes is not None:
         q, k, v = (tensor.transpose(*axes) for tensor in (q, k, v))
@@ -239,12 +265,18 @@ def reshuffle(*tensors: torch.Tensor, direction: str = "seq_to_head",
     rows, order, splits, layout: as attention(). Results have the layout of the
     tensors.
     """
+    _arguments.word(direction, "direction")
     if direction not in DIRECTIONS:
         raise InvalidArgumentError(f"direction is {direction!r}; there are "
                                    f"{', '.join(DIRECTIONS)}")
     if not tensors:
         raise InvalidArgumentError("reshuffle of no tensors")
     comm = _context.resolve(comm)
+    _arguments.tensors(None, tensors)
+    if not torch.compiler.is_compiling():
+        rows, _, splits = _arguments.lengths(rows, None, splits, comm.nranks)
+        heads = _arguments.numbers(heads, "heads", len(tensors),
+                                   "those of each tensor over all ranks")
     axes = axes_of(layout)
     if any(tensor.dtype != tensors[0].dtype for tensor in tensors):
         tensors = one_dtype(*tensors)
@@ -269,10 +301,11 @@ def _exchanged(comm: Communicator, direction: int,
                ) -> Tuple[torch.Tensor, ...]:
     """The exchange of [b, s, h, d] tensors."""
     shapes = [shape_of(t, f"tensor {i}", comm) for i, t in enumerate(tensors)]
-    if len(heads) != len(tensors):
+    if len(heads) != len(tensors):  # of a traced call, or a tensor without axes
         raise InvalidArgumentError(
             f"heads has {len(heads)} entries, and there are {len(tensors)} "
             "tensors")
+    _arguments.word(order, "order")
     if order == "zigzag_docs":
         raise UnsupportedError(
             "reshuffle has no documents, which the order zigzag_docs goes by")
@@ -312,6 +345,10 @@ def ulysses(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
     if not callable(function):
         raise InvalidArgumentError(
             f"core is {core!r}; there is 'sdpa', or give a function")
+    if not torch.compiler.is_compiling():
+        _arguments.attention((q, k, v), layout, causal, "", scale, None, order)
+        window = _arguments.window(window)
+        rows, _, splits = _arguments.lengths(rows, None, splits, comm.nranks)
     axes = axes_of(layout)
     if axes is not None:
         q, k, v = (tensor.transpose(*axes) for tensor in (q, k, v))
@@ -319,6 +356,8 @@ def ulysses(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
         q, k, v = one_dtype(q, k, v)
     heads = [int(tensor.shape[2]) for tensor in (q, k, v)]
     rows = global_rows(rows, splits, q.shape[1], comm.nranks)
+    if documents is not None and not _is_traced(q):
+        _arguments.documents_of_core(documents, q.shape[0], rows)
     q, k, v = _exchanged(comm, _abi.SEQ_TO_HEAD, (q, k, v), heads, rows, order,
                          splits)
     first, count = _split.heads_of(heads[0], comm.nranks, comm.rank)

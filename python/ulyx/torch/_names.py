@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts of errors in the words of ulyx.torch's callers: what the fields of C
+are among its arguments, and why a peer has refused a call."""
+import re
+
+from .._names import Argument, Table, in_python
+from ..communicator import Communicator
+from ..errors import MismatchError, PeerRefusedError, UlyxError
+from ._cache import Lengths
+
+# Names on the left are those of C after ulyx._names.PACKAGE.
+_PARTS: Table = {
+    "parts[0].rows": Argument("rows"),
+    "parts[1].rows": Argument("kv_rows"),
+    "parts[0].splits": Argument("splits"),
+    "parts[*].order": Argument("order"),
+    "parts[*].row_capacity": Argument("the room for rows"),
+    "batch": Argument("the batch of the tensors"),
+}
+ATTENTION: Table = {
+    **_PARTS,
+    "mask": Argument("the mask of causal= and window="),
+    "heads": Argument("the number of heads of q"),
+    "kv_heads": Argument("the number of heads of k"),
+    "dim_qk": Argument("the last axis of q"),
+    "dim_v": Argument("the last axis of v"),
+    "dtype": Argument("the type of q"),
+    "param_dtype": Argument("the type of sinks, which q's decides,"),
+    "scale": Argument("scale", {"0": "None"}),
+    "softcap": Argument("softcap", {"0": "None"}),
+    "max_docs": Argument("the room for documents"),
+    **{f"tensors[{i}].{field}": Argument(f"the {what} of {name}")
+       for i, name in enumerate("qkv")
+       for field, what in (("heads", "number of heads"), ("dim", "last axis"),
+                           ("dtype", "type"))},
+}
+# Of transformers, after ATTENTION.
+MODEL: Table = {
+    "rows": Argument("ulyx_rows"),
+    "window[0]": Argument("sliding_window - 1"),
+    "scale": Argument("scaling"),
+}
+RESHUFFLE: Table = {
+    **_PARTS,
+    "heads": Argument("the number of heads of tensor 0"),
+    "tensors[*]": Argument("tensor *"),
+    "tensors[*].heads": Argument("the number of heads of tensor *"),
+    "tensors[*].dim": Argument("the last axis of tensor *"),
+    "tensors[*].dtype": Argument("the type of tensor *"),
+    "tensors[*].partial_dtype": Argument("the type of tensor *"),
+}
+
+_ROWS = re.compile(r"\brows is (\d+) on rank 0 and (\d+) on rank (\d+)")
+_TABLES = re.compile(
+    r"the rows or document tables of rank (\d+) and rank (\d+) differ")
+_OTHER_CALL = "ranks are in different calls"
+_REFUSED = re.compile(r"\brank (\d+) refused: (.*)", re.S)
+_BY_PYTHON = re.compile(r"workspace is \S+ with (-?\d+) bytes|src is NULL")
+ADVICE = ("give rows= (the tokens of all ranks together, of which the first "
+           "ranks have one more) or splits= (the tokens of each rank)")
+
+# Why this rank refuses a call that only Python has found wrong. The library sends
+# its own text to the peers, in which one number is the caller's: the bytes of the
+# workspace, which no call has fewer of than 0.
+OTHER, QUERIES, KEYS, DOCUMENTS, MEMORY = range(5)
+_REASONS = {
+    QUERIES: "q has {count} tokens there, which is not that rank's share of "
+             "rows={rows}",
+    KEYS: "k has {count} tokens there, which is not that rank's share",
+    DOCUMENTS: "documents= of that rank are wrong, as its exception says",
+    MEMORY: "there is no memory for the call there",
+    OTHER: "the exception of that rank has the reason",
+}
+
+
+def workspace_bytes(reason: int, count: int = 0) -> int:
+    """The bytes that stand for a reason. count: of tokens."""
+    return -1 - (count * len(_REASONS) + reason)
+
+
+def explain(error: UlyxError, table: Table, comm: Communicator,
+            lengths: Lengths, local: int) -> None:
+    """Puts the text of an error into the caller's words. lengths, local: of the
+    call, and this rank's rows."""
+    text = in_python(str(error), table)
+    if isinstance(error, MismatchError):
+        text = _unequal(text, comm, lengths, local)
+    elif isinstance(error, PeerRefusedError):
+        text = _refused(text, lengths)
+    error.args = (text, *error.args[1:])
+
+
+def _unequal(text: str, comm: Communicator, lengths: Lengths,
+             local: int) -> str:
+    """Of ranks whose calls differ, most often in their numbers of tokens: each rank
+    counts its own times the number of ranks where neither rows nor splits are
+    given."""
+    counted = lengths.splits is None and lengths.rows[0] == local * comm.nranks
+    found = _ROWS.search(text)
+    if found is not None and counted:
+        zero, other, rank = map(int, found.groups())
+        if zero % comm.nranks == 0 and other % comm.nranks == 0:
+            return (f"rank 0 has {zero // comm.nranks} tokens and rank {rank} "
+                    f"has {other // comm.nranks}: {ADVICE}")
+    tables = _TABLES.search(text)
+    if tables is not None:
+        text = (f"rank {tables[1]} and rank {tables[2]} have different numbers of "
+                f"tokens or documents, and rank {comm.rank} has {local} tokens")
+        return f"{text}: {ADVICE}" if counted else text
+    if counted and _OTHER_CALL in text:
+        return (f"{text}. If the numbers of tokens differ, of which rank "
+                f"{comm.rank} has {local}, {ADVICE}")
+    return text
+
+
+def _refused(text: str, lengths: Lengths) -> str:
+    found = _REFUSED.search(text)
+    if found is None:
+        return text
+    rank, reason = found.groups()
+    by_python = _BY_PYTHON.search(reason)
+    if by_python is not None:
+        count, code = divmod(max(0, -1 - int(by_python[1] or -1)),
+                             len(_REASONS))
+        reason = _REASONS[code].format(count=count, rows=lengths.rows[0])
+    return f"rank {rank} refused the call: {reason}"
