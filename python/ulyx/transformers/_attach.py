@@ -7,11 +7,16 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
 from .. import torch as sp
+from .._names import in_python
 from ..communicator import Communicator
-from ..errors import InvalidArgumentError, UnsupportedError
+from ..errors import InvalidArgumentError, UlyxError, UnsupportedError
+from ..torch import _names
 
 NAME = "ulyx"
 
+# The source of the arguments that sp.attention() takes from its caller.
+_COLLATOR = ("batches of ulyx.transformers.Collator have ulyx_rows, the tokens of "
+             "all ranks together, and documents")
 # Arguments of attention functions that change the result and have no
 # counterpart here.
 _UNKNOWN = ("position_bias", "head_mask", "layer_head_mask", "attention_bias",
@@ -48,6 +53,18 @@ def _check(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor,
                 "documents are to be said by ulyx.transformers.Collator")
 
 
+def _attend(*qkv: torch.Tensor, **options: Any) -> torch.Tensor:
+    """sp.attention(), with errors in the words of a model's batch."""
+    if torch.compiler.is_compiling():
+        return sp.attention(*qkv, **options)
+    try:
+        return sp.attention(*qkv, **options)
+    except UlyxError as error:
+        text = in_python(str(error), _names.MODEL)
+        error.args = (text.replace(_names.ADVICE, _COLLATOR),)
+        raise
+
+
 def attention(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor,
               value: torch.Tensor, attention_mask: Optional[torch.Tensor],
               dropout: float = 0.0, scaling: Optional[float] = None,
@@ -74,7 +91,7 @@ def attention(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor,
     if sliding_window is not None:
         window = (int(sliding_window) - 1,
                   0 if causal else int(sliding_window) - 1)
-    out = sp.attention(
+    out = _attend(
         query, key, value, comm=comm, layout="bhsd",
         rows=options.get("ulyx_rows"), causal=bool(causal), window=window,
         documents=options.get("cu_seq_lens_q"), sinks=s_aux, scale=scaling,
