@@ -6,8 +6,8 @@ from test_documents import blocks
 
 
 def test_torch_of_the_tutorial_runs():
-    layer, core = [block for block in blocks() if "sp." in block
-                   or "head):" in block][:2]
+    layer = next(block for block in blocks() if "sp.attention" in block)
+    core, = (block for block in blocks() if "head):" in block)
     script = """
 import torch
 q, k, v = (torch.randn(1, 6, n, 8) for n in (4, 2, 2))
@@ -20,3 +20,11 @@ def flash_attn_func(q, k, v, causal):
         for rank in range(2):
             status, said = job.end(rank, timeout=120)
             assert (status, said) == (0, "tensor(True)"), job.error(rank)
+
+
+def test_one_process_of_the_tutorial_runs():
+    alone, on_rank = (block for block in blocks()
+                      if "Communicator.local(" in block)
+    names = {}
+    exec(alone + on_rank, names)  # the page's own assert compares
+    assert [comm.rank for comm in names["comms"]] == [0, 1, 2, 3]

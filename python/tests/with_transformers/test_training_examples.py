@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples that train models of transformers end in the losses of one
-process, and with another status where they do not; and the whole run of
-docs/PYTHON.md trains."""
+process, and with another status where they do not; and the whole runs of
+docs/PYTHON.md train."""
 import os
 import re
 
@@ -28,6 +28,17 @@ def test_the_run_of_the_tutorial_trains(tmp_path, monkeypatch):
     losses = [re.findall(r"'loss': '?([0-9.]+)", said)
               for _, said in ranks(2, str(script))]
     assert losses[0] and float(losses[0][-1]) < 1 < float(losses[0][0])
+
+
+def test_the_loop_of_the_tutorial_trains(tmp_path):
+    """Losses on two ranks are those of one, which attends as one process does."""
+    text, = [block for block in blocks() if "# loop.py" in block]
+    script = tmp_path / "loop.py"
+    script.write_text(text)
+    losses = {nranks: [float(loss) for loss in re.findall(
+        r"loss ([0-9.]+)", first_of(nranks, str(script)))] for nranks in (1, 2)}
+    assert len(losses[1]) == 20 and losses[1][-1] < losses[1][0] / 2
+    assert losses[2] == pytest.approx(losses[1], abs=0.01)
 
 
 @pytest.mark.parametrize("name", ["finetune_llama", "fsdp2"])
