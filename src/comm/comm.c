@@ -88,7 +88,8 @@ comm_init_fields(ulyx_comm_t *comm, int32_t nranks, int32_t rank,
     uli_list_init(&comm->registry);
 }
 
-/* numbers[p]: by which errors name rank p; NULL: by p itself. */
+/* numbers[p]: the number by which errors name rank p; NULL: that number is
+ * p. */
 static void
 comm_number_ranks(ulyx_comm_t *comm, const int32_t *numbers)
 {

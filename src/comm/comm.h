@@ -147,7 +147,8 @@ struct ulyx_comm {
     pthread_mutex_t lock;        /* windows (attach, detach), arenas */
     struct uli_list arenas;      /* under lock, private to arena.c */
     struct uli_list attachments; /* under lock, private to mem.c */
-    int32_t nattached;           /* under lock, by the caller */
+    int32_t nattached;           /* under lock: windows that the caller
+                                  * attached */
     _Atomic int32_t nplans;      /* plans alive: destroy is refused */
     _Atomic int32_t nops; /* operations in flight (counted by requests) */
     struct uli_list retired_plans; /* (owner) private to collectives */
@@ -160,8 +161,9 @@ struct ulyx_comm {
     void (*alltoall_skip)(struct ulyx_comm *comm, uli_deadline_t deadline);
     void (*retired_destroy)(struct ulyx_comm *comm);
     struct uli_bootstrap *meeting; /* during creation, between two gathers */
-    int32_t meeting_awaits; /* (owner) a rank; -1: none, or reported already */
-    int64_t meeting_still_ns; /* (owner) when to report it */
+    int32_t meeting_awaits;   /* (owner) the awaited rank; -1: none, or reported
+                               * already */
+    int64_t meeting_still_ns; /* (owner) when to report that rank */
     bool served; /* registered with the service by uli_comm_serve */
     struct uli_list registry; /* private to service/ */
 };
@@ -403,7 +405,7 @@ ulyx_status_t uli_window_publish(ulyx_comm_t *comm, int32_t rank,
     uint32_t window, void *base, int64_t bytes);
 void uli_window_withdraw(ulyx_comm_t *comm, int32_t rank, uint32_t window);
 /* note: a remote peer has a window of `bytes` bytes. Errors: NO_MEMORY. unnote:
- * it has the window no longer; returns how many bytes it had. */
+ * the peer no longer has the window; returns the bytes that the window had. */
 ulyx_status_t uli_window_note(
     ulyx_comm_t *comm, int32_t rank, uint32_t window, int64_t bytes);
 int64_t uli_window_unnote(ulyx_comm_t *comm, int32_t rank, uint32_t window);

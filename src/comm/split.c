@@ -30,8 +30,8 @@ struct group {
     int32_t gathers;   /* done so far */
     uint64_t recorded; /* entry in the parent's recorder since the last gather;
                         * or 0 */
-    unsigned char *table; /* of a gather: kept, so that the last allocates
-                           * none */
+    unsigned char *table; /* of a gather; kept from one gather to the next, so
+                           * that the last gather allocates nothing */
     size_t table_bytes;
     /* [nranks of the parent], allocated before the first gather */
     int32_t *members; /* parent's ranks in the group's order */
@@ -140,7 +140,8 @@ rank_refuses(ulyx_comm_t *parent, int32_t p, uint64_t round)
                ULYX_SUCCESS;
 }
 
-/* A member that has failed refuses the next gather. */
+/* Whether the creation has failed at another member: such a member refuses the
+ * next gather. */
 static bool
 is_broken(struct uli_bootstrap *bootstrap)
 {
@@ -218,7 +219,7 @@ collect_group(struct group *group, const struct choice *choices)
  * the outcome of the creation: a member that still waits for this rank's record
  * receives the reason why none will arrive. */
 static ulyx_status_t
-keep_step(struct group *group, ulyx_status_t status, int32_t gathers,
+finish_gathers(struct group *group, ulyx_status_t status, int32_t gathers,
     uli_deadline_t deadline)
 {
     while (group->gathers < gathers)
@@ -247,7 +248,7 @@ split_over(struct group *group, int32_t color, int32_t key,
             group->base.rank, params, deadline, &made);
     }
     kept = uli_comm_check(parent) == ULYX_SUCCESS
-               ? keep_step(group, status,
+               ? finish_gathers(group, status,
                      1 + (parent->nnodes > 1 ? CREATION_GATHERS_NODES
                                              : CREATION_GATHERS),
                      deadline)

@@ -16,9 +16,10 @@ rank_awaits(void *context, int32_t rank)
     return uli_comm_awaits(context, rank);
 }
 
-/* The rank at the end of the chain of waits: from this rank's flight recorder,
- * on through the recorders of its node. In a circle, the first awaited rank. No
- * rank if the recorder's entry is only a guess. */
+/* The rank at the end of the chain of waits, which begins at this rank's flight
+ * recorder and is followed through the recorders of its node. If the chain is a
+ * circle: the rank for which this rank waits. If this rank's entry is only a
+ * guess: no rank. */
 static struct uli_late
 live_wait(ulyx_comm_t *comm)
 {

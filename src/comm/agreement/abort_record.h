@@ -7,7 +7,8 @@
  * The record is a struct uli_late whose origin is the rank that has aborted. It
  * lies in the control block of each rank that receives the abort, written
  * before the poison of the abort; other nodes get it in the message with the
- * poison. The first record stays: each of several aborts is a cause.
+ * poison. The first record stays, because any of several aborts is a valid
+ * cause.
  */
 #ifndef ULI_COMM_AGREEMENT_ABORT_RECORD_H
 #define ULI_COMM_AGREEMENT_ABORT_RECORD_H
@@ -18,9 +19,9 @@
 
 struct ulyx_comm;
 
-/* This rank aborts: writes its record at the ranks of its node, itself
- * included, unless this rank waited for none. A record that this rank has
- * received already stays instead. Async-signal-safe. */
+/* Called when this rank aborts: writes its record at all ranks of its node,
+ * this rank included. Does nothing where this rank waited for no rank, or has
+ * received a record already. Async-signal-safe. */
 void uli_abort_record(struct ulyx_comm *comm);
 
 /* The record that this rank has received or written; false: none. Any

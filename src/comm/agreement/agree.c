@@ -40,10 +40,10 @@ struct arrival {
 };
 
 /* A rank that has waited for STILL_MAX_NS, or for 1/STILL_PART of its time if
- * that is shorter, announces the ranks for which it waits. QUERY_MAX_NS, or
- * 1/QUERY_PART of its time if that is shorter, before its deadline it queries
- * the leaders of nodes with missing ranks; at half of that, each missing
- * rank. */
+ * that is shorter, announces the ranks for which it waits. Shortly before its
+ * deadline (by QUERY_MAX_NS, or by 1/QUERY_PART of its time if that is shorter)
+ * it queries the leaders of nodes with missing ranks; when half of that time is
+ * left, it queries each missing rank. */
 enum {
     STILL_PART = 4,
     STILL_MAX_NS = 500 * 1000 * 1000,
@@ -55,9 +55,9 @@ enum {
  * of nodes with missing ranks. */
 enum { LOOK_NS = 125 * 1000 * 1000, QUERIED_NODES = 16 };
 
-/* Whether a rank has left before the round. The message by which a remote rank
- * leaves has the rank's last round, because a post may arrive by another path
- * than that message. */
+/* Whether a rank has left before the round. The message with which a remote
+ * rank leaves carries the number of its last round, because its posts may
+ * arrive by another path, and later. */
 static bool
 has_left_before(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
 {
@@ -115,7 +115,7 @@ arrival_misses(void *context, int32_t rank)
                uli_nodes_came(comm, rank, arrival->round));
 }
 
-/* Whether a post of the rank would be known here by now. */
+/* Whether this rank would know by now that the rank has posted. */
 static bool
 arrival_sees(const struct arrival *arrival, int32_t rank)
 {
@@ -226,8 +226,8 @@ await_all(struct arrival *arrival, uli_deadline_t deadline)
 }
 
 /* A rank has left. If it left at its deadline, the ranks for which it waited
- * are the cause here too; if those are this rank only, the ranks for which this
- * rank waits are. */
+ * are the cause here too. If it waited for this rank alone, the cause is the
+ * ranks for which this rank waits. */
 static ulyx_status_t
 arrival_fail_gone(struct arrival *arrival)
 {

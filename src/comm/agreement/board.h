@@ -12,10 +12,10 @@
  * same epoch, the rank stood still all the time between them.
  *
  * One call at a time holds the board. Of several operations for which a group
- * waits, the first holds it: the group ends when all have ended, so one is
- * enough. An operation does not hold the board while calls are queued in a
- * group, because a queued call begins in its turn, whatever becomes of the
- * operation.
+ * waits, the first holds the board: the group ends when all operations have
+ * ended, so one of them is enough. An operation does not hold the board while
+ * calls are queued in a group, because a queued call begins in its turn,
+ * whatever becomes of the operation.
  */
 #ifndef ULI_COMM_AGREEMENT_BOARD_H
 #define ULI_COMM_AGREEMENT_BOARD_H

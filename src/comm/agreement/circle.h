@@ -18,10 +18,11 @@ struct uli_circle_row {
 };
 
 /* The length of the circle that `rank` is part of; 0: none. On a circle each
- * rank waits for the next, and the last for the first. Each stands still in
- * another call than the rank before it, and has not begun that rank's call, as
- * that rank knows. So none can continue before another does, and none ever
- * will. Rows out of range count as ranks that do not stand still. */
+ * rank waits for the next, and the last for the first. Let a be any rank of the
+ * circle and b the rank for which a waits: b stands still in another call than
+ * a, and a knows that b has not begun the call of a. So no rank can continue
+ * before another one does, and none ever will. Rows out of range count as ranks
+ * that do not stand still. */
 int32_t uli_circle_length(
     const struct uli_circle_row *rows, int32_t nranks, int32_t rank);
 

@@ -20,7 +20,7 @@
  * votes. A vote that is OPEN promises the ballot. For a vote that has not come
  * the proposer waits during half of its time, then makes the vote OUT. A vote
  * that has the decision shows it. A vote can be passed over only where every
- * rank of its node is dead or has left. With all answers, no sooner, the
+ * rank of its node is dead or has left. Only when all answers are there, the
  * proposer forms the decision, or takes over a decision that was shown. The
  * decision is taken when the proposer's own vote, which must still be OPEN
  * under the ballot, has become IDLE(k).

@@ -116,8 +116,8 @@ uli_doorbell_wake(struct uli_control *peer)
 }
 
 /* Sleeps until the doorbell differs from seen, but at most max_ns and at most
- * 50 ms. May return early. ready(context): called once when `sleeping` is set,
- * and ends the sleep where it is true; NULL where no exchange is waited for. */
+ * 50 ms. May return early. ready(context): called once after `sleeping` is set;
+ * true ends the sleep; NULL where no exchange is waited for. */
 void uli_doorbell_sleep(struct uli_control *mine, uint32_t seen, int64_t max_ns,
     bool (*ready)(void *context), void *context);
 

@@ -39,8 +39,9 @@ struct uli_suspicion {
     int64_t query_ns, next_ns;
     int32_t count; /* steps; the last one may not be known yet */
     struct step path[ULI_DIFFER_MOST];
-    int32_t after; /* a rank that has begun the call; -1: none */
-    /* The circle that was found (its length first), and when. */
+    int32_t after; /* a rank that has begun the call: uli_differ_choose begins
+                    * after it; -1: none */
+    /* The circle that was found: its length, the time, and its ranks. */
     int32_t found;
     int64_t found_ns;
     struct step circle[ULI_DIFFER_MOST];
@@ -124,7 +125,7 @@ search_give_up(struct uli_suspicion *suspicion, int64_t now)
     suspicion->next_ns = now + AGAIN_NS;
 }
 
-/* The path leads back to this rank: whether it is a circle. */
+/* Whether the path, which leads back to this rank, is a circle. */
 static bool
 path_is_circle(const struct uli_suspicion *suspicion)
 {
@@ -152,10 +153,11 @@ path_has(const struct uli_suspicion *suspicion, int32_t rank)
     return false;
 }
 
-enum found { FOUND_NOTHING, FOUND_MORE, FOUND_QUERY, FOUND_END };
+enum found { FOUND_NOTHING, FOUND_CIRCLE, FOUND_QUERY, FOUND_WAIT };
 
-/* Extends the path. FOUND_QUERY: a message must query the rank at the end of
- * the path. */
+/* Extends the path. FOUND_NOTHING: this search found no circle. FOUND_CIRCLE:
+ * the path is one. FOUND_QUERY: a message must query the rank at the end of the
+ * path. FOUND_WAIT: that rank has not answered yet. */
 static enum found
 search_step(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now)
 {
@@ -164,7 +166,7 @@ search_step(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now)
 
     if (!last->known)
         return now - suspicion->query_ns > ANSWER_NS ? FOUND_NOTHING
-                                                     : FOUND_END;
+                                                     : FOUND_WAIT;
     if (last->begun == ULI_BEGUN_YES && suspicion->count == 2)
         suspicion->after = last->rank;
     next = last->standing.awaited;
@@ -173,7 +175,7 @@ search_step(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now)
     if (next == comm->rank) {
         suspicion->path[0].begun = (int32_t)uli_recorder_begun(
             &comm->control->recorder, &last->standing.key);
-        return path_is_circle(suspicion) ? FOUND_MORE : FOUND_NOTHING;
+        return path_is_circle(suspicion) ? FOUND_CIRCLE : FOUND_NOTHING;
     }
     if (suspicion->count == ULI_DIFFER_MOST || path_has(suspicion, next))
         return FOUND_NOTHING;
@@ -323,8 +325,8 @@ uli_differ_fail(ulyx_comm_t *comm, int32_t rank)
 
 /* ---- one look ------------------------------------------------------------ */
 
-/* Under lock. FOUND_QUERY: query the rank of the last step. FOUND_MORE:
- * *differ_p is proved. */
+/* Under lock. FOUND_QUERY: the caller queries the rank of the last step.
+ * FOUND_CIRCLE: the circle was confirmed, and *differ_p describes it. */
 static enum found
 suspicion_look(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now,
     struct uli_differ *differ_p)
@@ -333,7 +335,7 @@ suspicion_look(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now,
 
     if (suspicion->count == 0) {
         if (now < suspicion->next_ns)
-            return FOUND_END;
+            return FOUND_WAIT;
         suspicion->path[0] = step_read(comm, comm->rank, NULL);
         suspicion->count = 1;
     }
@@ -342,12 +344,12 @@ suspicion_look(ulyx_comm_t *comm, struct uli_suspicion *suspicion, int64_t now,
         suspicion->found = 0;
         search_give_up(suspicion, now);
     }
-    if (found != FOUND_MORE)
+    if (found != FOUND_CIRCLE)
         return found;
     if (!circle_take(suspicion, now))
-        return FOUND_END;
+        return FOUND_WAIT;
     *differ_p = circle_describe(suspicion);
-    return FOUND_MORE;
+    return FOUND_CIRCLE;
 }
 
 void
@@ -370,7 +372,7 @@ uli_differ_look(ulyx_comm_t *comm)
     pthread_mutex_unlock(&suspicion->lock);
     if (queried >= 0)
         uli_remote_send_message(comm, queried, &query, &key, sizeof(key));
-    if (found != FOUND_MORE)
+    if (found != FOUND_CIRCLE)
         return;
     differ_spread(comm, &differ);
     uli_differ_fail(comm, differ.ranks[0]);

@@ -351,8 +351,9 @@ uli_comm_notify_meeting(ulyx_comm_t *comm, int32_t rank)
     comm->meeting_still_ns = uli_clock_ns() + ULI_STAND_NS;
 }
 
-/* Not at once: a rank that is stopped would keep the report of a wait that has
- * ended since, and be named as the rank that waits. */
+/* Reports the awaited rank, but not before a pause. If a rank were stopped
+ * right after a report, its report would stay, also when the awaited rank has
+ * answered since, and others would follow it to the wrong rank. */
 static void
 meeting_notify(ulyx_comm_t *comm)
 {
@@ -364,7 +365,7 @@ meeting_notify(ulyx_comm_t *comm)
     comm->meeting->ops->await(comm->meeting, rank);
 }
 
-/* The following gather sends the cause. */
+/* Needs no cause in its text: the following gather spreads the cause. */
 static ulyx_status_t
 check_meeting(ulyx_comm_t *comm)
 {

@@ -63,7 +63,7 @@ void uli_survivors_receive_decision(
 void uli_survivors_listen(ulyx_comm_t *comm, struct uli_survivors_call *call);
 /* Sends to rank `to` that this rank has come. */
 void uli_survivors_announce(struct uli_survivors_call *call, int32_t to);
-/* All nodes are to be queried at once. Under the lock. */
+/* Every node is due for a query now. Under the lock. */
 void uli_survivors_query_soon(struct uli_survivors_call *call);
 /* Queries each remote node whose time has come. */
 void uli_survivors_query_nodes(struct uli_survivors_call *call, int64_t now_ns);

@@ -9,9 +9,9 @@
 #include "base/system/cpu.h"
 #include "comm/remote/remote.h"
 
-/* Nanoseconds of a spin before it lets others run between two looks: a rank
- * with a core of its own is answered within less, and one that shares its core
- * with the rank it waits for would keep that rank from answering. */
+/* After so many nanoseconds a spin yields its core between two looks. A rank
+ * with a core of its own is answered sooner. A rank that shares its core with
+ * the rank for which it waits would otherwise keep that rank from answering. */
 #define ALONE_NS 3000
 
 /* True when ready within the spin budget. */

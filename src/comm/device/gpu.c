@@ -87,7 +87,8 @@ uli_gpu_zero(ulyx_comm_t *comm, void *address, int64_t bytes)
     return gpu_zero(comm->gpu, address, bytes);
 }
 
-/* All that have a stream; the lock is taken before that of one. */
+/* Every struct uli_gpu of the process that has a stream. open_lock is taken
+ * before the lock of any of them. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct uli_list opened = {&opened, &opened};
 

@@ -30,7 +30,7 @@ enum { ULI_GPU_ARENA_LINE = 128 }; /* alignment of blocks */
 
 struct uli_channel_gpu; /* of collectives */
 
-/* Functions of collectives about their calls on the device. */
+/* Functions that collectives provide, about their calls on the device. */
 struct uli_gpu_calls {
     /* Whether the device has work of this rank that may touch windows of peers.
      * Called by detach of a failed communicator and by destroy, from any
@@ -43,7 +43,7 @@ struct uli_gpu_calls {
 };
 
 struct uli_gpu {
-    struct uli_list node; /* of the process's, while its stream is there */
+    struct uli_list node; /* in the process's list, while it has a stream */
     const struct uli_device_ops *ops;
     int32_t device;  /* ordinal in this process */
     int32_t sharers; /* ranks on the same device, this one included */
@@ -159,9 +159,10 @@ ulyx_status_t uli_gpu_table_set(
     ulyx_comm_t *comm, int32_t rank, uint32_t window, void *address);
 /* Zeroes device memory and waits for the device. */
 ulyx_status_t uli_gpu_zero(ulyx_comm_t *comm, void *address, int64_t bytes);
-/* The same of memory that belongs to no communicator yet, by the stream of some
- * communicator of the process on that device; IN_PROGRESS: there is none, so
- * no kernel of this library runs there. Any thread. */
+/* As uli_gpu_zero, for memory that belongs to no communicator yet: on the
+ * stream of any communicator of this process on that device. IN_PROGRESS: there
+ * is no such communicator, so no kernel of this library runs there. Any
+ * thread. */
 ulyx_status_t uli_gpu_zero_new(int32_t device, void *address, int64_t bytes);
 void uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison);
 /* Frees the device arenas, or retires them to the team. */

@@ -4,8 +4,8 @@
  * one multiprocessor (SM) holds. Let k be the smallest class of all claims.
  * Each block takes at most a k-th of an SM, so k blocks per SM fit, however
  * they are mixed and placed: while fewer run, some SM holds fewer than k. A
- * launch of one warp that waits takes a block's room: beside the largest blocks
- * an SM has no room for even one warp.
+ * launch of one warp that waits counts as a whole block, because an SM that is
+ * full of the largest blocks has no room for even one warp.
  */
 #include "comm/device/residency.h"
 

@@ -41,14 +41,15 @@ bool uli_residency_claim(
 /* Counts launches of one warp that wait. False: they may find no room beside
  * what is claimed. Any thread. */
 bool uli_residency_wait(int32_t device, int64_t multiprocessors, int64_t waits);
-/* Gives back what the room has claimed and counted, as choose has filled it;
- * zeros give back nothing. */
+/* Gives back the claims and waits that uli_residency_choose has recorded in the
+ * room. A zeroed room gives back nothing. */
 void uli_residency_release(int32_t device, const struct uli_residency *room);
 
-/* Multiprocessors of a launch: max_sms, the caller's hint, or the setting where
- * the hint is 0; without either, 32, or where ranks share the device this
- * rank's part. At most an equal part of the device per rank on it, less one
- * multiprocessor for waits. */
+/* The number of multiprocessors of a launch: max_sms, the caller's hint; if
+ * that is 0, the setting; if that is 0 too, this rank's part of a device that
+ * ranks share, and 32 of a device of its own. Never more than this rank's part,
+ * which is an equal part per rank on the device; where ranks share the device,
+ * one multiprocessor of the part is left for waits. */
 int32_t uli_residency_sms(
     const ulyx_comm_t *comm, int32_t max_sms, int32_t multiprocessors);
 /* Claims `blocks` blocks for launches whose blocks wait for each other, or none
@@ -60,8 +61,9 @@ void uli_residency_choose(const ulyx_comm_t *comm, int64_t blocks,
 
 /* Once the ranks are known: warns where ranks that are threads of one process
  * may have more streams on their device than it has queues for
- * (CUDA_DEVICE_MAX_CONNECTIONS, which is read here). A stream that shares a
- * queue stands behind kernels of the other, also those that wait for it. */
+ * (CUDA_DEVICE_MAX_CONNECTIONS, which is read here). Work of two streams that
+ * share a queue runs in one order, so a kernel can stand behind a kernel of the
+ * other stream that waits for it. */
 void uli_residency_warn(const ulyx_comm_t *comm);
 
 #endif

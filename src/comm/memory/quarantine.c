@@ -13,7 +13,7 @@
 #include "comm/memory/windows.h"
 
 #define QUERY_S     0.5   /* for all ranks together */
-#define QUERY_MIN_S 0.005 /* for each rank, once that is used up */
+#define QUERY_MIN_S 0.005 /* for each rank, once QUERY_S is used up */
 
 struct uli_quarantine *
 uli_quarantine_create(ulyx_comm_t *comm, uint32_t window)

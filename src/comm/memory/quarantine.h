@@ -26,7 +26,8 @@ struct uli_pending {
 
 struct uli_quarantine {
     struct uli_list in_mem;
-    ulyx_comm_t *comm; /* while the communicator lives; queries remote ranks */
+    ulyx_comm_t *comm; /* by which remote ranks are queried; NULL once the
+                        * communicator has ended */
     char comm_name[64];
     int32_t rank; /* the owner of the window */
     uint32_t window;
@@ -40,7 +41,7 @@ struct uli_quarantine *uli_quarantine_create(
     ulyx_comm_t *comm, uint32_t window);
 void uli_quarantine_destroy(struct uli_quarantine *quarantine);
 
-/* Asks the pending ranks; true when all are settled. Takes at most until the
+/* Queries the pending ranks; true when all are settled. Takes at most until the
  * deadline and at most half a second, plus 5 ms per rank that does not
  * answer. */
 bool uli_quarantine_is_over(

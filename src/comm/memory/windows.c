@@ -31,10 +31,11 @@
 
 enum { RESERVED = -1 };
 
-/* How long a window that could not be given is taken back from the ranks that
- * have it already: these answer at once unless they are stopped. UNDO_LATE_S
- * holds where a rank's answer has timed out or the communicator has failed: the
- * call must not outlast its deadline by more than that. */
+/* Where a window cannot be given to all ranks, it is taken back from the ranks
+ * that have it already. This may take UNDO_S: ranks answer at once unless they
+ * are stopped. Where a rank has timed out or the communicator has failed, it
+ * may take UNDO_LATE_S, because the call must not outlast its deadline by more
+ * than that. */
 #define UNDO_S      5.0
 #define UNDO_LATE_S 0.1
 
@@ -178,9 +179,9 @@ uli_window_publish(
     return windows_publish(comm, rank, window, base, bytes, false);
 }
 
-/* An error here means a device that runs no kernel, since no kernel may use a
- * window that is taken back. At the end of a communicator the table is freed as
- * a whole. */
+/* An error is only logged: no kernel may use a window that is taken back, and
+ * an error here means that the device runs no kernel at all. At the end of a
+ * communicator, when the table is freed as a whole, entries are not cleared. */
 static void
 clear_entry(ulyx_comm_t *comm, int32_t rank, uint32_t window)
 {
@@ -216,8 +217,8 @@ uli_window_withdraw(ulyx_comm_t *comm, int32_t rank, uint32_t window)
             comm, rank, window, slot, atomic_exchange(&slot->base, NULL));
 }
 
-/* A window that has the id already is one whose answer was lost; it is
- * withdrawn. */
+/* If a window has the id already, the answer to its delivery was lost and the
+ * owner sends the window again: the first mapping is withdrawn. */
 static ulyx_status_t
 map_host(ulyx_comm_t *comm, int32_t rank, uint32_t window,
     const struct uli_tr_handle *handle)
@@ -291,8 +292,8 @@ uli_window_retire(ulyx_comm_t *comm, int32_t rank, uint32_t window)
     struct uli_window *slot = find_slot(&comm->peers[rank].windows, window);
     if (!slot || !atomic_load(&slot->base))
         return true;
-    if (is_in_flight(comm)) /* an operation must not miss the window
-                             * meanwhile */
+    if (is_in_flight(comm)) /* an operation in flight must still find the
+                             * window */
         return false;
     void *base = atomic_exchange(&slot->base, NULL);
     if (!base)
@@ -307,7 +308,8 @@ uli_window_retire(ulyx_comm_t *comm, int32_t rank, uint32_t window)
 
 /* ---- windows of remote peers --------------------------------------------- */
 
-/* These slots have no base, so these windows have no address here. */
+/* A remote peer's window has no address here: its slot has bytes but no
+ * base. */
 ulyx_status_t
 uli_window_note(ulyx_comm_t *comm, int32_t rank, uint32_t window, int64_t bytes)
 {
@@ -396,8 +398,8 @@ is_gone(ulyx_comm_t *comm, int32_t rank)
            atomic_load(&comm->control->left[rank]);
 }
 
-/* Maps a window at a peer of this process; device memory then needs no
- * shareable handles. */
+/* Maps a window at a peer of this process. Device memory needs no shareable
+ * handles within a process. */
 static ulyx_status_t
 map_within(ulyx_comm_t *peer, int32_t rank, uint32_t window,
     const struct uli_tr_handle *handle)
@@ -425,8 +427,8 @@ try_map(ulyx_comm_t *peer, int32_t rank, uint32_t window,
                                   : status;
 }
 
-/* A rank of this process that is not in the registry has not been added yet, or
- * has left. */
+/* Gives a window to a rank of this process. A rank that is not in the registry
+ * has not been added yet, or has left. */
 static ulyx_status_t
 give_within(struct uli_stand *stand, uint32_t window,
     const struct uli_tr_handle *handle, uli_deadline_t deadline)
@@ -486,7 +488,7 @@ fail_late(
 
 /* Gives the window to stand->rank. */
 static ulyx_status_t
-windows_give_give(struct uli_stand *stand, uint32_t window,
+peer_give(struct uli_stand *stand, uint32_t window,
     const struct uli_tr_handle *handle, uli_deadline_t deadline)
 {
     ulyx_status_t status =
@@ -499,8 +501,7 @@ windows_give_give(struct uli_stand *stand, uint32_t window,
 }
 
 static ulyx_status_t
-windows_give_take(
-    struct uli_stand *stand, uint32_t window, uli_deadline_t deadline)
+peer_take(struct uli_stand *stand, uint32_t window, uli_deadline_t deadline)
 {
     if (stand->comm->peers[stand->rank].same_process) {
         withdraw_within(stand->comm, stand->rank, window);
@@ -521,13 +522,14 @@ uli_windows_forget(ulyx_comm_t *comm, uint32_t window)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/* Takes the window back from the first `count` peers and, where remote peers
- * were given it (given_remote), from these too, also where the communicator has
- * failed. The id stays in use where a peer did not let go. A peer that timed
- * out gets no request: it will find the connection of the request closed. */
+/* Takes the window back from the first `count` peers and, with given_remote,
+ * from the remote peers. Works for a failed communicator too. If a peer does
+ * not release the window, its id stays in use. The peer of this node that timed
+ * out, the last of the `count`, gets no request: it finds the connection closed
+ * and withdraws the window itself. */
 static void
-windows_give_undo(ulyx_comm_t *comm, uint32_t window, int32_t count,
-    bool given_remote, ulyx_status_t status)
+give_undo(ulyx_comm_t *comm, uint32_t window, int32_t count, bool given_remote,
+    ulyx_status_t status)
 {
     char cause[512];
     bool all = status != ULYX_ERR_TIMEOUT || given_remote;
@@ -585,10 +587,9 @@ give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
             continue;
         uli_stand_begin(&stand, p);
         uli_comm_notify_meeting(comm, p);
-        ulyx_status_t status =
-            windows_give_give(&stand, window, handle, deadline);
+        ulyx_status_t status = peer_give(&stand, window, handle, deadline);
         if (status != ULYX_SUCCESS) {
-            windows_give_undo(comm, window, i + 1, false, status);
+            give_undo(comm, window, i + 1, false, status);
             return status;
         }
     }
@@ -597,13 +598,13 @@ give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
         remote ? give_remote(comm, window, handle, recorded, deadline)
                : ULYX_SUCCESS;
     if (status != ULYX_SUCCESS) {
-        windows_give_undo(comm, window, comm->nranks - 1, true, status);
+        give_undo(comm, window, comm->nranks - 1, true, status);
         return status;
     }
     /* Last: own operations find the window only after all peers have it. */
     status = window_show(comm, window, handle);
     if (status != ULYX_SUCCESS) {
-        windows_give_undo(comm, window, comm->nranks - 1, remote, status);
+        give_undo(comm, window, comm->nranks - 1, remote, status);
         return status;
     }
     *window_p = window;
@@ -661,7 +662,7 @@ take_window(ulyx_comm_t *comm, uint32_t window, uint64_t recorded,
         if (!takes_windows(comm, p))
             continue;
         uli_stand_begin(&stand, p);
-        ulyx_status_t status = windows_give_take(&stand, window, deadline);
+        ulyx_status_t status = peer_take(&stand, window, deadline);
         if (status == ULYX_ERR_TIMEOUT)
             return fail_late(comm, p, ULI_LATE_LET_GO, window);
         ULI_TRY(status);
@@ -696,7 +697,7 @@ uli_windows_deliver_control(ulyx_comm_t *comm, uli_deadline_t deadline)
             continue;
         uli_stand_begin(&stand, p);
         uli_comm_notify_meeting(comm, p);
-        ULI_TRY(windows_give_give(&stand, 0, &handle, deadline));
+        ULI_TRY(peer_give(&stand, 0, &handle, deadline));
     }
     return ULYX_SUCCESS;
 }

@@ -20,11 +20,12 @@
 #include "comm/messages/batch_hooks.h"
 #include "comm/service/service.h"
 
-/* A call is late when it has run this long beyond its timeout: the peers' flags
- * are as old as their last look. */
+/* A call is late when it has run this much longer than its timeout: the peers'
+ * progress is known only as of their last uli_batch_look. */
 #define GRACE_NS (INT64_C(100) * 1000 * 1000)
-/* How long a call goes on after a rank that it waits for has left: the last
- * that the rank has published may be on its way. */
+/* How long a call has run before it fails because a rank for which it waits has
+ * left. Until then the progress that the rank published last may not be visible
+ * here yet. */
 #define LEFT_NS        (INT64_C(1000) * 1000 * 1000)
 #define CLOSE_S        1.0
 #define TAKEN_PAUSE_NS 20000
@@ -33,8 +34,8 @@ struct uli_comm_batch {
     struct uli_batch_context context;
     const struct uli_tr_ops *transport;
     struct uli_batch *batch;
-    char passed[400]; /* why the transports before this one were not chosen; ""
-                       * = it is the first */
+    char passed[400]; /* why the transports before this one were not chosen; "":
+                       * this one is the first */
     pthread_mutex_t lock;
     struct uli_list watches; /* under lock */
     pthread_t aborter;       /* started by the look that aborts */
@@ -180,8 +181,8 @@ transport_try(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
     return status;
 }
 
-/* Opens the first transport that serves all ranks; required: only that
- * transport, or 0. */
+/* Opens the first transport that serves all ranks. required: the number of the
+ * only transport to try; 0: try all. */
 static ulyx_status_t
 open_first(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
     int32_t required, uli_deadline_t deadline)
@@ -361,11 +362,12 @@ progress_of(ulyx_comm_t *comm, const struct uli_batch_watch *watch, int32_t p)
                : NULL;
 }
 
-/* The ranks for which call n waits, by what is known of them. */
+/* The ranks for which call n waits, grouped by what this rank knows about
+ * each. */
 struct blame {
     struct uli_late late;       /* have not begun the call */
     struct uli_late unreadable; /* cannot be read here */
-    struct uli_late reached;    /* have begun the call, as this rank has */
+    struct uli_late reached;    /* have begun the call */
     int32_t other;              /* the first in another call, or -1 */
     uint64_t other_call;        /* that call */
 };
@@ -395,8 +397,8 @@ find_blame(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
     return blame;
 }
 
-/* A rank in another call is named before one that has not begun: it holds up
- * the ranks that wait for it. */
+/* A rank in another call is named before a rank that has not begun, because the
+ * former holds up the ranks that wait for it. */
 static void
 fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 {
@@ -417,8 +419,9 @@ fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
             (unsigned long long)n, watch->timeout_s);
 }
 
-/* A rank that has left the communicator without beginning call n, which waits
- * for it; or -1. Of ranks of other nodes that is not known. */
+/* A rank of this node for which call n waits and which has left the
+ * communicator without beginning that call; or -1. What ranks of other nodes
+ * have begun is not known here. */
 static int32_t
 find_left(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 {
@@ -465,8 +468,9 @@ look_at(ulyx_comm_t *comm, struct uli_batch_watch *watch)
         fail_late(comm, watch, begun);
 }
 
-/* Takes an error that the batch transport has found. ABORTED is not taken:
- * the thread that aborts the batch fails the communicator with the cause. */
+/* Fails the communicator with an error that the batch transport has found.
+ * ABORTED is left out: the thread that aborts the batch fails the communicator
+ * with the cause. */
 static void
 transport_poll(ulyx_comm_t *comm, struct uli_comm_batch *own)
 {

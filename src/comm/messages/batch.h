@@ -11,10 +11,10 @@
  * The device writes into two words of host memory which call has begun and
  * which has ended. The service thread reads them every few milliseconds
  * (uli_batch_look). It copies this rank's progress into words of its arena, for
- * the peers of this node. It fails the communicator when a call has not ended
- * in time, naming the rank that has not come, or when the batch transport has
- * found an error, or soon after a rank of this node has left the communicator
- * that a call waits for. Where the communicator has failed, for whatever
+ * the peers of this node. It fails the communicator in three cases: a call has
+ * not ended in time (the error names the rank that has not come); the batch
+ * transport has found an error; a call waits for a rank of this node that has
+ * left the communicator. Where the communicator has failed, for whatever
  * reason, the same look aborts the batch.
  */
 #ifndef ULI_COMM_MESSAGES_BATCH_H
@@ -42,9 +42,10 @@ void uli_comm_batch_describe(
  * registry, or no call is in flight. */
 void uli_comm_batch_close(ulyx_comm_t *comm);
 
-/* The turn of one call, which may be several runs of the batch: a batch
- * transport would refuse a second thread in between. take: BUSY, and nothing
- * was done, once the deadline is over (deadline 0: at once). */
+/* take begins and give ends the turn of one call, which may be several runs of
+ * the batch: between these runs a batch transport would refuse another thread.
+ * Errors of take: BUSY, when the deadline is over before the turn has come
+ * (deadline 0: at once). */
 ulyx_status_t uli_comm_batch_take(ulyx_comm_t *comm, uli_deadline_t deadline);
 void uli_comm_batch_give(ulyx_comm_t *comm);
 

@@ -284,7 +284,8 @@ after_fork_parent(void)
     pthread_mutex_unlock(&dump.life);
 }
 
-/* The child has no thread. A child that may use the library held nothing. */
+/* The child has no dump thread. A child in which the library can be used was
+ * forked when nothing was held, so it has no holds. */
 static void
 after_fork_child(void)
 {

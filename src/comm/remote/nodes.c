@@ -417,9 +417,9 @@ node_is_silent(ulyx_comm_t *comm, int32_t node, uint64_t round)
 }
 
 /* The leaders of nodes whose posts are not here: all of them, or only those
- * that have not answered either. A node's own post would arrive before posts of
- * others that the node holds up, so a node that holds up posts is among
- * these. */
+ * that have not answered either. Every message of a node begins with the node's
+ * own posts, so a node that holds up posts of others has its own posts missing
+ * here too and is among these. */
 static struct uli_late
 silent_leaders(ulyx_comm_t *comm, uint64_t round, bool all)
 {
@@ -435,8 +435,8 @@ silent_leaders(ulyx_comm_t *comm, uint64_t round, bool all)
     return late;
 }
 
-/* A leader that runs records in time for which rank it waits itself, and its
- * thread answers other nodes: a leader that does neither is stopped. */
+/* A leader that runs records the rank for which it waits, and its network
+ * thread answers other nodes. A leader that does neither is stopped. */
 struct uli_late
 uli_nodes_relays(ulyx_comm_t *comm, uint64_t round)
 {

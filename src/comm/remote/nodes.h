@@ -57,8 +57,8 @@ const struct uli_agree_post *uli_nodes_post(
  * sent. True at other ranks. */
 bool uli_nodes_drive(ulyx_comm_t *comm, uint64_t round);
 
-/* Queries the leaders of nodes whose posts are missing which ranks of their
- * node have come; all: queries every missing rank instead. */
+/* Sends a query to the leader of each node whose posts are missing: which ranks
+ * of the node have come? all: sends the query to every missing rank instead. */
 void uli_nodes_query(ulyx_comm_t *comm, uint64_t round, bool all);
 /* Whether the rank is known to have come to the round. */
 bool uli_nodes_came(const ulyx_comm_t *comm, int32_t rank, uint64_t round);

@@ -27,13 +27,15 @@ enum {
     ACTIVE_LOOKS = 20, /* idle looks before a burst has ended */
 };
 #define ASIDE_NS 50000
-/* How long a rank that leaves waits until its last messages are answered. A
- * peer that has not read them when the connection closes, and sends, takes the
- * leaving rank for dead: so the wait is as long as a peer may be silent,
- * ULYX_KEEPALIVE. */
+/* How long a rank that leaves waits until its last messages are answered. If
+ * the connection closes before a peer has read them and the peer then sends,
+ * the peer takes the leaving rank for dead. So the wait is as long as a peer
+ * may be silent (ULYX_KEEPALIVE), or the timeout if that is shorter, but at
+ * least LEAST_S. After a failure it is FAILED_S, or a FAILED_PART-th of the
+ * timeout if that is shorter. */
 #define LEAST_S  2.0
 #define FAILED_S 0.2
-enum { FAILED_PART = 10 }; /* of the timeout, at most */
+enum { FAILED_PART = 10 };
 
 /* ---- progress ------------------------------------------------------------ */
 
@@ -378,7 +380,7 @@ patience_s(const ulyx_comm_t *comm)
     return patience > LEAST_S ? patience : LEAST_S;
 }
 
-/* A forked child has a copy of the network without its thread, which is not
+/* A forked child has a copy of the network without the thread. The copy is not
  * touched. */
 void
 uli_remote_close(ulyx_comm_t *comm)

@@ -90,7 +90,7 @@ ulyx_status_t uli_remote_ready(ulyx_comm_t *comm, uli_deadline_t deadline);
 /* Before this rank posts a refusal to an agreement round: a remote peer that
  * waits for this rank elsewhere then ends that wait before it posts as well. */
 void uli_remote_refuse(ulyx_comm_t *comm, int32_t peer, uint64_t round);
-/* Whether that has come from the peer. Any thread. */
+/* Whether the peer has sent such a refusal of the round. Any thread. */
 bool uli_remote_refused(const ulyx_comm_t *comm, int32_t peer, uint64_t round);
 /* Sends to remote peers that this rank leaves in good order. */
 void uli_remote_leave(ulyx_comm_t *comm);
@@ -120,9 +120,9 @@ ulyx_status_t uli_remote_windows_give(ulyx_comm_t *comm, uint32_t window,
     struct uli_late *late_p);
 ulyx_status_t uli_remote_windows_take(ulyx_comm_t *comm, uint32_t window,
     uint64_t recorded, uli_deadline_t deadline, struct uli_late *late_p);
-/* Asks one remote peer to let go of a window of this rank, on a communicator
- * that may have failed. True: the peer has let go, and none of its puts is on
- * its way. */
+/* Requests that one remote peer releases a window of this rank, on a
+ * communicator that may have failed. True: the peer has released the window,
+ * and none of its puts is on its way. */
 bool uli_remote_window_retire(
     ulyx_comm_t *comm, int32_t peer, uint32_t window, uli_deadline_t deadline);
 

@@ -41,8 +41,9 @@ is_in_use(ulyx_comm_t *comm, int32_t from)
            !comm->remote->ops->settled(comm->net, from);
 }
 
-/* Checks for operations before, so that an operation in flight does not miss
- * the window meanwhile, and after, because one may have begun. */
+/* Checks for operations before the window is removed, because an operation in
+ * flight must still find the window, and afterwards, because an operation may
+ * have begun. */
 static ulyx_status_t
 remote_windows_retire(ulyx_comm_t *comm, int32_t from, uint32_t window)
 {
@@ -246,8 +247,9 @@ uli_remote_windows_take(ulyx_comm_t *comm, uint32_t window, uint64_t recorded,
         comm, &request, ULI_LATE_LET_GO, recorded, deadline, late_p);
 }
 
-/* Whether the peer's puts have landed here. This rank may know that the peer's
- * puts have ended, or that the peer is dead, before its network has. */
+/* Whether the puts of a peer that is dead, or that puts nothing more, have
+ * landed here. The communicator may know about the peer before the network
+ * does. */
 static bool
 has_landed(ulyx_comm_t *comm, int32_t p)
 {
