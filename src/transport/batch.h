@@ -133,16 +133,17 @@ struct uli_batch_ops {
     ulyx_status_t (*run)(struct uli_batch *batch,
         const struct uli_batch_message *messages, int32_t count, void *stream,
         uli_deadline_t deadline);
-    /* Whether an error has occurred since, at any rank: SUCCESS; ABORTED, which
-     * sets no text; SYSTEM with the library's text; other errors of the
+    /* Whether an error has occurred at any rank since open: SUCCESS; ABORTED,
+     * which sets no text; SYSTEM with the library's text; other errors of the
      * transport. IN_PROGRESS sets no text: a run is in progress and will find
      * the error itself. Never blocks, never makes a run wait, and changes
      * nothing: a caller that gets an error aborts. */
     ulyx_status_t (*check)(struct uli_batch *batch);
     /* Ends all runs, those on streams included; their data is undefined. */
     void (*abort)(struct uli_batch *batch);
-    /* Closes this rank's end and frees it. In good order, where nothing failed
-     * and the other ranks close before the deadline too; else as abort does. */
+    /* Closes this rank's end and frees it: in good order where nothing has
+     * failed and the other ranks close before the deadline too; else the runs
+     * end as by abort. */
     void (*close)(struct uli_batch *batch, uli_deadline_t deadline);
     /* Name and version of the transport or its library. */
     void (*describe)(struct uli_batch *batch, char *text_p, size_t text_bytes);

@@ -22,7 +22,8 @@ struct uli_segment {
     int64_t bytes; /* rounded up to pages */
 };
 
-/* A memory file of 0 bytes that can be sealed and not executed, or -1 (errno).
+/* A memory file of 0 bytes, which can be sealed but not executed; -1 with
+ * errno: none.
  */
 int uli_segment_file(const char *name);
 /* Zeroed memory, mapped here. shared: a sealed memfd, reserved in full, that

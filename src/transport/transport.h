@@ -88,9 +88,9 @@ struct uli_tr_ops {
     bool (*usable)(
         const struct uli_settings *settings, char *why_p, size_t why_bytes);
 
-    /* Whether `me` can reach `peer` by the transport; else as usable.
-     * Symmetric: both ends of a pair get the same answer from the same two
-     * identities. */
+    /* Whether `me` can reach `peer` by the transport. If not, why_p has the
+     * reason. Symmetric: both ends of a pair get the same answer from the same
+     * two identities. */
     bool (*reaches)(const struct uli_identity *me,
         const struct uli_identity *peer, char *why_p, size_t why_bytes);
 

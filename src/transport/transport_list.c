@@ -2,8 +2,8 @@
  *
  * The transports, best first, and the choice among them. ULYX_TRANSPORTS lists
  * the transports to use ("shm,ucx"), or after ^ those not to use. self is left
- * out only by naming it after ^, since a list of networks is not meant to
- * forbid threads.
+ * out only where it is named after ^, since a list of other transports is not
+ * meant to forbid several ranks in one process.
  */
 #include <stdio.h>
 #include <string.h>

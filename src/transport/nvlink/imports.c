@@ -117,8 +117,8 @@ uli_import_take(int32_t device, const unsigned char process[16],
 {
     struct uli_import *import = NULL;
     if (count < 1)
-        return uli_error(
-            ULYX_ERR_SYSTEM, "a peer's device memory: no share of it came");
+        return uli_error(ULYX_ERR_SYSTEM,
+            "a peer's device memory: the message has no share of it");
     pthread_mutex_lock(&lock);
     ulyx_status_t status =
         imports_take(device, process, shares, count, &import);

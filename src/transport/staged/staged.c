@@ -26,8 +26,9 @@
 
 enum {
     WARPS = ULI_STAGED_THREADS / 32, /* of a block */
-    PAIRS_OF_QUEUES = 2, /* a rank has the queues of so many pairs, where that
-                          * leaves a pair at least one */
+    PAIRS_OF_QUEUES = 2, /* all pairs of a rank together have at most this many
+                          * times the queues of the id, but each has at least
+                          * one */
     LOOK_NS = 100 * 1000,
 };
 /* How much longer a kernel waits than the watch over its call. */
@@ -69,8 +70,8 @@ make_id(
 }
 
 /* Several queues per pair keep enough warps busy where there are few peers. The
- * bound counts slots both ways, as a rank has them whose peers are all on other
- * nodes. */
+ * bound on a chunk assumes that the rank has slots for both ways with every
+ * peer, which holds where all peers are on other nodes. */
 static struct uli_staged_shape
 shape_of(const struct uli_batch_params *params)
 {
@@ -125,7 +126,8 @@ claim_blocks(struct staged_batch *batch)
     ULI_TRY(uli_cuda_leave(
         uli_cuda_status(uli_staged_prepare(&multiprocessors, &per_sm),
             "loading the kernel of staging")));
-    batch->per_sm = per_sm; /* with a claim, or a wait that is counted */
+    batch->per_sm = per_sm; /* from now on release gives back the claim, or the
+                             * wait that is counted without a claim */
     batch->claimed = hooks->claim(
         hooks->context, multiprocessors, per_sm, (parts + WARPS - 1) / WARPS);
     return ULYX_SUCCESS;

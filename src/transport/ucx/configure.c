@@ -108,12 +108,13 @@ set_tcp_number(const struct uli_ucx_calls *ucx, ucp_config_t *config,
     set_tcp(ucx, config, name, value);
 }
 
-/* Idle connections: the kernel probes after a third of the time, then up to
- * five times, so that the probes end within the time. UCX's own keepalive sends
- * data over TCP, and data on its way stops the kernel's probes: it is used for
- * other networks only. keepalive.c handles connections that are not idle. UCX's
- * SYN_CNT would help while connecting, but UCX 1.13 cannot take it from code
- * (its worker then fails to open). */
+/* On an idle connection the kernel's first probe comes after a third of
+ * keepalive_s, and up to five follow, so that the probes end within
+ * keepalive_s. UCX's own keepalive sends data over TCP, and data on its way
+ * stops the kernel's probes, so UCX's keepalive is used for other networks
+ * only. keepalive.c handles connections that are not idle. UCX's SYN_CNT would
+ * help while connecting, but UCX 1.13 cannot take it from code (its worker then
+ * fails to open). */
 static void
 set_keepalive(const struct uli_ucx_calls *ucx, ucp_config_t *config,
     double keepalive_s, bool only_tcp)

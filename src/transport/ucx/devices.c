@@ -2,9 +2,9 @@
  *
  * Chooses the device of a rank: the user's UCX_NET_DEVICES, else
  * ULYX_NET_DEVICES, else on InfiniBand the rank's nearest NIC by the topology
- * of the node, and elsewhere the best interface for TCP. Only one: UCX assumes
- * 100 Mb/s for each interface that reports no speed, loopback included, and
- * would divide data by such guesses.
+ * of the node, and elsewhere the best interface for TCP. Only one interface:
+ * UCX assumes 100 Mb/s for each interface that reports no speed, loopback
+ * included, and would divide data by such guesses.
  */
 #include <dirent.h>
 #include <ifaddrs.h>
@@ -71,7 +71,7 @@ uli_ucx_is_infiniband(const char *folder, const char *devices)
 
 /* How good an interface's address is: by reach, then IPv4 before IPv6; 0:
  * cannot be used. A loopback interface with a routed address counts as
- * loopback, because UCX takes 127.0.0.1 of it. */
+ * loopback, because UCX uses its address 127.0.0.1. */
 static int
 worth_of(const struct ifaddrs *at)
 {

@@ -392,8 +392,8 @@ uli_ucx_gate_before(struct uli_net *net)
     return for_each_descriptor(note_listener, net);
 }
 
-/* Finds UCX's sockets, and tests that the kernel accepts filters for them: by
- * one that passes every packet. */
+/* Finds UCX's sockets, and tests with a filter that passes every packet whether
+ * the kernel accepts filters for them. */
 ulyx_status_t
 uli_ucx_gate_after(struct uli_net *net)
 {

@@ -305,13 +305,13 @@ ucx_devices(const struct uli_net *net)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Until the deadline: waits until all puts have left (a rendezvous ends when
- * the peer has the data), then sends BYE, then waits for the peers' answers.
- * Afterwards connections are closed in whatever state they are. A peer that has
- * received this rank's BYE sends no BYE of its own here, so its end cannot be
- * distinguished from its death: losses are no longer reported. A forked child
- * has the same descriptors as its parent and must not send through them: it
- * frees its memory only. */
+/* How a net ends. Until the deadline it waits until all puts have left (a
+ * rendezvous ends when the peer has the data), then sends BYE, then waits for
+ * the peers' answers. Afterwards connections are closed in whatever state they
+ * are. A peer that has received this rank's BYE sends no BYE of its own here,
+ * so its end cannot be distinguished from its death: losses are no longer
+ * reported. A forked child has the same descriptors as its parent and must not
+ * send through them: it only frees its memory. */
 static bool
 is_open(const struct uli_ucx_peer *peer)
 {

@@ -207,8 +207,8 @@ struct uli_ucx_link {
         ULI_UCX_SETTLED,
     } state;
     enum uli_ucx_verb preference; /* the verb that this end proposes */
-    bool forced;                  /* this end forces it, because it has no
-                                   * other */
+    bool forced;                  /* this end forces the preference, because it
+                                   * supports no other verb */
     int turn, unanswered, attempts;
     int64_t begun_ns, again_ns; /* start of this attempt, of the next */
     int64_t since_ns, best_ns[ULI_UCX_VERBS];
@@ -232,7 +232,9 @@ struct uli_ucx_peer {
     bool broken;        /* the endpoint is to be closed */
     ucs_status_t cause; /* of broken */
     _Atomic bool lost;  /* no put or message is accepted any more */
-    bool bye_received, answered, bye; /* its BYE has arrived, its answer, this
+    bool bye_received, answered, bye; /* bye_received: the peer's BYE has
+                                       * arrived; answered: the answer to this
+                                       * rank's BYE has arrived; bye: this
                                        * rank's BYE is sent */
     uint64_t sent, eager_sent;        /* messages, eager puts to the peer */
     uint64_t next, eager_landed; /* number of the message whose turn it is */
@@ -324,8 +326,8 @@ ulyx_status_t uli_ucx_context(const struct uli_ucx_calls *ucx,
 
 /* ---- devices.c ----------------------------------------------------------- */
 
-/* preference: UCX_NET_DEVICES as UCX has read it. Gives "all" where nothing is
- * known.
+/* Chooses the devices (devices.c). preference: UCX_NET_DEVICES as UCX has read
+ * it. Gives "all" where no device is known.
  */
 void uli_ucx_choose_devices(const struct uli_net_params *params,
     const char *preference, char *devices_p, size_t bytes);

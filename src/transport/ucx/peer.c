@@ -43,7 +43,7 @@ uli_ucx_address(struct uli_net *net, void *address_p, size_t *bytes_p)
     }
     if (bytes > ULI_NET_ADDRESS_BYTES)
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "ucx: an address of %zu bytes, more than %d: name fewer devices "
+            "ucx: the address has %zu bytes, more than %d: name fewer devices "
             "(ULYX_NET_DEVICES=%s)",
             bytes, ULI_NET_ADDRESS_BYTES, net->devices);
     memcpy(address_p, &header, header_bytes(&header));
@@ -77,7 +77,7 @@ uli_ucx_connect(
     struct header header;
     if (!read_header(&header, address, bytes))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "ucx: its address of %zu bytes is not valid", bytes);
+            "ucx: the address, of %zu bytes, is not valid", bytes);
     size_t own = header_bytes(&header);
     void *copy = malloc(bytes - own);
     if (!copy)

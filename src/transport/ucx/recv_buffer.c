@@ -232,7 +232,7 @@ incoming_received(
     recv_give(net, incoming);
 }
 
-/* Refuses a put outside this rank's windows, naming it; its data is not
+/* Refuses a put outside this rank's windows, and names the put. The data is not
  * received. */
 static bool
 accept_put(struct uli_ucx_incoming *incoming, const struct uli_ucx_head *head,
@@ -310,8 +310,8 @@ received_tagged(void *request, ucs_status_t status,
     recv_give(net, incoming);
 }
 
-/* Of a refused put no data is received: a receive of 0 bytes ends it at both
- * ends. */
+/* The data of a refused put is not received: a receive of 0 bytes ends the put
+ * at both ends. */
 void
 uli_ucx_receive_tagged(
     struct uli_ucx_peer *peer, const struct uli_ucx_head *head)

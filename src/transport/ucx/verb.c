@@ -12,18 +12,18 @@
  *   lower rank                       higher rank
  *                     <-- PREFERENCE (its first large put)
  *   requests a key  -->
- *                     <-- KEY        of the scratch; a verb that is forced
- *   probes          --> PUT ...      lands them in its scratch
+ *                     <-- KEY        (of its scratch, and the verb it forces)
+ *   probes          --> PUT ...      receives them in its scratch
  *                     <-- PROBED ...
  *   VERB v          -->              sends by v from now on
  *                     <-- AGREED v   binding for both
  *
- * A setting other than AUTO is a proposal that is forced: it needs no probe,
- * and wins over a probe; two different ones give AM. PUT needs remote memory
- * access at both ends: an end without it gives no key, makes none of a peer's,
+ * A setting other than AUTO is a forced proposal: it needs no probe and wins
+ * over a probe. Two different forced proposals give AM. PUT needs remote memory
+ * access at both ends: an end without it sends no key, uses no key of a peer,
  * and forces AM where the other end forces PUT. When the probes of several
- * links have all had one result, further links take it without a probe, because
- * a rank's links use one NIC.
+ * links have all had one result, further links take that result without a
+ * probe, because a rank's links use one NIC.
  */
 #include <stdio.h>
 #include <string.h>
@@ -115,9 +115,10 @@ verb_agree(const struct uli_net *net, enum uli_ucx_verb theirs, bool forced)
 
 /* ---- the probe ----------------------------------------------------------- */
 
-/* Before the first turn: with the key of its scratch the other end sends
- * whether it forces a verb; it may not support others. Without keys PUT is
- * excluded. True: the key has not arrived yet. */
+/* Before the first turn. True: the key of the other end's scratch has not
+ * arrived yet; the key comes with the verb that the other end forces, which may
+ * be the only verb that the other end supports. If the other end refuses the
+ * key, PUT is excluded. */
 static bool
 lacks_keys(struct uli_ucx_peer *peer)
 {
@@ -197,7 +198,7 @@ uli_ucx_verb_retry(struct uli_ucx_peer *peer, int64_t now_ns)
 }
 
 static void
-go_on(struct uli_net *net, struct uli_ucx_peer *peer)
+probe_continue(struct uli_net *net, struct uli_ucx_peer *peer)
 {
     struct uli_ucx_link *link = &peer->link;
     int64_t now_ns = uli_clock_ns();
@@ -302,7 +303,7 @@ uli_ucx_do_verb(struct uli_net *net, struct uli_ucx_peer *peer)
     for (; link->to_acknowledge > 0; link->to_acknowledge--)
         (void)uli_ucx_send_head(net, peer, ULI_UCX_PROBED, 0, 0);
     if (link->state == ULI_UCX_PROBING)
-        go_on(net, peer);
+        probe_continue(net, peer);
 }
 
 static void

@@ -4,8 +4,8 @@
  * the life of a communicator, so a verb is chosen over AM only where two tests
  * agree:
  *
- *   by the best    the shortest time of the verb is less than `margin` of the
- *                  shortest of AM: what the link can do
+ *   by the best    the verb's shortest time is less than `margin` times AM's
+ *                  shortest time: what the link can do
  *   by rounds      this holds in two thirds of the rounds, where each time is
  *                  compared with AM's time of the same round, under the same
  *                  disturbance
@@ -25,7 +25,7 @@ static const double margin[ULI_UCX_VERBS] = {
     [ULI_UCX_BY_PUT] = 0.85,
     [ULI_UCX_BY_TAG] = 0.8,
 };
-#define OVER_OTHER 0.9 /* of the time of a verb that won before */
+#define OVER_OTHER 0.9 /* times the best time of the verb chosen so far */
 
 struct score {
     int64_t best_ns, am_ns; /* of the rounds that have both */

@@ -14,9 +14,9 @@
 #include "device/cuda/warp.h"
 
 enum {
-    EAGER_TURNS = 64, /* turns in vain before a warp pauses; the pause
-                       * doubles */
-    PAUSE_NS = 200,   /* after as many more turns, up to LONGEST_PAUSE_NS */
+    EAGER_TURNS = 64, /* a warp pauses after as many turns in vain; the pause
+                       * doubles after as many more */
+    PAUSE_NS = 200, /* the first pause */
     LONGEST_PAUSE_NS = 25600,
 };
 
@@ -183,8 +183,8 @@ warp_turns(const struct run &r, int32_t u)
 }
 
 /* One turn of each part of the warp that is still open; part k of the warp is u
- * = warp + k * warps. Returns the parts that are open afterwards, a bit
- * each. */
+ * = warp + k * warps. Returns the parts that are open afterwards, one bit per
+ * part. */
 static __device__ uint64_t
 warp_goes_round(const struct run &r, int32_t warp, int32_t warps, uint64_t open,
     bool *moved_p)
