@@ -114,8 +114,8 @@ fill_record(
         args->dst + uli_alltoall_dst_at(args, p), channel->receive[p]);
 }
 
-/* A contiguous message. near: its offset in this rank's tensor; the peer's base
- * is the message itself. */
+/* A contiguous message. near: the offset of the message in this rank's tensor.
+ * At the peer the base address is that of the message. */
 static void
 set_item(struct uli_items *items, int64_t bytes, int64_t near, bool out,
     int32_t verb)
@@ -192,9 +192,10 @@ late_report(struct uli_exchange *exchange, int32_t p)
             call_name(exchange->direction));
     return uli_error(ULYX_ERR_MISMATCH,
         "alltoall, call %llu: rank %d sends %lld bytes to rank %d, which "
-        "expects %lld; it expects %lld of the %lld that rank %d sends",
+        "expects %lld; rank %d expects %lld of the %lld bytes that rank %d "
+        "sends",
         call, p, (long long)channel->peer_send[p], exchange->rank,
-        (long long)channel->receive[p], (long long)channel->peer_receive[p],
+        (long long)channel->receive[p], p, (long long)channel->peer_receive[p],
         (long long)channel->send[p], exchange->rank);
 }
 

@@ -32,8 +32,8 @@ uli_gpu_check_first(const ulyx_comm_t *comm, const char *what, void *stream)
         comm->gpu->device, stream, &capturing));
     return capturing
                ? uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                     "the first collective of %.63s makes its %s: call one "
-                     "before the capture",
+                     "the first collective of %.63s makes the %s of the "
+                     "communicator: call a collective before the capture",
                      comm->name, what)
                : ULYX_SUCCESS;
 }
@@ -108,8 +108,8 @@ uli_gpu_fail_late(ulyx_comm_t *comm, const struct uli_gpu_noted_cause *cause,
         /* The peer may have sent the reason. */
         if (uli_comm_check(comm) == ULYX_SUCCESS)
             (void)uli_comm_fail(comm, ULYX_ERR_TIMEOUT, cause->peer,
-                "%s, call %u: rank %d was read from when it had given up the "
-                "call",
+                "%s, call %u: this rank has read from rank %d after that rank "
+                "gave up the call",
                 name, cause->call, cause->peer);
         return;
     }

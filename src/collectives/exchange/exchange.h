@@ -265,11 +265,11 @@ enum {
 struct uli_ring_sizes {
     int64_t schedule_bytes;  /* staging of the schedule */
     int64_t chunk_bytes;     /* of rings between peers of this node */
-    int64_t net_chunk_bytes; /* of rings of remote peers, and of their */
-    int32_t net_chunks;      /* bounce buffers */
+    int64_t net_chunk_bytes; /* of rings and bounce buffers of remote peers */
+    int32_t net_chunks;      /* number of chunks of each of these */
     int64_t sum_bytes;       /* of one scratch of sums; 0: there are none */
 };
-/* The part of a plan's rings that is alike in all its calls. */
+/* What all calls of a plan have in common about their rings. */
 struct uli_ring_plan {
     bool shared; /* READY gives their place; else fixed per pair */
     int32_t local, net, bounces; /* number of rings, bounce buffers */
@@ -421,13 +421,13 @@ ulyx_status_t uli_exchange_take(struct uli_exchange *exchange);
 void uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline);
 /* Why peer p refused the call, in the text of p's record where that has
  * arrived.
- * returns text_p. */
+ * Returns text_p. */
 const char *uli_exchange_reason(const struct uli_exchange *exchange, int32_t p,
     char text_p[ULI_REFUSAL_TEXT_BYTES]);
 
 /* Holding the exchange: announces to all peers that this rank refuses call
  * n + 1, then gives the exchange back. The caller's error text is kept.
- * returns status; or the communicator's failure. */
+ * Returns status; or the communicator's failure. */
 ulyx_status_t uli_exchange_refuse(struct uli_exchange *exchange,
     ulyx_status_t status, uli_deadline_t deadline);
 
@@ -594,7 +594,7 @@ bool uli_exchange_timed_out(
  * none was announced. */
 bool uli_exchange_comm_failed(struct uli_exchange *exchange);
 /* Ends the operation because a peer has left during the call.
- * returns true. */
+ * Returns true. */
 bool uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p);
 /* Were the tensors of rank p still valid when this rank read the last of them?
  * False: p has failed meanwhile, so the bytes read may be wrong, and the
@@ -607,7 +607,7 @@ ulyx_status_t uli_exchange_report_gone(
 /* The next part of a box from (run, in_run), of at most `room` bytes: whole
  * runs if one fits, else a part of one run. *box_p is the box itself or `part`.
  * Advances (run, in_run).
- * returns the bytes of the part; 0 at the end. */
+ * Returns the bytes of the part; 0 at the end. */
 int64_t uli_box_cut(const struct uli_box *box, int64_t *run_p,
     int64_t *in_run_p, int64_t room, struct uli_box *part,
     const struct uli_box **box_p, struct uli_box_span *span_p);

@@ -2,7 +2,7 @@
  *
  * Where the rings of a call lie: in a ring set that the call leases from the
  * communicator (ring_pool.h says why that is safe), or in the small rings of
- * its plan. Each is one block, divided alike:
+ * its plan. Each is one block, with the same parts:
  *
  *   staging of the schedule       schedule_bytes
  *   rings of peers of this node   [local][2 chunks]

@@ -6,11 +6,11 @@
  * does not name peers that only wait. It follows their flags to the ranks that
  * announce nothing: those are late.
  *
- * A value of WAITS is a growing number, above 32 bits that hold the awaited
- * rank + 1 (0: none); it grows because of two puts to one flag the greater
- * value stays. Under a schedule whose own pair flags show for which ranks the
- * ranks wait, nothing is announced to peers. The flight recorder gets the
- * awaited rank in any case, and what is known about the missing peers.
+ * A value of WAITS has the awaited rank + 1 (0: none) in its low 32 bits, and
+ * above them a number that grows, because where two puts reach one flag the
+ * greater value stays. Under a schedule whose own pair flags show for which
+ * ranks the ranks wait, nothing is announced to peers. The flight recorder gets
+ * the awaited rank in any case, and what is known about the missing peers.
  */
 #include "collectives/exchange/exchange_schedule.h"
 

@@ -23,7 +23,7 @@ enum {
      * overlap, but not into parts that cost less than a message does. */
     NET_PARTS = 4,
     MIN_NET_PART_BYTES = 64 << 10,
-    FLIGHTS = 64, /* bytes in flight in all, over those to one rank */
+    FLIGHTS = 64, /* all bytes in flight, as a multiple of those to one rank */
 };
 
 static bool

@@ -69,7 +69,7 @@ bool uli_request_is_alone(const struct ulyx_request *request);
 void uli_request_leave(struct ulyx_request *request);
 
 /* Waits until ready(context), and drives the thread's operations meanwhile.
- * returns as uli_comm_wait. */
+ * Returns as uli_comm_wait. */
 ulyx_status_t uli_request_drive_until(ulyx_comm_t *comm,
     bool (*ready)(void *context), void *context, uli_deadline_t deadline);
 

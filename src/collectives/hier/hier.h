@@ -48,10 +48,10 @@
  * No deadlock. Let the items to a node be ordered: copies, then sums in the
  * order that all streams share. All earlier items of the stream of the first
  * item that is not wholly taken have been taken, so its chunk has a place. Its
- * givers wait for readers only by places, and for one another in rank order
- * only; so the item arrives. Its reader has nothing earlier to do: copies do
- * not wait for sums, and among sums this is the first. A giver held up by one
- * stream fills another, and the proxy never waits: it only polls.
+ * givers wait for readers only until a place is free, and for one another only
+ * in rank order; so the item arrives. Its reader has nothing earlier to do:
+ * copies do not wait for sums, and among sums this is the first. A giver held
+ * up by one stream fills another, and the proxy never waits: it only polls.
  */
 #ifndef ULI_COLLECTIVES_HIER_HIER_H
 #define ULI_COLLECTIVES_HIER_HIER_H
@@ -201,8 +201,8 @@ _Static_assert(
  * its own, before or after the records. */
 struct uli_hier_message {
     _Alignas(ULI_LINE) _Atomic uint64_t call[2];
-    _Atomic uint64_t final; /* 1: its ranks have closed; the last call: */
-    uint64_t last;
+    _Atomic uint64_t final;        /* 1: its ranks have closed */
+    uint64_t last;                 /* their last call, then */
     _Atomic uint64_t reason_in[2]; /* the reason for this call has arrived */
     char reasons[2][ULI_REFUSAL_BYTES];
     _Alignas(ULI_LINE) struct uli_hier_record records[];
@@ -221,8 +221,9 @@ struct uli_hier {
     const struct uli_layout *layout;
     struct uli_hier_nodes nodes;
     int32_t node, local, size; /* of this rank; number of ranks of its node */
-    int64_t chunk_bytes;       /* equal on all ranks, as is small_bytes: the */
-    int64_t small_bytes;       /* chunk of staging that is not leased */
+    int64_t chunk_bytes;       /* equal on all ranks */
+    int64_t small_bytes;       /* a chunk of staging that is not leased; equal
+                                * on all ranks */
     struct uli_arena_block block;
     struct uli_hier_mailbox *mailbox;
     struct uli_hier_message **mails; /* [nnodes], NULL for this node */

@@ -11,7 +11,7 @@
 /* Starts from the defaults; another way must be clearly faster to replace one.
  * Up to four threads run meanwhile, with 16 MiB each. Defaults stay where there
  * is no thread or memory, or where time is over (a busy machine).
- * returns whether everything was measured; else the choice must not be
+ * Returns whether everything was measured; else the choice must not be
  * cached. */
 bool uli_copy_measure(struct uli_copy_choice *choice_p);
 

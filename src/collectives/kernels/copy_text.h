@@ -27,13 +27,13 @@
 enum { ULI_COPY_TEXT = 1024, ULI_COPY_WHY = 128 };
 
 /* Writes the choice, with its owner: this processor, library and kernel.
- * returns its bytes, without the terminating zero. */
+ * Returns its bytes, without the terminating zero. */
 size_t uli_copy_text_write(
     const struct uli_copy_choice *choice, char text_p[ULI_COPY_TEXT]);
 
 /* Reads a text of `bytes` bytes from any origin. here: it must name this
  * processor, library and kernel.
- * returns false with *choice_p untouched, and the error in why_p. */
+ * Returns false with *choice_p untouched, and the error in why_p. */
 bool uli_copy_text_read(const char *text, size_t bytes, bool here,
     struct uli_copy_choice *choice_p, char why_p[ULI_COPY_WHY]);
 

@@ -88,9 +88,9 @@ write_masked_f16(unsigned char *dst, __mmask16 mask, vec value)
     _mm256_mask_storeu_epi16(dst, mask, half);
 }
 
-/* Whole vectors, and masked ones only for the rest of a run: a load waits for
- * an earlier masked store to the same place, and accumulators are loaded again
- * and again. */
+/* Only the rest of a run is masked. Whole vectors are stored without a mask,
+ * because a load waits for an earlier masked store to the same place, and
+ * accumulators are loaded soon after each store. */
 #define DEFINE_ENDS(type)                                                      \
     static inline vec read_##type(const unsigned char *src)                    \
     {                                                                          \

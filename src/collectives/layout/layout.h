@@ -73,7 +73,7 @@ struct uli_layout;
  * one axis, docs_k NULL means docs_q). Tables are not read where nothing
  * depends on them. Defaults (0) are resolved: see uli_layout_shape. The first
  * argument error is reported by uli_error with field and value.
- * returns SUCCESS; ERR_INVALID_ARGUMENT (negative or inconsistent values, h not
+ * Returns SUCCESS; ERR_INVALID_ARGUMENT (negative or inconsistent values, h not
  * a multiple of a HEADS_KV tensor's heads, HEADS_QUERY heads != h, splits that
  * do not add up, zigzag per document with b != 1 or splits, maxima too small
  * for the table, with the values needed...); ERR_OVERFLOW; ERR_UNSUPPORTED;
@@ -86,7 +86,7 @@ void uli_layout_destroy(struct uli_layout *layout);
 /* New document tables within the maxima of creation; on an error nothing has
  * changed. Allocates nothing: creation has reserved two banks of tables, sized
  * by the maxima.
- * returns SUCCESS, also where BALANCED is HEADS and nothing depends on the
+ * Returns SUCCESS, also where BALANCED is HEADS and nothing depends on the
  * tables, which are checked all the same; ERR_INVALID_ARGUMENT (a bad table, or
  * one beyond a maximum, with the value needed); ERR_UNSUPPORTED (the layout has
  * no tables). */
@@ -97,7 +97,7 @@ ulyx_status_t uli_layout_update(struct uli_layout *layout,
  * for each part that creation gave splits, NULL for the others (splits NULL: no
  * part has any). Documents are read where the layout depends on them; NULL:
  * none.
- * returns as uli_layout_update; INVALID_ARGUMENT also where rows exceed their
+ * Returns as uli_layout_update; INVALID_ARGUMENT also where rows exceed their
  * capacity or change in a part without one, or splits do not add up. */
 ulyx_status_t uli_layout_update_rows(struct uli_layout *layout,
     const int64_t *rows, const int64_t *const *splits,

@@ -17,7 +17,7 @@ void uli_families_update(
     const struct uli_layout *layout, struct uli_tables *tables);
 
 /* layout_balanced.c: fills tables->cut.
- * returns ERR_INVALID_ARGUMENT with the values needed when no cut respects the
+ * Returns ERR_INVALID_ARGUMENT with the values needed when no cut respects the
  * maxima. */
 ulyx_status_t uli_balanced_cut(
     const struct uli_layout *layout, struct uli_tables *tables);

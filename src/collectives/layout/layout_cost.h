@@ -18,7 +18,7 @@ struct uli_kv_use {
 
 ulyx_status_t uli_cost_prepare(struct uli_layout *layout);
 /* Pairs the documents and fills the sums.
- * returns ERR_INVALID_ARGUMENT when queries and keys have different numbers of
+ * Returns ERR_INVALID_ARGUMENT when queries and keys have different numbers of
  * documents. */
 ulyx_status_t uli_cost_update(
     const struct uli_layout *layout, struct uli_tables *tables);

@@ -49,9 +49,11 @@ struct uli_family {
 struct uli_family_info {
     bool kv;
     int64_t heads, group;
-    int64_t most_heads, most_lines;   /* most of a rank's runs, */
-    int64_t most_rows, most_segments; /* all four by max_rows alone */
-    int64_t max_rows, max_segments;   /* by the caller's maxima too */
+    /* The most that a rank's runs can have: four by max_rows alone, then two by
+     * the caller's maxima too. */
+    int64_t most_heads, most_lines;
+    int64_t most_rows, most_segments;
+    int64_t max_rows, max_segments;
 };
 
 /* Sums over the documents before document n (PACKED only; arrays of [max_docs +
@@ -84,12 +86,13 @@ struct uli_rows {
 
 /* For rows that updates change (layout_rows.c). */
 struct uli_row_limits {
-    bool change;                       /* rows of some part change */
-    struct uli_rows most;              /* at capacity; splits unused */
-    bool has_splits[ULI_MAX_PARTS];    /* the caller gives splits */
-    int64_t *splits[2][ULI_MAX_PARTS]; /* [bank], resolved; where rows */
-    int64_t *fronts[ULI_MAX_PARTS];    /* change in a fixed order */
-    int64_t *seq_rows[ULI_MAX_PARTS];  /* [P] most s_r */
+    bool change;                    /* rows of some part change */
+    struct uli_rows most;           /* at capacity; splits unused */
+    bool has_splits[ULI_MAX_PARTS]; /* the caller gives splits */
+    /* These two only for parts whose rows change in a fixed order. */
+    int64_t *splits[2][ULI_MAX_PARTS]; /* [bank], resolved */
+    int64_t *fronts[ULI_MAX_PARTS];
+    int64_t *seq_rows[ULI_MAX_PARTS]; /* [P] most s_r */
     bool stretched;
     struct uli_rows kept; /* while stretched */
 };
@@ -133,7 +136,7 @@ uli_div_up(int64_t a, int64_t unit)
 /* ---- layout.c ------------------------------------------------------------ */
 
 /* Zeroed memory that lives as long as the layout; count may be 0.
- * returns NULL and sets layout->failure (ERR_OVERFLOW or ERR_NO_MEMORY). */
+ * Returns NULL and sets layout->failure (ERR_OVERFLOW or ERR_NO_MEMORY). */
 void *uli_layout_reserve(
     struct uli_layout *layout, int64_t count, int64_t elem_bytes);
 #define ULI_TRY_RESERVE(layout, pointer, count)                                \
@@ -224,7 +227,7 @@ uli_docs_length(const struct uli_layout *layout,
 ulyx_status_t uli_orders_prepare(struct uli_layout *layout, int32_t part);
 /* Fills the spans of parts with ZIGZAG_DOCS from the tables' documents, and of
  * parts whose rows change.
- * returns ERR_INVALID_ARGUMENT when a rank exceeds max_local_rows. */
+ * Returns ERR_INVALID_ARGUMENT when a rank exceeds max_local_rows. */
 ulyx_status_t uli_orders_update(
     struct uli_layout *layout, struct uli_tables *tables);
 
@@ -245,7 +248,7 @@ struct uli_head_range uli_heads_lowest(
 
 /* HEADS: the longest run of heads from `head` on with the same holders, which
  * are the ranks of lo .. hi that have heads at all.
- * returns its end. */
+ * Returns its end. */
 int64_t uli_heads_cell(const struct uli_layout *layout, int32_t tensor,
     int64_t head, int32_t *lo_p, int32_t *hi_p);
 

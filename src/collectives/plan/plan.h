@@ -84,8 +84,8 @@ struct uli_rank_info {
     uli_strides_t strides[ULI_TENSORS];
     uli_stride_marks_t stride_marks[ULI_TENSORS];
     int32_t memory[2];             /* ULYX_POINTER_: sequence side, head side */
-    struct uli_address pair_flags; /* eager slots follow the flags, each with */
-    int64_t slot_bytes;            /* slot_bytes after its record */
+    struct uli_address pair_flags; /* eager slots follow the flags */
+    int64_t slot_bytes;            /* of an eager slot, after its record */
     struct uli_address schedule;   /* the block shared by the rank's schedule */
     struct uli_address device, marks; /* of a plan on device memory */
     int64_t cma_min_row; /* shortest row that it would read; 0 = none */
@@ -157,7 +157,8 @@ struct ulyx_plan {
     struct uli_mover_state *state;     /* the mover's; outlives the plan */
     int64_t terms[ULI_TERMS];          /* of the mover, by enum uli_term */
     int64_t table_bytes;               /* bytes held in the arrays above */
-    uint64_t user_hash; /* 0, or compared in place of the layout's hash */
+    uint64_t user_hash; /* 0, or a hash that peers compare: on the host in place
+                         * of the layout's hash, on a device combined with it */
     void *user;         /* the public layer's, freed with the plan */
     void (*free_user)(void *user);
 };
@@ -177,10 +178,10 @@ ulyx_status_t uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
 ulyx_status_t uli_plan_update_rows(ulyx_plan_t *plan, const int64_t *rows,
     const int64_t *const *splits, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream);
-/* From the next call on READY says this hash, which is not 0: it stands for
- * more than the layout's tables, and for these too. Of a plan whose mover
- * takes_hash; on host memory while no call is in flight, on a device a call has
- * that of when it was enqueued or captured. */
+/* From the next call on, READY carries this hash, which is not 0 and covers the
+ * layout's tables and what the caller adds. For a plan whose mover takes_hash.
+ * On host memory: no call is in flight. On a device: a call has the hash of the
+ * time at which it was enqueued or captured. */
 static inline void
 uli_plan_use_hash(ulyx_plan_t *plan, uint64_t hash)
 {
@@ -196,7 +197,7 @@ ulyx_status_t uli_plan_destroy(ulyx_plan_t *plan);
 
 /* Refuses unknown names. Errors: INVALID_ARGUMENT. */
 ulyx_status_t uli_plan_check_algo(const char *name);
-/* The name that the caller asks for (NULL or "": none), else the setting's; "":
+/* The name that the caller requests (NULL or "": none), else the setting's; "":
  * none. */
 const char *uli_plan_requested_algo(const ulyx_comm_t *comm, const char *name);
 /* Sets algo, schedule_chunk_bytes and reason of a plan that has its layout and

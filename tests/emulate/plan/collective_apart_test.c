@@ -224,11 +224,11 @@ sizes_that_differ_are_named_by_both(void **state)
     for (int32_t r = 0; r < 3; r++)
         turn_start(&turns[r], &c, &call, r);
     turn_end(&turns[0], ULYX_ERR_MISMATCH,
-        "rank 1 sends 0 bytes to rank 0, which expects 0; it expects 90 of "
-        "the 100 that rank 0 sends");
+        "rank 1 sends 0 bytes to rank 0, which expects 0; rank 1 expects "
+        "90 of the 100 bytes that rank 0 sends");
     turn_end(&turns[1], ULYX_ERR_MISMATCH,
-        "rank 0 sends 100 bytes to rank 1, which expects 90; it expects 0 of "
-        "the 0 that rank 1 sends");
+        "rank 0 sends 100 bytes to rank 1, which expects 90; rank 0 "
+        "expects 0 of the 0 bytes that rank 1 sends");
     turn_end(&turns[2], ULYX_SUCCESS, NULL);
     call.bytes[0][1] = call.come[1][0] = 0;
     coll_check(&c, &call);

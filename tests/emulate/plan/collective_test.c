@@ -123,8 +123,8 @@ sizes_that_differ_are_named_by_both(void **state)
         coll_compare(&c, &call);
         call.bytes[0][1] = call.come[1][0] = 0;
         expect_reported(&c, 0, &call, ULYX_ERR_MISMATCH,
-            "rank 1 sends 0 bytes to rank 0, which expects 0; it expects 90 of "
-            "the 100 that rank 0 sends");
+            "rank 1 sends 0 bytes to rank 0, which expects 0; rank 1 expects "
+            "90 of the 100 bytes that rank 0 sends");
         expect_reported(&c, 1, &call, ULYX_ERR_MISMATCH, "call ");
         expect_reported(&c, 2, &call, ULYX_SUCCESS, NULL);
         plan_sync(&c.s);

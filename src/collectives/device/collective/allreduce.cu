@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels that add the tensors of all ranks, one a dtype. The elements are
- * cut into a part a rank; its owner loads the part of every rank in rank order,
- * adds in registers, rounds once and stores the sum at every rank: the bits of
- * collectives/channel/reduce.c, whatever the cut.
+ * The kernels that add the tensors of all ranks, one kernel per dtype. The
+ * elements are cut into one part per rank. The owner of a part loads that part
+ * of every rank's tensor in rank order, adds in registers, rounds once and
+ * stores the sum at every rank. The bits are those of
+ * collectives/channel/reduce.c, wherever the parts begin.
  *
- * Where all ranks' tensors lie in windows nothing is copied on the way: shares
- * are pulled and sums are pushed. Otherwise all go by receive buffers, a tile
- * of every queue at a time: each rank puts its shares into the owners' receive
- * buffers, the owner adds there and puts the sums into everybody's. All ranks
- * see the same records, so they choose alike. src may be dst: a part is read by
- * its owner before the owner writes it, and by receive buffers a tile is read
- * whole before any of it is written.
+ * Where all ranks' tensors lie in windows, nothing is copied on the way: the
+ * owner pulls shares and pushes sums. Otherwise all bytes go through receive
+ * buffers, one tile per queue at a time: each rank puts its shares into the
+ * owners' receive buffers, and the owner adds there and puts the sums into the
+ * receive buffers of all ranks. All ranks read the same records, so they choose
+ * alike. src may be dst: with windows, the owner reads a part before it writes
+ * the part; with receive buffers, a tile is read whole before any of it is
+ * written.
  *
  * Cost: each rank sends and receives 2 (P - 1) / P of its bytes; by receive
  * buffers two chunks per pair and tile, and every byte is stored twice.
@@ -20,12 +22,15 @@
 #include "collectives/device/collective/collective_move.h"
 
 enum {
-    VECTORS_IN_FLIGHT = 4, /* that a lane loads from a rank before it adds */
-    PART_ELEMENTS = 16,    /* parts begin at multiples: of 16 bytes at least */
+    VECTORS_IN_FLIGHT = 4, /* vectors of a rank that a lane loads before it
+                            * adds */
+    PART_ELEMENTS = 16,    /* parts begin at multiples of this: at least 16
+                            * bytes */
     PLACES = (ULI_COLLECTIVE_RANKS + WARP - 1) / WARP, /* of a lane */
 };
 
-/* Parts of a range of elements: rank p's has len(p) from at(p) on. */
+/* Parts of a range of elements: rank p has part_length(p) elements from
+ * part_at(p) on. */
 struct parts {
     int64_t count, each;
 };
@@ -55,8 +60,9 @@ part_length(const struct parts &parts, int32_t p)
 
 /* ---- where shares and sums lie ------------------------------------------- */
 
-/* A part that begins `offset` bytes into the tensors. queue: of receive
- * buffers, whose next chunks hold it; -1: in windows. */
+/* The place of a part that begins `offset` bytes into the tensors. queue: the
+ * part is in the next chunks of this queue of the receive buffers; -1: the part
+ * is in windows. */
 struct reach {
     int64_t offset;
     int32_t queue;
@@ -86,14 +92,14 @@ sum_at(const struct call &c, const uli_collective_args &a,
     return base ? base + r.offset : nullptr;
 }
 
-/* Where shares and sums of one part begin at all ranks: lane l of the warp has
- * those of ranks l, l + 32 and l + 64. */
+/* Where the shares and the sums of one part begin at each rank: lane l of the
+ * warp has the places at ranks l, l + 32 and l + 64. */
 struct places {
     uint64_t from[PLACES], to[PLACES];
 };
 
-/* One warp: fills them; *bits_p: the low bits of all. False: one cannot be
- * reached. */
+/* One warp: fills the places. *bits_p: the low 32 bits of all places, or-ed.
+ * False: a place cannot be reached. */
 static __device__ bool
 places_fill(const struct call &c, const uli_collective_args &a,
     const struct reach &r, struct places &places, uint32_t *bits_p)
@@ -117,7 +123,7 @@ places_fill(const struct call &c, const uli_collective_args &a,
     return __all_sync(0xFFFFFFFFu, known) != 0;
 }
 
-/* All lanes: the place of rank p. */
+/* Called by all lanes: the place at rank p. */
 PTX_FN unsigned char *
 place_at(const uint64_t (&held)[PLACES], int32_t p)
 {
@@ -131,8 +137,9 @@ place_at(const uint64_t (&held)[PLACES], int32_t p)
 
 /* ---- adding -------------------------------------------------------------- */
 
-/* Vectors n, n + 32, ... of V elements of all ranks, in rank order, from `skip`
- * bytes after their places on. */
+/* Adds vectors n, n + 32, ... (VECTORS_IN_FLIGHT of them, V elements each) of
+ * all ranks, in rank order. The vectors are counted from `skip` bytes after the
+ * places. */
 template <int DTYPE, typename ACC, int V>
 static __device__ void
 add_vectors(const struct places &places, int32_t nranks, int64_t skip,
@@ -161,8 +168,8 @@ add_vectors(const struct places &places, int32_t nranks, int64_t skip,
         round_elements<DTYPE>(sums[u], total[u]);
 }
 
-/* One warp: count vectors, summed and stored at all ranks. All lanes go round
- * as often, as places are theirs together. */
+/* One warp: adds `count` vectors and stores the sums at all ranks. All lanes
+ * take the same number of turns, because place_at needs all of them. */
 template <int DTYPE, typename ACC, int V>
 static __device__ void
 warp_adds_vectors(const struct places &places, const uli_collective_args &a,
@@ -185,7 +192,8 @@ warp_adds_vectors(const struct places &places, const uli_collective_args &a,
     }
 }
 
-/* One warp: count elements. False: leave. */
+/* One warp: adds `count` elements of a part and stores the sums. False: leave
+ * the call. */
 template <int DTYPE, typename ACC>
 static __device__ bool
 warp_adds(const struct call &c, const uli_collective_args &a,
@@ -221,7 +229,8 @@ all_in_windows(const struct call &c, const uli_collective_args &a)
     return all;
 }
 
-/* The warp's tiles of this rank's part. False: leave. */
+/* Adds the warp's tiles of this rank's part, where all tensors lie in windows.
+ * False: leave the call. */
 template <int DTYPE, typename ACC>
 static __device__ bool
 warp_adds_straight(const struct call &c, const uli_collective_args &a)
@@ -245,8 +254,8 @@ warp_adds_straight(const struct call &c, const uli_collective_args &a)
 
 /* ---- receive buffers ----------------------------------------------------- */
 
-/* Waits until all peers have room for the next chunk of a queue, or have put
- * theirs; a thread a peer. */
+/* Waits until all peers have room for the next chunk of a queue (room), or have
+ * put their next chunk. Each lane waits for some of the peers. */
 static __device__ bool
 queues_await(const struct call &c, const uli_collective_args &a, int32_t number,
     bool room)
@@ -267,9 +276,9 @@ queues_await(const struct call &c, const uli_collective_args &a, int32_t number,
     return here;
 }
 
-/* Every peer's part of a tile that begins `first` bytes into the tensors: put
- * from src into its receive buffer, or taken from the receive buffer here to
- * dst. */
+/* Moves every peer's part of a tile that begins `first` bytes into the tensors.
+ * put: from src into the peer's receive buffer; else from the receive buffer
+ * here to dst. */
 static __device__ void
 queues_move(const uli_collective_args &a, int32_t number, int64_t first,
     const struct parts &parts, int64_t size, bool put)
@@ -290,7 +299,7 @@ queues_move(const uli_collective_args &a, int32_t number, int64_t first,
     }
 }
 
-/* The shares of all peers have been added, and the sums put. */
+/* Announces to all peers that their shares have been added and the sums put. */
 static __device__ void
 queues_have_added(const uli_collective_args &a, int32_t number)
 {
@@ -325,7 +334,8 @@ queues_add_tile(const struct call &c, const uli_collective_args &a,
     return true;
 }
 
-/* False: leave. */
+/* Adds the tiles of the warp's queue, by receive buffers. False: leave the
+ * call. */
 template <int DTYPE, typename ACC>
 static __device__ bool
 warp_adds_landed(const struct call &c, const uli_collective_args &a)
@@ -347,7 +357,7 @@ warp_adds_landed(const struct call &c, const uli_collective_args &a)
 
 /* ---- the kernels --------------------------------------------------------- */
 
-/* False: leave. */
+/* The warp's part of a launch. False: leave the call. */
 template <int DTYPE, typename ACC>
 static __device__ bool
 warp_reduces(const struct call &c, const uli_collective_args &a)

@@ -3,21 +3,24 @@
  * The kernel that moves plain messages between all ranks: alltoall, alltoallv,
  * allgather and broadcast. collective_gpu.h has the protocol.
  *
- * Every warp takes its tiles of each message that can go straight, peers from the
- * next higher rank on, own share last. Then the warps that are queues pass
- * what goes by receive buffers, in rounds: in round q a queue sends to rank r +
- * q and receives from rank r - q until both are done. No cycle: a rank of the
- * lowest round waits only for ranks that are in that round or have ended it.
+ * Every warp first moves its tiles of each message that can go straight to its
+ * place: those of the peers, from the next higher rank on, then those of this
+ * rank's message to itself. Then each warp that has a queue moves what goes
+ * through receive buffers, in rounds: in round q rank r sends to rank r + q and
+ * receives from rank r - q until both messages have ended. Ranks cannot wait in
+ * a circle: a rank of the lowest round waits only for ranks that are in that
+ * round or have ended it.
  *
- * Cost: every byte is read once and written once, twice by a receive buffer.
- * Three words a pair, and two a chunk.
+ * Cost: every byte is read once and written once; through a receive buffer,
+ * twice. Three words per pair, and two words per chunk.
  */
 #include "collectives/device/collective/collective_recv_buffer.h"
 #include "collectives/device/collective/collective_move.h"
 
 /* ---- straight ------------------------------------------------------------ */
 
-/* The warp's tiles of a message; those of message number q begin with warp q. */
+/* Moves the warp's tiles of a message. Warp q has the first tile of message
+ * number q, so that all warps have tiles where messages are short. */
 static __device__ void
 warp_moves_message(
     unsigned char *dst, const unsigned char *src, int64_t bytes, int32_t q)
@@ -32,8 +35,9 @@ warp_moves_message(
     }
 }
 
-/* Where a peer's message has its place in a window it is pushed there; else it
- * is pulled from a window. */
+/* Moves what can go straight between this rank and a peer: pushes the message
+ * to the peer if its destination lies in a window, and pulls the message from
+ * the peer if only its source does. False: leave the call. */
 static __device__ bool
 warp_moves_pair(
     const struct call &c, const uli_collective_args &a, int32_t p, int32_t q)
@@ -54,7 +58,8 @@ warp_moves_pair(
     return true;
 }
 
-/* False: leave. */
+/* Moves the warp's tiles of all messages that can go straight. False: leave the
+ * call. */
 static __device__ bool
 warp_moves_straight(const struct call &c, const uli_collective_args &a)
 {
@@ -78,7 +83,8 @@ warp_moves_straight(const struct call &c, const uli_collective_args &a)
 
 /* ---- by receive buffers -------------------------------------------------- */
 
-/* What of a message goes by one queue: chunks at at, at + step, ... */
+/* The chunks of a message that go by one queue: at `at`, at + step, ..., below
+ * `bytes`. */
 struct flow {
     int64_t at, step, bytes;
 };
@@ -115,8 +121,8 @@ receives_by_recv_buffer(
 
 enum { MAY_SEND = 1, MAY_RECEIVE = 2, MUST_LEAVE = 4 };
 
-/* What the warp may do now, the same for all its threads; waits until there is
- * anything. */
+/* Waits until the warp may send or receive a chunk. Returns what the warp may
+ * do, the same in all lanes. */
 static __device__ int
 warp_looks(const struct call &c, const struct queue &to, bool sends,
     const struct queue &from, bool receives, int32_t peer)
@@ -134,7 +140,8 @@ warp_looks(const struct call &c, const struct queue &to, bool sends,
     return warp_first(may);
 }
 
-/* One round of one queue. False: leave. */
+/* Sends and receives all chunks of one round of one queue. False: leave the
+ * call. */
 static __device__ bool
 queue_passes(const struct call &c, const uli_collective_args &a, int32_t number,
     int32_t to_rank, struct flow out, int32_t from_rank, struct flow in)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * alltoall and alltoallv on device memory: messages to the kernel's arguments,
- * which are copied by the launch, so that a captured call keeps its sizes.
+ * alltoall and alltoallv on device memory. The messages become arguments of the
+ * kernel, which the launch copies, so a captured call keeps its sizes.
  */
 #include "collectives/device/collective/alltoall_gpu.h"
 

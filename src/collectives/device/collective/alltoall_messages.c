@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * alltoall and alltoallv by messages: one batch, from src to dst. Two ranks
- * whose sizes differ leave out each other's messages, and both say so.
+ * whose sizes differ leave out each other's messages, and both return an error.
  */
 #include "base/status.h"
 #include "collectives/device/collective/alltoall_gpu.h"
 #include "collectives/device/collective/channel_messages.h"
 
-/* Bytes from rank p to rank q, as p or as q has them. */
+/* The bytes that `rank` sends to `other` (sent) or receives from it, as `rank`
+ * has given them. */
 static int64_t
 bytes_between(const struct uli_channel_messages *channel, int32_t rank,
     int32_t other, bool sent)
@@ -30,7 +31,7 @@ pair_agrees(const struct uli_channel_messages *channel, int32_t p)
                bytes_between(channel, p, me, true);
 }
 
-/* The first pair that differs. */
+/* The error of the first rank with which this rank's sizes differ. */
 static ulyx_status_t
 check_pairs(const struct uli_channel_messages *channel)
 {
@@ -40,11 +41,11 @@ check_pairs(const struct uli_channel_messages *channel)
     if (p == channel->comm->nranks)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_MISMATCH,
-        "%s: rank %d sends %lld bytes to rank %d, which expects %lld; it "
-        "expects %lld of the %lld that rank %d sends",
+        "%s: rank %d sends %lld bytes to rank %d, which expects %lld; "
+        "rank %d expects %lld of the %lld bytes that rank %d sends",
         uli_collective_name((uint64_t)channel->mine->operation), p,
         (long long)bytes_between(channel, p, me, true), me,
-        (long long)bytes_between(channel, me, p, false),
+        (long long)bytes_between(channel, me, p, false), p,
         (long long)bytes_between(channel, p, me, false),
         (long long)bytes_between(channel, me, p, true), me);
 }
@@ -82,7 +83,8 @@ check_memory(const struct uli_channel_messages *channel,
         channel, "dst", args->dst, dst_begin, dst_end);
 }
 
-/* From the next higher rank on, so that not all send to one. */
+/* Messages begin with the next higher rank, so that not all ranks send to the
+ * same rank. */
 static ulyx_status_t
 alltoall_enqueue(
     struct uli_channel_messages *channel, const struct uli_alltoall_args *args)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Making and ending the channel of a communicator's collectives on device
- * memory. Queues and chunks are the smallest that any rank has: each brings its
- * own to the agreement, and its block is laid out by them.
+ * memory. Each rank gives its number of queues and its chunk size to the
+ * agreement, and lays out its block by these. Calls use the smallest of all
+ * ranks.
  *
- * The end. A peer may post into the words of a rank that has left, which lie
- * in the communicator's arena, and that outlives it where it must; the peer's
- * call then finds that this rank takes no part.
+ * The end. A peer may post into the words of a rank that has left. These words
+ * lie in an arena of the communicator, which is retired as long as peers may
+ * touch it. The peer's call finds that this rank takes no part.
  */
 #include "collectives/device/collective/channel_gpu.h"
 
@@ -27,7 +28,7 @@ enum {
     MOST_CHUNK_BYTES = 65536,
 };
 
-/* What a rank brings. */
+/* What a rank gives to the agreement. */
 struct info {
     uint32_t window;
     int32_t queues;
@@ -144,8 +145,8 @@ channel_gpu_prepare(ulyx_comm_t *comm, struct uli_channel_gpu **channel_p)
 
 /* ---- after it ------------------------------------------------------------ */
 
-/* Words and receive buffer of p, which lie in its block as it has laid them
- * out. */
+/* Finds the words and the receive buffer of p, which lie in p's block where p's
+ * own numbers place them. */
 static ulyx_status_t
 channel_gpu_meet(struct uli_channel_gpu *channel, const struct info *infos,
     int32_t p, struct uli_gpu_peer *peer, struct uli_recv_buffer *recv_buffer)
@@ -296,7 +297,8 @@ channel_gpu_destroy(ulyx_comm_t *comm)
     if (!channel)
         return;
     uli_channel_gpu_look(channel);
-    (void)uli_channel_gpu_outcome(channel, /* logged at least */
+    (void)uli_channel_gpu_outcome(channel, /* which logs it: no call will return
+                                            * it */
         uli_gpu_noted(&channel->report->base.outcome));
     if (uli_comm_check(comm) == ULYX_SUCCESS)
         notify_peers(channel);
@@ -317,7 +319,7 @@ refused_by(ulyx_comm_t *comm, int32_t p, ulyx_status_t status)
         uli_agree_reason(comm, p, reason));
 }
 
-/* The round of the first use. Every rank's failure is everybody's. */
+/* The agreement of the first use. A failure of one rank is an error of all. */
 static ulyx_status_t
 channel_gpu_agree(ulyx_comm_t *comm, ulyx_status_t outcome,
     const struct info *mine, struct info *infos)

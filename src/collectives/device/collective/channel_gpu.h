@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The channel of a communicator's collectives on device memory. It is made at
- * the first use, with one agreement: words, receive buffers and all else that
- * calls need lie ready from then on. A call is enqueued on the caller's stream
- * and returns; what a call finds comes back by the next one, and what is final
- * by the communicator, as of plans (plan_gpu.h). collective_gpu.h has the
- * protocol.
+ * the first use, with one agreement: words, receive buffers and everything else
+ * that calls need exist from then on. A call is enqueued on the caller's stream
+ * and returns. An error that the call then finds is returned by the next call,
+ * or fails the communicator, as for plans (plan_gpu.h). collective_gpu.h has
+ * the protocol.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_CHANNEL_GPU_H
 #define ULI_COLLECTIVES_DEVICE_COLLECTIVE_CHANNEL_GPU_H
@@ -26,49 +26,55 @@ struct uli_channel_gpu {
     int32_t device;
     struct uli_arena_block block;
     struct uli_collective_report *report; /* pinned */
-    int32_t blocks;                       /* most of a launch that moves */
+    int32_t blocks;                       /* the most of a launch that moves
+                                           * bytes */
     struct uli_residency room; /* without a claim: three launches per call */
-    struct uli_collective_args args; /* of every call, but what it moves */
-    void *own_stream;                /* of refusals and of the end */
-    void *ended;                     /* event after the last call, if any was */
+    struct uli_collective_args args; /* equal in all calls; without what a call
+                                      * moves */
+    void *own_stream;                /* for refusals and for the end */
+    void *ended;                     /* event after the last call, if there was
+                                      * one */
     _Atomic bool enqueued, busy;
     bool detour; /* the last call was enqueued on own_stream */
     uint64_t outcome_seen;
 };
 
-/* One call: the memory that it reads and writes, in bytes from the pointers'
- * first to their last; what its blocks come to. */
+/* One call. It reads bytes [src_begin, src_end) from src on and writes bytes
+ * [dst_begin, dst_end) from dst on. moved_bytes and landed_bytes give the
+ * number of blocks. */
 struct uli_channel_call {
     const void *src;
     void *dst;
     int64_t src_begin, src_end, dst_begin, dst_end;
-    int64_t moved_bytes;  /* that this rank reads and writes */
-    int64_t landed_bytes; /* at most, of one pair and way */
+    int64_t moved_bytes;  /* which this rank reads and writes */
+    int64_t landed_bytes; /* the most by the receive buffer of one pair, one
+                           * way */
     int (*launch)(const struct uli_collective_args *args, int32_t blocks,
         int32_t threads, void *stream);
 };
 
 /* ---- life (channel_gpu.c) ------------------------------------------------ */
 
-/* Collective and blocking when there is no channel yet; then takes it for one
- * call. outcome: what this rank thinks of its call, with its text set: it is
- * returned, after the others have received it. stream: of the call. Errors:
- * UNSUPPORTED (no kernels, memory not mapped, too many ranks), BUSY (another
- * thread's call), INVALID_ARGUMENT (first call of all in a capture),
- * PEER_REFUSED, NO_MEMORY, the communicator's. */
+/* Makes the channel if there is none yet, which is collective and blocks; then
+ * takes the channel for one call. outcome: of the checks of this rank's
+ * arguments, with its text set; an error is returned once it has been sent to
+ * the other ranks. stream: of the call. Errors: UNSUPPORTED (no kernels, memory
+ * not mapped, too many ranks), BUSY (another thread's call), INVALID_ARGUMENT
+ * (first call of all in a capture), PEER_REFUSED, NO_MEMORY, the
+ * communicator's. */
 ulyx_status_t uli_channel_gpu_take(ulyx_comm_t *comm, ulyx_status_t outcome,
     void *stream, struct uli_channel_gpu **channel_p);
 
 /* ---- calls (channel_gpu_call.c) ------------------------------------------ */
 
-/* Enqueues the call whose args are complete but for windows and places; gives
- * the channel back. The error of an earlier call may come, while this one is
- * enqueued all the same. Allocates nothing, takes no lock. */
+/* Enqueues the call, whose args are complete except for windows and places, and
+ * gives the channel back. May return the error of an earlier call, although
+ * this call is enqueued. Allocates nothing, takes no lock. */
 ulyx_status_t uli_channel_gpu_run(struct uli_channel_gpu *channel,
     const struct uli_channel_call *call, struct uli_collective_args *args,
     void *stream);
-/* Posts the refusal of a call (status, whose text is the thread's last error)
- * from a stream of the channel's own, gives the channel back, returns status.
+/* Posts the refusal of a call from the channel's own stream and gives the
+ * channel back. Returns status, whose text is the thread's last error.
  */
 ulyx_status_t uli_channel_gpu_refuse(
     struct uli_channel_gpu *channel, ulyx_status_t status, void *stream);
@@ -77,11 +83,12 @@ ulyx_status_t uli_channel_gpu_refuse(
 
 /* Fails the communicator if a call has failed. Any thread. */
 void uli_channel_gpu_look(struct uli_channel_gpu *channel);
-/* The error that the report's outcome, a word read before, stands for, once;
- * SUCCESS if there is none. */
+/* The error that `word` stands for, which is returned once; SUCCESS: none.
+ * word: the report's outcome, read before. */
 ulyx_status_t uli_channel_gpu_outcome(
     struct uli_channel_gpu *channel, uint64_t word);
-/* Have enqueued calls not ended? Graphs count while they run. Never waits. */
+/* Whether enqueued calls have not ended. A graph counts while it runs. Never
+ * waits. */
 bool uli_channel_gpu_in_flight(const struct uli_channel_gpu *channel);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One call of a collective on device memory: memory checked and found in
- * windows, then enqueued. Refusals, streams and captures as of plans
- * (plan_gpu_call.c).
+ * One call of a collective on device memory: its memory is checked and found in
+ * windows, then the call is enqueued. Refusals, streams and captures are
+ * handled as for plans (plan_gpu_call.c).
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,8 @@ enum {
 
 /* ---- memory -------------------------------------------------------------- */
 
-/* Window and offset of `pointer`, whose bytes [begin, end) are used. */
+/* Finds window and offset of `pointer`, of which bytes [begin, end) are
+ * used. */
 static ulyx_status_t
 channel_gpu_locate(const struct uli_channel_gpu *channel, const char *name,
     const void *pointer, int64_t begin, int64_t end, uint64_t *words)
@@ -60,7 +61,8 @@ blocks_for(int64_t bytes, int64_t each)
     return bytes / each + (bytes % each > 0);
 }
 
-/* As many as have a tile each, and warps for all chunks under way. */
+/* The blocks of a launch: enough warps for one tile each, and for one queue
+ * each where chunks go by queues. */
 static int32_t
 blocks_of(const struct uli_channel_gpu *channel,
     const struct uli_channel_call *call, const struct uli_collective_args *args)
@@ -72,7 +74,8 @@ blocks_of(const struct uli_channel_gpu *channel,
     return (int32_t)uli_max(uli_min(blocks_for(most, warps), channel->blocks), 1);
 }
 
-/* The first launch may fail because of the stream; peers are notified then. */
+/* *begun_p: peers have been notified of the call. The first launch may fail
+ * because of the stream; the call is then refused at the peers. */
 static ulyx_status_t
 channel_gpu_enqueue(const struct uli_channel_gpu *channel,
     const struct uli_channel_call *call, struct uli_collective_args *args,
@@ -93,7 +96,7 @@ channel_gpu_enqueue(const struct uli_channel_gpu *channel,
     return channel_gpu_launch(channel, call, args, ULI_GPU_CLOSE, 1, WARP_THREADS, stream);
 }
 
-/* A call that has begun to be enqueued and cannot be finished. */
+/* Fails the communicator for a call that is enqueued in part. */
 static ulyx_status_t
 channel_fail(struct uli_channel_gpu *channel, ulyx_status_t status)
 {
@@ -129,7 +132,7 @@ post_refusal(struct uli_channel_gpu *channel, ulyx_status_t status)
     return mark_end(channel, channel->own_stream);
 }
 
-/* status, whose text is the thread's last error, comes back. */
+/* Posts the refusal. Returns status, whose text is the thread's last error. */
 static ulyx_status_t
 channel_refuse(struct uli_channel_gpu *channel, ulyx_status_t status)
 {
@@ -197,7 +200,7 @@ uli_channel_gpu_run(struct uli_channel_gpu *channel,
     const struct uli_channel_call *call, struct uli_collective_args *args,
     void *stream)
 {
-    /* not of this call, which may have ended by then */
+    /* read first: this call may end before the outcome is looked at */
     uint64_t word = uli_gpu_noted(&channel->report->base.outcome);
     ulyx_status_t status = channel_gpu_start(channel, call, args, stream);
     if (status == ULYX_SUCCESS)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the device has noted of collectives, read by the host and put into
- * words. All functions read pinned memory or query an event: none waits.
+ * What the device has stored about collectives: the host reads it and returns
+ * it as errors. All functions read pinned memory or query an event: none waits.
  */
 #include "base/status.h"
 #include "collectives/device/calls_gpu.h"
@@ -51,7 +51,8 @@ cause_refused(const struct uli_gpu_noted_cause *cause)
         uli_status_text((ulyx_status_t)-cause->status));
 }
 
-/* Both records of the pair, as far as they are still those of the call. */
+/* The error of a pair that disagrees, with the first difference of its two
+ * records. */
 static ulyx_status_t
 channel_gpu_differs(const struct uli_channel_gpu *channel,
     const struct uli_gpu_noted_cause *cause)
@@ -71,9 +72,9 @@ channel_gpu_differs(const struct uli_channel_gpu *channel,
                 (long long)ours[i], me, (long long)theirs[i], p);
     return uli_error(ULYX_ERR_MISMATCH,
         "%s, call %u: rank %d sends %lld bytes to rank %d, which expects %lld; "
-        "it expects %lld of the %lld that rank %d sends",
+        "rank %d expects %lld of the %lld bytes that rank %d sends",
         name, cause->call, p, (long long)theirs[ULI_COLLECTIVE_SENDS], me,
-        (long long)ours[ULI_COLLECTIVE_RECEIVES],
+        (long long)ours[ULI_COLLECTIVE_RECEIVES], p,
         (long long)theirs[ULI_COLLECTIVE_RECEIVES],
         (long long)ours[ULI_COLLECTIVE_SENDS], me);
 }

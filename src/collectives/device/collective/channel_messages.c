@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Making and ending the channel of collectives by messages; see
- * channel_messages.h. The first use takes an agreement, in which all ranks give
- * what they could make and where they post their progress; those of the
- * communicator's batch, where no plan has made it yet; and one short message a
- * pair, so that no later call waits for a connection.
+ * channel_messages.h. The first use takes one agreement, in which each rank
+ * gives its outcome and the place of its progress words; the gathers of the
+ * communicator's batch, if no plan has made the batch yet; and one short
+ * message per pair, so that no later call waits for a connection.
  */
 #include "collectives/device/collective/channel_messages.h"
 
@@ -21,11 +21,12 @@
 #define CHANNEL_DEVICE(channel, call, ...)                                     \
     ((channel)->ops->call((channel)->device, __VA_ARGS__))
 
-/* What a rank brings. */
+/* What a rank gives to the agreement. */
 struct info {
     struct uli_batch_place progress;
     int32_t
-        transport; /* that is asked for, of comm/messages/batch.h; 0 = any */
+        transport; /* number of the requested one (comm/messages/batch.h); 0:
+                    * any */
     int64_t share_bytes;
 };
 
@@ -141,7 +142,8 @@ take_infos(struct uli_channel_messages *channel, const struct info *infos)
     return ULYX_SUCCESS;
 }
 
-/* outcome: of channel_prepare; every rank's failure is everybody's. */
+/* The agreement of the first use. outcome: of channel_prepare. A failure of one
+ * rank is an error of all. */
 static ulyx_status_t
 channel_meet(ulyx_comm_t *comm, struct uli_channel_messages *channel,
     ulyx_status_t outcome)
@@ -196,7 +198,8 @@ send_first(struct uli_channel_messages *channel, void *stream)
     return CHANNEL_DEVICE(channel, stream_wait, stream);
 }
 
-/* Nobody knows which peer it was: the communicator cannot go on. */
+/* Sends and receives the first messages. An error does not show which peer is
+ * its cause, so it fails the communicator. */
 static ulyx_status_t
 channel_connect(struct uli_channel_messages *channel)
 {
@@ -274,7 +277,7 @@ channel_destroy(ulyx_comm_t *comm)
     free_channel(channel);
 }
 
-/* Of graphs only those count that have begun. */
+/* A graph counts only once it has begun. */
 static bool
 channel_in_flight(ulyx_comm_t *comm)
 {
@@ -287,7 +290,7 @@ channel_in_flight(ulyx_comm_t *comm)
     return busy;
 }
 
-/* The watch over the batch does it. */
+/* Does nothing: the watch over the batch checks the calls. */
 static void
 channel_look(ulyx_comm_t *comm)
 {
@@ -299,7 +302,8 @@ static const struct uli_gpu_calls channel_calls = {
 
 /* ---- the first use ------------------------------------------------------- */
 
-/* With what all ranks have, alike on all of them. */
+/* After the agreement, with the same arguments on all ranks: opens the batch
+ * and makes the connections. */
 static ulyx_status_t
 channel_complete(struct uli_channel_messages *channel)
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Collectives on device memory that ranks cannot map: the communicator's batch
- * (comm/messages/batch.h) moves the messages straight from src to dst, whatever
- * carries it; shares of sums wait in memory of the channel. Nothing is packed.
+ * (comm/messages/batch.h) moves the messages straight from src to dst,
+ * whichever transport carries them; only shares of sums are received in memory
+ * of the channel. Nothing is packed.
  *
  * A batch needs the same sizes at both ends, and a stream cannot detect that
  * sizes differ. So the hosts agree on every call before they enqueue any of it:
  * a call returns when all ranks have made the call. No rank waits for a stream.
  * A difference is an error of the call itself, and the communicator stays
- * usable. A captured call is agreed on by its capture.
+ * usable. The ranks agree on a captured call when they capture it.
  *
  * All ranks count the same enqueued calls: the device notes begin and end of
  * each call, and the watch over the batch (uli_batch_look) checks the deadline
@@ -23,8 +24,8 @@
 #include "comm/messages/batch.h"
 #include "device/device.h"
 
-/* What a rank says of its call, as words: those of struct uli_messages_terms;
- * of an alltoallv also the bytes to each rank, then from each, [nranks]. */
+/* What a rank gives to the agreement on a call, as words. bytes: of an
+ * alltoallv only, [nranks] to each rank, then [nranks] from each rank. */
 struct uli_messages_terms {
     int64_t operation; /* enum uli_collective */
     int64_t count;     /* of an alltoall: bytes of a message; else as
@@ -42,15 +43,16 @@ struct uli_channel_messages {
     struct uli_batch_place *progress; /* [nranks] */
     bool *shares;                     /* [nranks] */
     bool watched;
-    int32_t blocks;         /* of a launch that adds, at most */
+    int32_t blocks;         /* the most of a launch that adds */
     unsigned char *memory;  /* on the device: the state, then shares */
-    unsigned char *arrived; /* [nranks][share_bytes] in it: shares of sums */
+    unsigned char *arrived; /* [nranks][share_bytes] in `memory`: shares of
+                             * sums */
     int64_t share_bytes;    /* equal on all ranks; a multiple of ULI_GPU_LINE */
     struct uli_gpu_report *report, *device_report; /* pinned */
-    void *ended; /* event after the last call enqueued, if any was */
+    void *ended; /* event after the last enqueued call, if there was one */
     _Atomic bool enqueued, busy;
 
-    /* Of the call at hand. */
+    /* Of the present call. */
     struct uli_messages_terms *mine;
     int64_t *all; /* [nranks][terms_words] */
     int64_t terms_words;
@@ -61,7 +63,7 @@ struct uli_channel_messages {
     bool capturing;
 };
 
-/* What rank p has said of the call that was agreed on. */
+/* What rank p has given to the last agreement. */
 static inline const struct uli_messages_terms *
 uli_channel_messages_terms(const struct uli_channel_messages *channel, int32_t p)
 {
@@ -70,10 +72,11 @@ uli_channel_messages_terms(const struct uli_channel_messages *channel, int32_t p
 
 /* ---- life (channel_messages.c) ------------------------------------------- */
 
-/* Collective and blocking when there is no channel yet; then takes it for one
- * call, which must be given back. outcome: of this rank's arguments, with its
- * text set. Where the channel is made, an error of it is returned once the other
- * ranks have received it; with a channel it is for agree.
+/* Makes the channel if there is none yet, which is collective and blocks; then
+ * takes the channel for one call, after which the caller gives it back.
+ * outcome: of the checks of this rank's arguments, with its text set. Where
+ * this call makes the channel, an error as outcome is returned once it has been
+ * sent to the other ranks; otherwise uli_channel_messages_agree sends it.
  * Errors: UNSUPPORTED (no kernels, no batch transport), BUSY (another thread's
  * call), INVALID_ARGUMENT (the first call of all in a capture), MISMATCH (of
  * settings), PEER_REFUSED, NO_MEMORY, the communicator's. */
@@ -84,25 +87,25 @@ void uli_channel_messages_give(struct uli_channel_messages *channel);
 
 /* ---- calls (channel_messages_call.c) ------------------------------------- */
 
-/* Gathers channel->mine, filled in unless outcome is an error, of all ranks:
- * waits until they have made the call. outcome: as above. Errors, before
- * anything has moved and with the batch not taken: this rank's outcome;
- * PEER_REFUSED; MISMATCH, of calls, and of what all ranks must have alike; the
- * communicator's. On SUCCESS the batch is taken. */
+/* Gathers channel->mine of all ranks (filled in unless outcome is an error),
+ * and so waits until all ranks have made the call. outcome: as above. Errors,
+ * after which nothing has moved and the batch is not taken: this rank's
+ * outcome; PEER_REFUSED; MISMATCH (the calls differ, or a value that must be
+ * equal on all ranks); the communicator's. On SUCCESS the batch is taken. */
 ulyx_status_t uli_channel_messages_agree(
     struct uli_channel_messages *channel, ulyx_status_t outcome);
-/* Device memory of the channel's device? [begin, end) in bytes from pointer.
- * INVALID_ARGUMENT, with the name. */
+/* Checks that bytes [begin, end) from `pointer` on are memory of the channel's
+ * device. Errors: INVALID_ARGUMENT, with the name. */
 ulyx_status_t uli_channel_messages_check(
     const struct uli_channel_messages *channel, const char *name,
     const void *pointer, int64_t begin, int64_t end);
 
 /* Steps of an agreed call, in order: begin; add and send, copy, sum as often as
- * the call needs; end, which also gives the batch back and is called after any
- * failure. Other ranks wait for messages that were not sent, so an error of
- * status fails the communicator. */
+ * the call needs; end, which gives the batch back and is called after a failure
+ * too. status: of the steps; an error fails the communicator, because other
+ * ranks wait for the messages that were not sent. */
 ulyx_status_t uli_channel_messages_begin(struct uli_channel_messages *channel);
-/* One more message of the next send; of 0 bytes: none. */
+/* Adds a message to the next send; a message of 0 bytes is left out. */
 void uli_channel_messages_add(struct uli_channel_messages *channel, int32_t p,
     bool send, const void *data, int64_t bytes);
 ulyx_status_t uli_channel_messages_send(struct uli_channel_messages *channel);
@@ -111,7 +114,7 @@ ulyx_status_t uli_channel_messages_end(
 
 /* ---- collectives (alltoall_messages.c, reduce_messages.c) ---------------- */
 
-/* Of the uli_collective_ops of this data path. */
+/* Entries of this data path's uli_collective_ops. */
 ulyx_status_t uli_alltoall_messages(ulyx_comm_t *comm,
     const struct uli_alltoall_args *args, ulyx_status_t outcome);
 ulyx_status_t uli_reduce_messages(ulyx_comm_t *comm,

@@ -22,8 +22,8 @@ uli_channel_messages_check(const struct uli_channel_messages *channel,
         (const char *)pointer + begin, end - begin);
 }
 
-/* Ranks that share a device in a process must not take turns on one stream:
- * staging waits for the peer's kernel. */
+/* Refuses a stream that would make ranks that share a device in a process take
+ * turns: staging waits for the peer's kernel. */
 static ulyx_status_t
 check_stream(struct uli_channel_messages *channel)
 {
@@ -64,8 +64,8 @@ is_alltoall(int64_t operation)
            operation == ULI_COLLECTIVE_ALLTOALLV;
 }
 
-/* What all ranks must have alike; the same error on all of them. Messages of an
- * alltoall concern two ranks only. */
+/* Checks what must be equal on all ranks; the error is the same on all of them.
+ * The sizes of an alltoall concern two ranks only and are not checked here. */
 static ulyx_status_t
 check_terms(const struct uli_channel_messages *channel)
 {
@@ -173,7 +173,7 @@ uli_channel_messages_send(struct uli_channel_messages *channel)
         count, channel->stream, uli_deadline_in(comm->timeout_s));
 }
 
-/* A graph's end is known by its marks alone. */
+/* A captured call has no event: only its marks show its end. */
 static ulyx_status_t
 note_end(struct uli_channel_messages *channel)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records of pairs, who may move with whom, and how a call of a collective
- * begins and ends on the device. Device code of its kernels; collective_gpu.h
- * has the protocol.
+ * Records of pairs, which pairs may move bytes, and how a call of a collective
+ * begins and ends on the device. Device code of the collectives' kernels;
+ * collective_gpu.h has the protocol.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_FLAGS_H
 #define ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_FLAGS_H
@@ -10,7 +10,7 @@
 #include "collectives/device/collective/collective_gpu.h"
 #include "collectives/device/mapped/exchange_work.h"
 
-/* A word of the record that rank p is to read. */
+/* Word i of the record for rank p. */
 static __device__ uint64_t
 record_word(const uli_collective_args &a, int i, int32_t p)
 {
@@ -29,7 +29,7 @@ record_word(const uli_collective_args &a, int i, int32_t p)
     }
 }
 
-/* One block: its records to all peers, READY(n) after each. */
+/* One block: stores this rank's record at each peer, then READY(n). */
 static __device__ void
 block_posts_record(const struct call &c, const uli_collective_args &a)
 {
@@ -47,8 +47,8 @@ block_posts_record(const struct call &c, const uli_collective_args &a)
     }
 }
 
-/* The peer's record is here: does it do the same call, with the same bytes
- * between the two? */
+/* After READY(n) of the peer: whether the peer makes the same call, with the
+ * same sizes between the two ranks. */
 static __device__ bool
 pair_agrees(const struct call &c, const uli_collective_args &a, int32_t p)
 {
@@ -62,7 +62,8 @@ pair_agrees(const struct call &c, const uli_collective_args &a, int32_t p)
            record[ULI_COLLECTIVE_RECEIVES] == (uint64_t)a.send_bytes[p];
 }
 
-/* One warp, all lanes alike: may it move anything with this peer? */
+/* One warp, the same in all lanes: whether the warp may move bytes between this
+ * rank and the peer. */
 static __device__ enum peer_state
 warp_pairs(const struct call &c, const uli_collective_args &a, int32_t p)
 {
@@ -73,7 +74,7 @@ warp_pairs(const struct call &c, const uli_collective_args &a, int32_t p)
     return pair_agrees(c, a, p) ? PEER_USE : PEER_SKIP;
 }
 
-/* One warp: the same of all peers at once. */
+/* As warp_pairs, for all peers together: USE only if all of them agree. */
 static __device__ enum peer_state
 warp_pairs_all(const struct call &c, const uli_collective_args &a)
 {
@@ -90,15 +91,17 @@ warp_pairs_all(const struct call &c, const uli_collective_args &a)
 
 /* ---- places -------------------------------------------------------------- */
 
-/* Does the peer's message, SRC or DST, lie in a window? */
+/* Whether the peer's memory for a message (what: SRC or DST) lies in a
+ * window. */
 static __device__ bool
 in_window(const struct call &c, int32_t p, int what)
 {
     return record_of(c, p)[what] != ULI_GPU_NO_WINDOW;
 }
 
-/* Where it does, mapped here; NULL: this rank does not know the window, which
- * no call survives, for the peer counts on it. */
+/* The address here of the peer's memory that lies in a window. NULL: this rank
+ * does not know the window; the call has then failed, because the peer relies
+ * on that window. */
 static __device__ unsigned char *
 place_of(const struct call &c, int32_t p, int what)
 {
@@ -110,7 +113,8 @@ place_of(const struct call &c, int32_t p, int what)
 
 /* ---- outcomes ------------------------------------------------------------ */
 
-/* Only of the first outcome of a call; published with it by advance. */
+/* Stores both records of the pair for the host. Called for the first outcome of
+ * a call only; call_advance publishes them together with the outcome. */
 static __device__ void
 report_pair(const struct call &c, const uli_collective_args &a, int32_t p)
 {
@@ -122,7 +126,8 @@ report_pair(const struct call &c, const uli_collective_args &a, int32_t p)
     ptx_st_relaxed_sys_u64(&report->reported, c.n);
 }
 
-/* Notes why nothing moved with a peer; its record is here. */
+/* After READY(n) of the peer: stores why nothing moved with the peer, if
+ * nothing did. */
 static __device__ void
 judge_pair(const struct call &c, const uli_collective_args &a, int32_t p)
 {
@@ -132,7 +137,7 @@ judge_pair(const struct call &c, const uli_collective_args &a, int32_t p)
 
 /* ---- begin and end ------------------------------------------------------- */
 
-/* The first part of every kernel. False: there is no other. */
+/* The first part of every kernel. False: the kernel has nothing more to do. */
 static __device__ bool
 collective_begins(const struct call &c, const uli_collective_args &a)
 {
@@ -155,7 +160,7 @@ collective_begins(const struct call &c, const uli_collective_args &a)
     return a.base.steps != ULI_GPU_OPEN;
 }
 
-/* One block, after all others' part, as block_closes. */
+/* One block, when all other blocks have ended their part: as block_closes. */
 static __device__ bool
 collective_closes(const struct call &c, const uli_collective_args &a)
 {
@@ -172,7 +177,7 @@ collective_closes(const struct call &c, const uli_collective_args &a)
     return __syncthreads_and(kept) != 0 && block_ends(c);
 }
 
-/* The last part; ok: this warp has ended its own. */
+/* The last part of every kernel. ok: this warp has ended its own part. */
 static __device__ void
 collective_ends(const struct call &c, const uli_collective_args &a, bool ok)
 {

@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Collectives without a layout on device memory: the arguments that the host
- * gives the kernels, and the receive buffers through which bytes go that
- * cannot be pushed to their place. Plain C and CUDA C++.
+ * gives the kernels, and the receive buffers, for bytes that cannot go straight
+ * to their place. Plain C and CUDA C++.
  *
  * Words, records and the order of memory are those of exchange_gpu.h: READY(n)
  * with a record, DONE(n), n read from device memory and advanced there. Here
- * nothing is declared in advance, so a record is that of a pair: where the
- * message lies, its bytes either way, and of reductions what all must have alike.
+ * nothing is declared in advance, so each pair has a record of its own: where
+ * its messages lie, their bytes each way, and for reductions what must be equal
+ * on all ranks.
  *
  * A message goes straight to its place where its destination lies in a window
  * (the sender stores) or else its source (the receiver loads). Otherwise it
- * goes by the receive buffer of the pair at the receiver: for each of `queues`
- * warps two chunks, filled and emptied in turn. Both ends number the chunks of
- * a queue from the communicator's first on, so replays need no reset; chunk k
- * may be filled once k - 1 have been emptied. Chunk c of a message goes by queue
- * c mod queues, so memory does not grow with the message.
+ * goes by the pair's receive buffer at the receiver, which has two chunks for
+ * each of `queues` warps, filled and emptied in turn. Both ends number the
+ * chunks of a queue, from 0, for the life of the communicator, so replays need
+ * no reset. Chunk k may be filled once k - 1 chunks have been emptied. Chunk c
+ * of a message goes by queue c mod queues, so memory does not grow with the
+ * message.
  *
- * Queue l of a rank waits for queue l of its peers: queues are agreed, and all
- * are on their cards together (residency.h), or there is one.
+ * Queue l of a rank waits for queue l of its peers. So the ranks agree on the
+ * number of queues, and either the warps of all queues are on their devices at
+ * the same time (residency.h) or there is one queue.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_GPU_H
 #define ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_GPU_H
@@ -30,8 +33,10 @@ extern "C" {
 #endif
 
 enum {
-    ULI_COLLECTIVE_RANKS = 72,    /* of one communicator: the launch's size */
-    ULI_COLLECTIVE_TILE = 8192,   /* bytes of a message that a warp moves */
+    ULI_COLLECTIVE_RANKS = 72,    /* the most of a communicator: the arguments
+                                   * of a launch hold so many */
+    ULI_COLLECTIVE_TILE = 8192,   /* bytes of a message that a warp moves at a
+                                   * time */
     ULI_COLLECTIVE_THREADS = 256, /* of a block */
     ULI_RECV_SLOTS = 2,
 };
@@ -48,9 +53,9 @@ enum uli_collective {
 /* "allreduce". (channel_gpu_error.c) */
 const char *uli_collective_name(uint64_t operation);
 
-/* Words of a record. SRC and DST are window and offset of the message that goes
- * to its reader, and of the one that comes from it; of an allreduce, of the
- * whole. */
+/* Words of a record. SRC: window and offset of the message to the record's
+ * reader. DST: window and offset of the place for the reader's message. Of an
+ * allreduce: of the whole tensors. */
 enum {
     ULI_COLLECTIVE_CALL = ULI_GPU_RECORD_CALL,
     ULI_COLLECTIVE_SRC,
@@ -63,8 +68,9 @@ enum {
     ULI_COLLECTIVE_WORDS
 };
 
-/* One queue of a pair, written by the peer: chunks that it has put into the
- * receive buffer here, and chunks that it has taken out of its own. */
+/* One queue of a pair, written by the peer: the number of chunks that the peer
+ * has put into the receive buffer here, and that it has taken out of its
+ * own. */
 struct uli_recv_flags {
     uint64_t filled, emptied;
 };
@@ -88,14 +94,14 @@ struct uli_recv_buffer {
 struct uli_collective_report {
     struct uli_gpu_report base;
     uint64_t operation; /* of the last call that has begun */
-    /* Both records of the pair whose outcome is that of call `reported`. */
+    /* Both records of the pair from which call `reported` has its outcome. */
     uint64_t reported, ours[ULI_COLLECTIVE_WORDS], theirs[ULI_COLLECTIVE_WORDS];
 };
 
 struct uli_collective_args {
-    struct uli_gpu_args base; /* without items, tensors and slots; the record
-                               * is that of all pairs but for SENDS, RECEIVES
-                               * and the offsets of the messages */
+    struct uli_gpu_args base; /* without items, tensors and slots; the record is
+                               * the same for all pairs, except for SENDS,
+                               * RECEIVES and the offsets of the messages */
     struct uli_collective_report *report; /* == base.report */
     const struct uli_recv_buffer *recv_buffers;   /* [nranks], on the device */
     int64_t chunk_bytes;
@@ -110,17 +116,17 @@ struct uli_collective_args {
 };
 
 /* Enqueues base.steps of one call, as uli_gpu_exchange_launch does. OPEN alone
- * is one block; CLOSE alone has to have `queues` warps; LEAVE is done by
- * uli_alltoall_launch. Every launch has whole warps, at most
- * ULI_COLLECTIVE_THREADS a block. return a cudaError_t. */
+ * is one block; CLOSE alone needs `queues` warps; uli_alltoall_launch alone
+ * serves LEAVE. Every launch has whole warps, at most ULI_COLLECTIVE_THREADS
+ * threads per block. Both return a cudaError_t. */
 int uli_alltoall_launch(const struct uli_collective_args *args, int32_t blocks,
     int32_t threads, void *stream);
-/* The record's DTYPE is the one that is added. */
+/* The record's DTYPE is the dtype of the tensors. */
 int uli_allreduce_launch(const struct uli_collective_args *args, int32_t blocks,
     int32_t threads, void *stream);
-/* Load the kernels on the current device; *blocks_per_sm_p: how many blocks of
- * ULI_COLLECTIVE_THREADS a multiprocessor holds of the one that takes more
- * room. return a cudaError_t. */
+/* Load the kernels on the current device. *blocks_per_sm_p: how many blocks of
+ * ULI_COLLECTIVE_THREADS threads a multiprocessor holds, of the kernel that
+ * takes the most room. Both return a cudaError_t. */
 int uli_alltoall_prepare(int32_t *blocks_per_sm_p);
 int uli_allreduce_prepare(int32_t *blocks_per_sm_p);
 

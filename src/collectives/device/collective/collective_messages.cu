@@ -33,7 +33,7 @@ share_of_rank(const uli_messages_sum &sum, int32_t p)
     return p == sum.rank ? sum.own : sum.shares + p * sum.share_bytes;
 }
 
-/* Vectors of V elements, `count` of them from byte `at` of all shares on. */
+/* Adds `count` vectors of V elements, from byte `at` of all shares on. */
 template <int DTYPE, typename ACC, int V>
 static __device__ void
 thread_adds(const uli_messages_sum &sum, int64_t at, int64_t count)

@@ -23,7 +23,7 @@ struct uli_messages_mark {
     uint64_t call;                 /* what begins */
     bool ends;
 };
-/* returns a cudaError_t. */
+/* Returns a cudaError_t. */
 int uli_messages_mark_launch(
     const struct uli_messages_mark *mark, void *stream);
 
@@ -38,11 +38,11 @@ struct uli_messages_sum {
     int64_t count;       /* elements; 1 at least */
     int32_t rank, nranks, dtype;
 };
-/* blocks: the most blocks of the launch. returns a cudaError_t. */
+/* blocks: the most blocks of the launch. Returns a cudaError_t. */
 int uli_messages_sum_launch(
     const struct uli_messages_sum *sum, int32_t blocks, void *stream);
 
-/* Loads the kernels on the current device. returns a cudaError_t. */
+/* Loads the kernels on the current device. Returns a cudaError_t. */
 int uli_messages_collective_prepare(void);
 
 #ifdef __cplusplus

@@ -3,9 +3,10 @@
  * Chunks through the receive buffer of a pair, by the warp of one queue. Device
  * code of the collectives' kernels; collective_gpu.h has the protocol.
  *
- * Order: whoever fills a chunk meets at a warp barrier the thread that releases
- * `filled`; who empties it acquires that word, and releases `emptied` after
- * another barrier, which is acquired before the chunk is filled again.
+ * Order of memory. The warp that fills a chunk meets at a barrier, after which
+ * one thread releases `filled`. The warp that empties the chunk first acquires
+ * `filled`; after a barrier one thread releases `emptied`. The filling warp
+ * acquires `emptied` before it fills the chunk again.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_RECV_BUFFER_H
 #define ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_RECV_BUFFER_H
@@ -28,7 +29,7 @@ queue_of(const uli_collective_args &a, int32_t p, int32_t number)
     return queue;
 }
 
-/* For the next call. */
+/* Stores the counts for the next call. */
 static __device__ void
 queue_keeps(const struct queue &queue)
 {
@@ -40,7 +41,8 @@ queue_keeps(const struct queue &queue)
     __syncwarp();
 }
 
-/* Where the next chunk is to be put, and where the next one is. */
+/* queue_out: where to put the next chunk for the peer. queue_in: where the next
+ * chunk from the peer lies. */
 static __device__ unsigned char *
 queue_out(const struct queue &queue)
 {
@@ -56,8 +58,8 @@ queue_in(const struct queue &queue)
     return queue.recv_buffer->in + slot * queue.recv_buffer->in_stride;
 }
 
-/* What the words have to reach before the next chunk may be put, and before
- * the next one is here. */
+/* queue_has_room: whether the next chunk may be put. queue_has_chunk: whether
+ * the next chunk from the peer is here. */
 static __device__ bool
 queue_has_room(const struct queue &queue)
 {
@@ -74,7 +76,8 @@ queue_has_chunk(const struct queue &queue)
     return queue.received < filled;
 }
 
-/* The whole warp has put the next chunk, or taken it out. */
+/* Announces to the peer that the whole warp has put the next chunk, or has
+ * taken the next chunk out. */
 static __device__ void
 queue_has_put(struct queue &queue)
 {
@@ -95,7 +98,7 @@ queue_has_taken(struct queue &queue)
             &queue.recv_buffer->yours[queue.number].emptied, queue.received);
 }
 
-/* One thread, after `polls` polls without work: may it poll again? */
+/* One thread, after `polls` polls in vain: whether to poll again. */
 static __device__ bool
 may_wait(const struct call &c, int polls, int32_t peer)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * allreduce, allgather and broadcast on device memory. Rules as
- * ulyx/collective.h; a difference between ranks is found on the device, by all
- * of them, before a byte moves.
+ * allreduce, allgather and broadcast on device memory. Rules as in
+ * ulyx/collective.h. If ranks differ, all of them find that on the device
+ * before a byte moves.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_REDUCE_GPU_H
 #define ULI_COLLECTIVES_DEVICE_COLLECTIVE_REDUCE_GPU_H

@@ -3,10 +3,10 @@
  * allreduce, allgather and broadcast by messages. All ranks have agreed before
  * a byte moves.
  *
- * A sum goes slice by slice, as on the host (channel/reduce.c), and with its
- * bits: each rank receives its part of the slice from all, adds in rank order,
- * and sends the sum to all. A slice is read whole before anything of it is
- * written, so src may be dst. Its parts fit the channel's memory for shares.
+ * A sum goes slice by slice, as on the host (channel/reduce.c), and has the
+ * same bits: each rank receives its part of the slice from all, adds in rank
+ * order, and sends the sum to all. A slice is read whole before anything of it
+ * is written, so src may be dst. Its parts fit the channel's memory for shares.
  *
  * Cost: each rank sends and receives 2 (P - 1) / P of its bytes.
  */
@@ -20,7 +20,7 @@
 
 enum {
     PART_ELEMENTS = 16
-}; /* parts begin at multiples: of 16 bytes at least */
+}; /* parts begin at multiples of this: at least 16 bytes */
 
 /* ---- gather and broadcast ------------------------------------------------ */
 
@@ -55,8 +55,8 @@ broadcast_enqueue(
 
 /* ---- sums ---------------------------------------------------------------- */
 
-/* Elements [at, at + count) of the tensors; rank p adds those from part_at(p)
- * on. */
+/* Elements [at, at + count) of the tensors. Rank p adds the part that begins at
+ * part_at(p). */
 struct slice {
     int64_t at, count, each;
 };

@@ -2,11 +2,12 @@
  *
  * A box as copies of the driver. Up to three of its four dimensions (a run,
  * rows, slices) become one copy where both sides are regular enough; a loop on
- * the host does the rest. A normalized box has its extents of one outermost.
+ * the host does the rest. In a normalized box the dimensions of extent 1 are
+ * outermost.
  *
  *     width run, height extent[2], depth extent[1]; extent[0] is the loop
  *     width run, height extent[2];  extent[0] x extent[1] is the loop
- *     a run a copy
+ *     else one copy per run
  */
 #include "collectives/device/engine/engine_table.h"
 

@@ -55,10 +55,10 @@ struct uli_engine_args {
     int32_t step, round;
 };
 
-/* Enqueues a step: one block of a warp. returns a cudaError_t. Allocates
+/* Enqueues a step: one block of a warp. Returns a cudaError_t. Allocates
  * nothing; may be captured. */
 int uli_engine_launch(const struct uli_engine_args *args, void *stream);
-/* Loads the kernel on the current device. returns a cudaError_t. */
+/* Loads the kernel on the current device. Returns a cudaError_t. */
 int uli_engine_prepare(void);
 
 #ifdef __cplusplus

@@ -18,7 +18,7 @@ struct build {
     enum uli_side from, to;
     bool fills;      /* else counts */
     int32_t *rounds; /* of the items, by their number */
-    int32_t *group;  /* [nranks] of the sum at hand, as below */
+    int32_t *group;  /* [nranks], of the present sum, as the arrays below */
     int64_t *offset;
     int64_t (*stride)[3];
 };

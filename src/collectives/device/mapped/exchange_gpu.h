@@ -19,9 +19,9 @@
  * Failure. A rank that waits for the last DONE(n) fails by its deadline or by
  * poison, and its caller may then write to tensors from which peers still load
  * shares. So the rank stores given_up at its peers before its kernel ends. A
- * reader looks for given_up after its last load and before it posts DONE(n).
- * Without this DONE(n), the call of no rank that the reader has loaded from can
- * succeed.
+ * reader looks for given_up after its last load and before it posts DONE(n). A
+ * rank from which the reader has loaded needs this DONE(n) to end call n in
+ * order.
  *
  * Order of memory. Every word for a peer is stored with release at system
  * scope, by one thread. This thread has met the writers of what the word
@@ -53,8 +53,8 @@ enum {
 
 /* A record is an array of words, so that a warp writes it in two steps:
  *   [0] -status | direction << 32   [1] hash of the document tables
- *   [2] a bit per tensor with creation's strides; if a bit is 0, strides follow
- *   (struct uli_gpu_strides)
+ *   [2] one bit per tensor: 1 = it has the strides of creation; if a bit is 0,
+ *   the record's struct uli_gpu_strides is valid
  *   [3 + 2 t], [4 + 2 t]  window and offset of src[t]; of dst[t] 16 later
  * A tensor without elements has the window ULI_GPU_NO_WINDOW. */
 enum {
@@ -82,22 +82,23 @@ struct uli_gpu_flags {
                     * 0 = none. ready and done then have their largest
                     * values */
     uint64_t filled, consumed; /* by copy engines (engine_gpu.h) */
-    uint64_t given_up; /* a call that the peer has left because of a failure
-                        * after its DONE; 0 = none */
+    uint64_t given_up; /* a call that the peer gave up, by a failure, after its
+                        * own DONE; 0 = none */
     uint64_t pad[ULI_GPU_LINE / 8 - 6];
     uint64_t records[2][ULI_GPU_RECORD_WORDS];
-    struct uli_gpu_strides strides[2]; /* of records that say so */
+    struct uli_gpu_strides strides[2]; /* of records with a bit of 0 in [2] */
 };
 
-/* Why a call failed: -status | phase << 8 | peer << 16 | low bits of n << 32.
- * Zero is no cause. In place of the status, DISAGREES has the direction that
- * the peer executes with ULI_GPU_OTHER_OPERATION, or 0 where the tables differ,
- * and REFUSED has ULI_GPU_HAS_LEFT where the peer has destroyed its plan. */
+/* Why a call failed: -status | phase << 8 | peer << 16 | low bits of n << 32;
+ * 0: no cause. Two phases have other values in place of -status. DISAGREES:
+ * ULI_GPU_OTHER_OPERATION | the direction that the peer executes, or 0 where
+ * the document tables differ. REFUSED: ULI_GPU_HAS_LEFT where the peer has
+ * destroyed its plan. */
 enum { ULI_GPU_OTHER_OPERATION = 0x80, ULI_GPU_HAS_LEFT = 0xFF };
 enum uli_gpu_phase {
     ULI_GPU_AWAITS_READY = 1,
     ULI_GPU_AWAITS_DONE,
-    ULI_GPU_REFUSED,   /* the peer refuses the call: status is its own */
+    ULI_GPU_REFUSED,   /* the peer refuses the call, with its status */
     ULI_GPU_DISAGREES, /* about the direction or the document tables */
     ULI_GPU_LOST,      /* a window that this rank does not know */
     ULI_GPU_STALE,     /* captured before an update that it cannot follow */
@@ -111,9 +112,9 @@ enum uli_gpu_phase {
 struct uli_gpu_state {
     uint64_t call;    /* n of the last call that ended */
     uint64_t failed;  /* first cause; later calls end at once */
-    uint64_t outcome; /* first call that moved nothing with some peer; cleared
-                       * once the report, or without a report the host, has
-                       * it */
+    uint64_t outcome; /* cause of the first call that moved nothing with some
+                       * peer; cleared once it is in the report or, without a
+                       * report, read by the host */
     uint32_t blocks;  /* of the current call that have ended their part */
     uint64_t entered; /* calls by copy engines, failed ones too */
 };
@@ -121,12 +122,12 @@ struct uli_gpu_state {
 /* What the host reads: in mapped host memory, stored by the device. */
 struct uli_gpu_report {
     uint64_t begun, ended; /* n of the last call that has begun, ended */
-    uint64_t call;         /* by messages: record [0] of the last begun call */
-    uint64_t failed;       /* as of the state */
-    uint64_t outcome;      /* of the last call that has one; the state's outcome
-                            * is then cleared */
-    uint64_t entered, left; /* calls by copy engines that streams have reached,
-                             * and that they have passed */
+    uint64_t call;         /* by messages: record [0] of the call that began
+                            * last */
+    uint64_t failed;       /* a copy of the state's */
+    uint64_t outcome;      /* of the last call that had one */
+    uint64_t entered, left; /* numbers of calls by copy engines that streams
+                             * have entered, and that they have left */
 };
 
 /* One peer, as this rank reaches it. */
@@ -137,7 +138,8 @@ struct uli_gpu_peer {
     unsigned char *slot_out;       /* at the peer, two filled by this rank */
     unsigned char *const *windows; /* [nwindows] of the peer, mapped here */
     uint64_t nwindows;
-    uint64_t shares; /* bytes in any direction, either way */
+    uint64_t shares; /* bytes that any direction moves between the two, either
+                      * way */
 };
 
 /* ---- tables -------------------------------------------------------------- */
@@ -169,9 +171,10 @@ struct uli_gpu_source {
     int32_t rank, group, slot, pad;
 };
 
-/* Item i and source j by the layout's indices {batch, row, head}, to which a
- * call's strides are applied. run: as the item's, of one head. at, dst and src:
- * the first index, or strides within a slot. */
+/* An item (rect) and a source (index) in the layout's indices {batch, row,
+ * head}, to which a call's strides are applied. run: the item's run within one
+ * head. dst, src and at: the first index in a tensor or, for a slot, the
+ * strides within the slot. */
 struct uli_gpu_rect {
     int64_t extent[3], run;
     int64_t dst[3], src[3];
@@ -185,8 +188,8 @@ struct uli_gpu_index {
 struct uli_gpu_table {
     struct uli_gpu_item *items;
     struct uli_gpu_source *sources;
-    struct uli_gpu_rect *rects;    /* [nitems], and */
-    struct uli_gpu_index *indices; /* [nsources]; NULL: calls give no strides */
+    struct uli_gpu_rect *rects;    /* [nitems]; NULL: calls give no strides */
+    struct uli_gpu_index *indices; /* [nsources]; NULL where rects is */
     int64_t nitems, nfirst, nsources; /* items below 2^31 */
     int64_t ntiles, nfirst_tiles;     /* all, and of items [0, nfirst) */
     int64_t tile_bytes;
@@ -214,9 +217,10 @@ enum uli_gpu_step {
 struct uli_gpu_args {
     const struct uli_gpu_item *items; /* on the device, as all below */
     const struct uli_gpu_source *sources;
-    const struct uli_gpu_rect *rects;    /* these three: where calls may give */
-    const struct uli_gpu_index *indices; /* strides */
-    const struct uli_gpu_strides *usual; /* [nranks] of creation */
+    /* These three only where calls may give strides. */
+    const struct uli_gpu_rect *rects;
+    const struct uli_gpu_index *indices;
+    const struct uli_gpu_strides *usual; /* [nranks], of creation */
     int64_t nitems, nfirst, ntiles, nfirst_tiles, tile_bytes;
     const struct uli_gpu_head *head; /* replaces these five and the record's
                                       * hash; or NULL */
@@ -235,23 +239,23 @@ struct uli_gpu_args {
     int32_t sums;
     unsigned char *src[ULI_GPU_TENSORS], *dst[ULI_GPU_TENSORS];
     uint64_t record[ULI_GPU_RECORD_WORDS]; /* what peers get */
-    struct uli_gpu_strides strides; /* this rank's, where the record says so */
+    struct uli_gpu_strides strides; /* this rank's, where a bit of the record's
+                                     * [2] is 0 */
 };
 
-/* Enqueues steps of one call on a stream (a cudaStream_t). A launch with all
- * steps spins while blocks of other ranks have to run. So all blocks of the
- * device's ranks fit on it at one time, or the steps are enqueued one by one.
- * OPEN, CLOSE or LEAVE alone is one block. threads: a multiple of 32, at most
- * 256.
- * returns a cudaError_t. Allocates nothing; may be captured. */
+/* Enqueues steps of one call on a stream (a cudaStream_t). In a launch with all
+ * steps, blocks wait for blocks of other ranks. So either the blocks of all
+ * ranks of a device fit on it at one time, or the steps are enqueued one by
+ * one. OPEN, CLOSE or LEAVE alone is one block. threads: a multiple of 32, at
+ * most 256. Returns a cudaError_t. Allocates nothing; may be captured. */
 int uli_gpu_exchange_launch(const struct uli_gpu_args *args, int32_t blocks,
     int32_t threads, void *stream);
 /* Loads all kernels on the current device. *blocks_per_sm_p: how many blocks of
- * `threads` threads one multiprocessor holds, of the kernels with sums or of
- * those without, of the one that takes more room. returns a cudaError_t. */
+ * `threads` threads one multiprocessor holds, of the kernel that takes the most
+ * room among those with sums (sums) or those without. Returns a cudaError_t. */
 int uli_gpu_exchange_prepare(
     int32_t threads, bool sums, int32_t *blocks_per_sm_p);
-/* Multiprocessors of the current device. returns a cudaError_t. */
+/* Multiprocessors of the current device. Returns a cudaError_t. */
 int uli_gpu_multiprocessors(int32_t *count_p);
 
 #ifdef __cplusplus

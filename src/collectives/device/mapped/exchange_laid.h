@@ -5,8 +5,8 @@
  * makes the item anew from its rectangle in the layout's coordinates, once per
  * item. Nothing of the protocol changes, and all other items stay as they are.
  *
- * The strides of a peer are used as the peer has checked them: its tensor, by
- * them, is inside its window. Device code.
+ * The strides of a peer are used unchecked: the peer has checked that its
+ * tensor, with these strides, is inside its window. Device code.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_LAID_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_LAID_H
@@ -15,8 +15,8 @@
 
 /* ---- strides ------------------------------------------------------------- */
 
-/* Does the rank's tensor have other strides than at creation? The rank's record
- * has arrived. */
+/* Whether the rank's tensor has other strides than at creation. The rank's
+ * record has arrived. */
 static __device__ bool
 tensor_moved(const struct call &c, int32_t rank, int32_t tensor, bool dst)
 {
@@ -26,7 +26,7 @@ tensor_moved(const struct call &c, int32_t rank, int32_t tensor, bool dst)
         record[ULI_GPU_RECORD_USUAL] >> ULI_GPU_USUAL_BIT(tensor, dst) & 1);
 }
 
-/* {batch, row, head} in bytes, in this call. */
+/* The strides {batch, row, head} of a rank's tensor in this call, in bytes. */
 static __device__ const int64_t *
 strides_of(const struct call &c, int32_t rank, int32_t tensor, bool dst)
 {
@@ -37,7 +37,8 @@ strides_of(const struct call &c, int32_t rank, int32_t tensor, bool dst)
                : c.args->peers[rank].mine->strides[c.n & 1].at[dst][tensor];
 }
 
-/* A slot has no tensor's strides. */
+/* Whether the item has to be made anew: a tensor that it touches has other
+ * strides than at creation. Slots keep their strides. */
 template <bool SUMS>
 static __device__ bool
 item_moved(const struct call &c, const uli_gpu_item &item)
@@ -80,7 +81,9 @@ share_stride(const struct call &c, const uli_gpu_item &item, int32_t s)
 
 /* ---- an item ------------------------------------------------------------- */
 
-/* at: the first index, or the strides within a slot, whose offset stays. */
+/* Computes strides and offset of one side of an item. stride: of the tensor; at
+ * is then the first index. stride NULL: the side is a slot; at has its strides,
+ * and the offset stays. */
 static __device__ void
 lay_side(const int64_t *stride, const int64_t (&at)[3], int64_t (&stride_p)[3],
     int64_t &offset_p)
@@ -104,7 +107,7 @@ align_of(const int64_t (&extent)[3], const int64_t *stride, int64_t unit)
     return bits;
 }
 
-/* Dimensions a and b change places if b's steps are the larger ones. */
+/* Exchanges dimensions a and b if the stride of b is larger. */
 static __device__ void
 order_pair(uli_gpu_item &laid, int a, int b)
 {

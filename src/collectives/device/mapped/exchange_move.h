@@ -10,9 +10,10 @@
  * strides are read and divisions are made once per tile.
  *
  * Where source and destination both begin `shift` bytes before a multiple of
- * the vector, vector v of a run has bytes [v * width + shift, ...) of the run.
- * The last vector is then replaced by the two edges of the run, the first
- * `shift` bytes and the bytes left at the end, which move_edges() moves.
+ * the vector's width, vector v of a run has the bytes from v * width + shift
+ * on. The last vector would then reach beyond the run. In its place
+ * move_edges() moves the two edges of the run: the first `shift` bytes, and the
+ * bytes that are left at the end.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_MOVE_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_MOVE_H
@@ -35,7 +36,7 @@ divide_rest(int64_t a, int64_t b, int64_t *rest_p)
     return a / b;
 }
 
-/* size.i is not needed. */
+/* Divides the number of a vector into its digits. size.i is not read. */
 static __device__ __noinline__ struct digits
 digits_of(int64_t number, const struct digits &size)
 {
@@ -87,8 +88,8 @@ struct walk_side {
 };
 
 /* For v, k and j: `left` until the next carry, the `size` of the digit, and the
- * `step` that an advance by WARP vectors adds. Numbers are limited to WALK_MOST:
- * a tile ends before the carry of a larger one. */
+ * `step` that an advance by WARP vectors adds. Numbers are cut to WALK_MOST,
+ * because a tile ends before a digit with a larger size carries. */
 struct walk {
     int32_t left[3], size[3], step[3];
     struct walk_side dst, src;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The most room that the tables of exchange_table.c take, and the scratch memory
- * for making them. Plans allocate both at creation, so that an update of
- * document tables cannot fail for lack of memory. Also the cut of tables into
- * tiles. An item is a move in which this rank takes part; a source is one share
- * of a sum that this rank adds.
+ * How many items and sources the tables of exchange_table.c have at most, and
+ * the scratch memory for making them. Plans allocate room for both at creation,
+ * so that an update of document tables cannot fail for lack of memory. Also the
+ * cut of tables into tiles. An item is a move in which this rank takes part; a
+ * source is one share of a sum that this rank adds.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ count_move(void *context, const struct uli_move *move)
     return true;
 }
 
-/* Adds the most room that any tables of an update can take. */
+/* Adds the most items and sources that any document tables can give. */
 static void
 bound_room(const struct uli_layout *layout, ulyx_direction_t direction,
     int32_t me, int32_t tensor, struct room *room)
@@ -99,7 +99,8 @@ uli_gpu_table_room(const struct uli_layout *layout, ulyx_direction_t direction,
 
 /* ---- tiles --------------------------------------------------------------- */
 
-/* Tiles are so large that each worker gets some, and never tiny. */
+/* The size of a tile gives each worker about one tile, but is at least
+ * ULI_GPU_TILE_MIN and at most ULI_GPU_TILE_MAX. */
 void
 uli_gpu_table_cut(struct uli_gpu_table *table, int64_t workers)
 {

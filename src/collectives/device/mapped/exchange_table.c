@@ -25,7 +25,7 @@ struct build {
     int32_t *group;            /* [nranks] of the current sum, as below */
     int64_t *offset;
     int64_t (*stride)[3];
-    int64_t packed[3]; /* strides within a slot of the item at hand */
+    int64_t packed[3]; /* strides within a slot, of the present item */
     bool second;       /* after DONE */
     bool failed;       /* no room */
 };

@@ -57,8 +57,8 @@ has_sums(const struct uli_plan_gpu *gpu)
     return false;
 }
 
-/* Takes the claim of a plan that never runs beside this one, if its blocks are
- * as many and as large. */
+/* Shares the claim of another plan, which never runs at the same time as this
+ * one, if that claim has enough blocks of at least this size. */
 static bool
 borrow_claim(struct uli_plan_gpu *gpu, const ulyx_plan_t *other)
 {
@@ -73,9 +73,9 @@ borrow_claim(struct uli_plan_gpu *gpu, const ulyx_plan_t *other)
     return true;
 }
 
-/* waits: whether the blocks of a launch wait for the blocks of other ranks.
- * Others need no claim: copy engines have a launch of one warp on each of two
- * streams. */
+/* waits: whether the blocks of a launch wait for the blocks of other ranks. If
+ * not, no blocks are claimed: copy engines have launches of one warp each, on
+ * two streams. */
 static ulyx_status_t
 choose_blocks(
     ulyx_plan_t *plan, const struct uli_plan_params *params, bool waits)
@@ -219,7 +219,8 @@ uli_plan_gpu_connect(ulyx_plan_t *plan, struct uli_gpu_peer *peers)
     char *base = gpu->block.address;
     for (int32_t p = 0; p < gpu->nranks; p++)
         gpu->shares[p] = uli_plan_shares(plan, p);
-    if (uli_layout_rows_change(plan->layout)) { /* up to here for the most */
+    if (uli_layout_rows_change(plan->layout)) { /* until here measured for the
+                                                 * most rows */
         uli_plan_fill_strides(plan);
         uli_plan_remeasure(plan);
     }

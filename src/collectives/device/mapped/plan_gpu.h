@@ -109,8 +109,8 @@ ulyx_status_t uli_plan_gpu_take(ulyx_plan_t *plan);
  * and uploads them and the tables. */
 ulyx_status_t uli_plan_gpu_connect(
     ulyx_plan_t *plan, struct uli_gpu_peer *peers);
-/* The second half, after which calls may come. status: of all that was done for
- * the plan; an error fails the communicator. */
+/* The second half, after which calls may come. status: of all steps so far; an
+ * error fails the communicator. */
 ulyx_status_t uli_plan_gpu_ready(ulyx_plan_t *plan, ulyx_status_t status);
 /* The operations `leave` and `left` of the mover. */
 ulyx_status_t uli_plan_gpu_leave(ulyx_plan_t *plan);
@@ -166,8 +166,8 @@ ulyx_status_t uli_plan_gpu_launch(struct uli_plan_gpu *gpu,
 void uli_plan_gpu_look(struct uli_plan_gpu *gpu);
 /* Returns the error that an outcome (ULI_GPU_CAUSE) stands for at `rank`. */
 ulyx_status_t uli_gpu_outcome_error(uint64_t word, int32_t rank);
-/* The outcome that the device has stored last, and the error of an outcome,
- * which comes once; SUCCESS if there is none. */
+/* noted: the outcome that the device has stored last. outcome: the error of
+ * such an outcome, which is returned once; SUCCESS: none. */
 uint64_t uli_plan_gpu_noted(const struct uli_plan_gpu *gpu);
 ulyx_status_t uli_plan_gpu_outcome(ulyx_plan_t *plan, uint64_t word);
 /* Whether enqueued calls have not ended. Graphs count while they run. Never

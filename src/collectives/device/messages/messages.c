@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Life of an exchange by messages; see messages.h. One allocation on the device holds
- * the state, the messages out and the messages in; message p lies at the same
- * offset of both, two slots one after another. Another holds the hash of the
- * document tables and all directions' tables, laid out as in pinned memory,
- * where there are two of it if they can be updated.
+ * Life of an exchange by messages; see messages.h. One allocation on the device
+ * holds the state, the outgoing messages and the incoming messages. The
+ * messages of peer p lie at the same offset in both, in two slots one after
+ * another. Another allocation holds the hash of the document tables and the
+ * tables of all directions. Pinned memory has a copy of it with the same
+ * layout, and two copies if the tables can be updated.
  */
 #include "collectives/device/messages/messages_private.h"
 
@@ -67,8 +68,9 @@ fill_tables(struct uli_messages *messages, int buffer)
     return ULYX_SUCCESS;
 }
 
-/* One rank's entry in round k: its slots begin as many bytes before the
- * message as the rounds before have carried. */
+/* Peer p in round k. Offsets in a slot count the bytes of all rounds, so the
+ * slot begins before the message, by the bytes that the earlier rounds have
+ * carried. */
 static struct uli_gpu_peer
 peer_of(const struct uli_messages *messages, const struct uli_messages_table *table,
     int32_t p, int64_t k)
@@ -104,7 +106,7 @@ fill_peers(struct uli_messages *messages, int buffer)
 
 /* ---- memory -------------------------------------------------------------- */
 
-/* Where documents may change any message may become as long as a chunk. */
+/* Where documents may change, any message may become as long as a chunk. */
 static void
 place_messages(struct uli_messages *messages)
 {
@@ -172,7 +174,7 @@ allocate_pinned(struct uli_messages *messages)
     return ULYX_SUCCESS;
 }
 
-/* For calls of several rounds. */
+/* Makes the inner stream and its events, for calls of several rounds. */
 static ulyx_status_t
 make_inner(struct uli_messages *messages)
 {
@@ -308,7 +310,8 @@ uli_messages_report(struct uli_messages *messages)
     return messages->report;
 }
 
-/* Both looks at the cause find it, or the text may be another call's. */
+/* The text is that of `cause` only if the cause is there both before and after
+ * the copy. */
 bool
 uli_messages_reason(const struct uli_messages *messages, uint64_t cause,
     char text_p[ULI_REFUSAL_BYTES])

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two launches of the exchange by messages; messages_gpu.h has the scheme. Their
- * order against the batch between them is the streams', so neither waits for
- * anything: a peer that does not come holds up the batch, and whoever watches
- * over report->begun and ended aborts that.
+ * The two launches of the exchange by messages; messages_gpu.h has the scheme.
+ * The streams order them with the batch between them, so neither launch waits
+ * for anything. A peer that does not come holds up the batch, which is aborted
+ * by the watch over report->begun and ended.
  *
  * A tile is a range of one stream, so it may hold many small items or a part of
  * a large one; places and windows are multiples of 16 bytes, so that a cut
@@ -16,7 +16,7 @@
 
 /* ---- streams ------------------------------------------------------------- */
 
-/* What the item takes of its stream. */
+/* The bytes that the item takes in its stream. */
 static __device__ int64_t
 item_bytes(const uli_gpu_item &item)
 {
@@ -26,8 +26,8 @@ item_bytes(const uli_gpu_item &item)
                                     : length;
 }
 
-/* The entry of the list from which on items may reach beyond `at`: the last
- * that begins at or before it, else the first. */
+/* The first entry of the list whose item may reach beyond `at`: the last entry
+ * that begins at or before `at`, else the first one. */
 static __device__ int32_t
 find_entry(const uli_messages_args &args, const uli_messages_list &list, int64_t at)
 {
@@ -42,9 +42,9 @@ find_entry(const uli_messages_args &args, const uli_messages_list &list, int64_t
     return low;
 }
 
-/* Bytes [begin, end) of the item's part of the stream. A function of its own: a
- * tile's many registers and those of the loops around it are not live at one
- * time. */
+/* Moves bytes [begin, end) of the item, counted from its place in the stream. A
+ * function of its own, so that the many registers of a tile and those of the
+ * loops around it are not live at one time. */
 template <bool SUMS>
 static __device__ __noinline__ void
 warp_moves_part(
@@ -64,7 +64,7 @@ warp_moves_part(
         move_tile(item, dst, src, begin, end);
 }
 
-/* What lies in [begin, end) of a stream. */
+/* Moves what lies in [begin, end) of a stream. */
 template <bool SUMS>
 static __device__ void
 warp_moves_range(const struct call &c, const uli_messages_args &args,
@@ -83,8 +83,8 @@ warp_moves_range(const struct call &c, const uli_messages_args &args,
     }
 }
 
-/* The warp's tiles: of the peers' windows from the next higher rank on, then of
- * this rank's list. */
+/* Moves the warp's tiles: those of the peers' windows, from the next higher
+ * rank on, then those of this rank's list. */
 template <bool SUMS>
 static __device__ void
 warp_works_streams(const struct call &c, const uli_messages_args &args)
@@ -112,15 +112,17 @@ warp_works_streams(const struct call &c, const uli_messages_args &args)
 
 /* ---- a call's edges ------------------------------------------------------ */
 
-/* Captured before the last update of the document tables: sizes of messages
- * are of the old ones, so nothing may be moved by the new. */
+/* Whether the call was captured before the last update of the document tables:
+ * its messages have the sizes of the old tables, so nothing may be moved by the
+ * new ones. */
 static __device__ bool
 is_stale(const uli_messages_args &args)
 {
     return *args.hash != args.call.record[ULI_GPU_RECORD_HASH];
 }
 
-/* The first block: the words about the call for the peers. */
+/* The first block: announces the call to the host and, in the messages of round
+ * 0, to the peers. */
 static __device__ void
 open_call(const struct call &c, bool stale)
 {
@@ -138,7 +140,8 @@ open_call(const struct call &c, bool stale)
                 word | (uint64_t)-ULYX_ERR_MISMATCH;
 }
 
-/* One thread: the text of the refusal that the call's outcome is. */
+/* One thread: stores the text of the refusal, if the call's outcome is a
+ * refusal. */
 static __device__ void
 keep_reason(const struct call &c, struct uli_messages_reason *reason)
 {
@@ -154,7 +157,7 @@ keep_reason(const struct call &c, struct uli_messages_reason *reason)
     ptx_st_release_sys_u64(&reason->cause, cause);
 }
 
-/* The last block. */
+/* The last block: stores the outcome and ends the call. */
 static __device__ void
 close_call(
     const struct call &c, bool stale, struct uli_messages_reason *reason)

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One call of an exchange by messages: what goes to the caller's stream and, where
- * it takes several rounds, to the inner one. With two slots the order is
+ * One call of an exchange by messages: what is enqueued on the caller's stream
+ * and, if the call takes several rounds, on the inner stream. With two slots
+ * the order is
  *
  *   caller's  pack 0  pack 1  unpack 0  pack 2  unpack 1 ... unpack K - 1
  *   inner     batch 0 after pack 0, batch 1 after pack 1 and batch 0, ...
  *
  * and unpack k waits for batch k. So pack k + 2 comes after batch k, which has
- * read its slot, and batch k + 2 after unpack k, which has emptied its own, for
- * it waits for pack k + 2. The inner stream is entered and left by events, so
- * that a capture of the caller's stream takes it along.
+ * read the outgoing slot. Batch k + 2 waits for pack k + 2, and so comes after
+ * unpack k, which has emptied the incoming slot. Events fork the inner stream
+ * from the caller's stream and join it again, so a capture of the caller's
+ * stream includes both.
  */
 #include "collectives/device/messages/messages_private.h"
 
@@ -30,7 +32,8 @@ struct call {
 
 /* ---- arguments ----------------------------------------------------------- */
 
-/* In the place of tensors, which messages do not name. */
+/* Writes the reason in place of the tensors, which the records of messages do
+ * not name. */
 static void
 fill_reason(uint64_t *record, const char *reason)
 {
@@ -74,7 +77,7 @@ fill_args(struct call *c, const struct uli_messages_call *asked)
     c->args.reason = messages->device_reason;
 }
 
-/* Of one launch of round k. */
+/* The arguments of one launch of round k. */
 static struct uli_messages_args
 args_of(const struct call *c, int32_t k, bool unpack)
 {
@@ -150,8 +153,8 @@ add_message(struct uli_messages *messages, int32_t count, int32_t p, int64_t k,
     return count + 1;
 }
 
-/* To and from every peer, from the next higher rank on; table NULL: heads
- * only. Returns how many. */
+/* Lists the messages to and from every peer, from the next higher rank on.
+ * table NULL: heads only. Returns the number of messages. */
 static int32_t
 list_messages(
     struct uli_messages *messages, const struct uli_messages_table *table, int64_t k)
@@ -170,7 +173,8 @@ list_messages(
     return count;
 }
 
-/* A rank that has nothing to send or receive in a round leaves it out. */
+/* A rank that has nothing to send or receive in a round leaves the round
+ * out. */
 static ulyx_status_t
 call_send(const struct call *c, int32_t k, void *stream)
 {

@@ -5,27 +5,29 @@
  * receives carry them, and other launches unpack them. All are steps of the
  * caller's stream, or of one beside it. Plain C and CUDA C++.
  *
- * Streams. For each destination rank the moves of a direction are laid one
- * after another, each at the first place (a multiple of 16) that is free in the
- * streams of all its sources: so a share of a sum lies at the same place in
- * every sharer's stream, and copies fill theirs without gaps. Round k carries
- * the window [k chunk, (k + 1) chunk) of all streams, gaps left out: a sum
- * finds all its shares in one round, in the tree order of the plan, and memory
+ * Streams. All that one rank sends another in a direction is a stream. The
+ * moves to a destination rank get their places one after another, each the
+ * first place (a multiple of 16) that is free in the streams of all its
+ * sources. So a share of a sum lies at the same place in every sharer's stream,
+ * and streams of copies have no gaps. Round k carries the window [k * chunk, (k
+ * + 1) * chunk) of all streams, without the gaps. So the shares of an element
+ * of a sum arrive in one round and are added in the plan's order, and memory
  * does not grow with the tensors.
  *
- *   pack    of each stream to a peer the window, into the message; in round 0
- *           this rank's own share and zeros to their place, and in front of
- *           the message the words that the direct exchange stores at the peer:
- *           READY(n) and the record
- *   batch   message p to p, message of p from p
- *   unpack  of each stream of a peer the window, where its record agrees; in
- *           the last round n is advanced
+ *   pack    copies the window of each stream to a peer into the message. In
+ *           round 0 it also moves this rank's own share and zeros to their
+ *           place, and writes in front of the message the words that the
+ *           direct exchange stores at the peer: READY(n) and the record
+ *   batch   sends the message for p to p, and receives the message of p
+ *   unpack  moves the window of each stream from a peer out of the message,
+ *           where the peer's record agrees; advances n in the last round
  *
- * Message p of round k lies in slot k mod 2 of p: pack(k + 1) and unpack(k - 1)
- * run beside batch(k). The tables are those of a small call (exchange_table.h);
- * an offset in a slot is one in the pair's messages of all rounds, without the
- * gaps. So a round has a table of peers of its own, whose slots begin as many
- * bytes before the message as the rounds before have carried.
+ * Message p of round k lies in slot k mod 2 of p, so pack(k + 1) and unpack(k -
+ * 1) run beside batch(k). The tables are those of a small call
+ * (exchange_table.h). An offset in a slot counts the bytes of the pair's
+ * messages over all rounds, without the gaps. So each round has a table of
+ * peers of its own, in which a slot begins before the message, by the bytes
+ * that the earlier rounds have carried.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_GPU_H
 #define ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_GPU_H
@@ -42,10 +44,10 @@ enum {
                       ULI_GPU_LINE * ULI_GPU_LINE
 };
 
-/* Items of one stream, by their places (first_tile of each), as numbers in
- * order[first .. first + count). A sum is in the stream of the first peer of
- * which it has a share; this rank's own list has the items that need no
- * message.
+/* The items of one stream in the order of their places (first_tile):
+ * order[first .. first + count) has their numbers. A sum is listed in the
+ * stream of the first peer that has a share of it. This rank's own list has the
+ * items that need no message.
  */
 struct uli_messages_list {
     int64_t end; /* of the stream */
@@ -66,20 +68,20 @@ struct uli_messages_reason {
 };
 
 struct uli_messages_args {
-    /* peers: of the round; yours, mine: in the messages of round 0. slots = 1,
-     * slot_bytes = 0 (the peers have the slot), head = NULL; tiles and steps
-     * are not looked at. report: begun as the call begins, ended as it ends. */
+    /* peers: of the round, with yours and mine in the messages of round 0.
+     * slots = 1, slot_bytes = 0 (peers has the slot), head = NULL; tiles and
+     * steps are not read. report: gets `begun` when the call begins, `ended`
+     * when it ends. */
     struct uli_gpu_args call;
     const struct uli_messages_list *lists; /* [nranks], of pack or of unpack */
     const int32_t *order;
-    const uint64_t *hash; /* of the document tables as the device has them:
-                           * another than the record's, and the call, which is
-                           * an older capture's, moves nothing */
+    const uint64_t *hash; /* of the document tables that the device has; if the
+                           * record has another hash, the call was captured
+                           * before an update and moves nothing */
     int64_t begin, end;   /* the window */
     int64_t tile_bytes;
-    int64_t tiles;     /* of a window; 0 = the call is refused */
-    int64_t own_tiles; /* of this rank's list, all of it; 0 = not in this
-                        * round */
+    int64_t tiles;     /* of a window; 0: the call is refused */
+    int64_t own_tiles; /* of this rank's whole list; 0 = not in this round */
     int32_t steps;
     struct uli_messages_reason *reason;
 };
@@ -90,7 +92,7 @@ int uli_messages_pack_launch(const struct uli_messages_args *args, int32_t block
     int32_t threads, void *stream);
 int uli_messages_unpack_launch(const struct uli_messages_args *args, int32_t blocks,
     int32_t threads, void *stream);
-/* Loads the kernels on the current device. returns a cudaError_t. */
+/* Loads the kernels on the current device. Returns a cudaError_t. */
 int uli_messages_prepare(void);
 
 #ifdef __cplusplus

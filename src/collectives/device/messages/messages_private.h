@@ -17,7 +17,7 @@ struct uli_messages {
     uint64_t hash; /* of the tables that calls are enqueued with */
 
     int64_t *message_at; /* [nranks + 1] in the messages of one direction */
-    int64_t *slot_bytes; /* [nranks], the words in front included */
+    int64_t *slot_bytes; /* [nranks], with the words in front */
     bool *shares;        /* [nranks] */
     unsigned char *memory;
     int64_t memory_bytes, out_at, in_at;
@@ -28,19 +28,20 @@ struct uli_messages {
     struct uli_messages_reason *reason, *device_reason;
     int64_t pinned_bytes;
     unsigned char *buffers[2];
-    void *copied[2]; /* events: a buffer may be filled again */
+    void *copied[2]; /* events: the copy of the buffer has ended */
     int nbuffers, next_buffer;
 
     void *inner;        /* stream of batches, with two slots */
-    void *packed_event; /* the messages of the round at hand are full */
+    void *packed_event; /* the messages of the present round are packed */
     void *carried[2];   /* events: the slot's batch has ended */
-    struct uli_batch_message *batch_messages; /* [2 * nranks] of the batch at hand */
+    struct uli_batch_message *batch_messages; /* [2 * nranks], of the present
+                                               * batch */
 };
 
 #define ULI_MESSAGES_DEVICE(messages, call, ...)                                   \
     ((messages)->params.device_ops->call((messages)->params.device, __VA_ARGS__))
 
-/* The message to or from p of round k, where it begins. */
+/* Where the message to or from p of round k begins. */
 static inline unsigned char *
 uli_messages_message(
     const struct uli_messages *messages, int32_t p, int64_t k, bool out)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See messages_table.h. The builder of small calls makes the items, in an order
- * that both ends of a pair share, and places each in the pair's messages as if
- * there were one. A second walk over the same moves finds the places in the
+ * that both ends of a pair share, and gives each item an offset as if the pair
+ * had one message. A second walk over the same moves finds the places in the
  * streams. For a peer's destinations it visits only what this rank sends,
  * unless there are sums, whose places depend on what the other sharers send.
  *
- * Cost: where there are sums, the moves of all ranks, once a table.
+ * Cost: where there are sums, a walk over the moves of all ranks per table.
  */
 #include "collectives/device/messages/messages_table.h"
 
@@ -20,11 +20,11 @@
 struct walk {
     const struct uli_messages_table_params *params;
     struct uli_messages_scratch *scratch;
-    struct uli_messages_table *table; /* its rows of bytes are filled */
+    struct uli_messages_table *table; /* its `sent` and `received` are filled */
     int32_t nranks, me, dst;
     enum uli_side from, to;
-    struct uli_gpu_item *item; /* the next of this rank's, NULL: only count */
-    int64_t end;               /* of all streams that this rank is an end of */
+    struct uli_gpu_item *item; /* this rank's next item; NULL: only counts */
+    int64_t end;               /* of the longest stream to or from this rank */
     bool failed;
 };
 
@@ -71,8 +71,8 @@ carried_before(const struct walk *w, int32_t s, int64_t k)
                            : &w->table->sent[k * w->nranks + w->dst];
 }
 
-/* bytes of source s at place `at`: what was carried before each round that
- * begins up to their end. */
+/* Gives the next `bytes` bytes of source s the place `at`. For each round that
+ * begins before their end, stores what was carried before that round. */
 static void
 take_place(struct walk *w, int32_t s, int64_t at, int64_t bytes)
 {
@@ -121,7 +121,7 @@ move_visit(void *context, const struct uli_move *move)
     return !w->failed;
 }
 
-/* All streams to dst. */
+/* Walks the moves of all streams to dst. */
 static void
 walk_to(struct walk *w, int32_t dst)
 {
@@ -142,7 +142,7 @@ walk_to(struct walk *w, int32_t dst)
             *carried_before(w, s, k) = scratch->carried[s];
 }
 
-/* The longest stream that this rank is an end of. */
+/* The length of the longest stream to or from this rank. */
 static int64_t
 count_streams(struct walk *w)
 {
@@ -167,8 +167,8 @@ messages_table_begin(const struct uli_messages_table_params *params,
 
 /* ---- rooms --------------------------------------------------------------- */
 
-/* All that can come to rank p, over all document tables: no stream to it is
- * longer, since a place is never beyond what lies before it. */
+/* All bytes that can come to rank p, over all document tables. No stream to p
+ * is longer, because a place never lies beyond the bytes before it. */
 static int64_t
 most_bytes_to(const struct walk *w, int32_t p)
 {
@@ -246,7 +246,7 @@ uli_messages_table_free(struct uli_messages_table *table)
 
 /* ---- lists --------------------------------------------------------------- */
 
-/* The peer in whose stream an unpacked item is; this rank itself if all shares
+/* The peer in whose stream an item of unpack is; this rank itself if all shares
  * of a sum are here. */
 static int32_t
 stream_of(const struct uli_gpu_table *table, const struct uli_gpu_item *item,
@@ -271,7 +271,7 @@ item_bytes(const struct uli_gpu_item *item)
     return uli_round_up(bytes, ULI_GPU_SLOT_ALIGN);
 }
 
-/* Items without a stream lie one after another. */
+/* own: the item has no stream; the places of such items follow each other. */
 static void
 messages_list_append(struct uli_messages_list *list, struct uli_gpu_item *item, bool own)
 {
@@ -281,7 +281,8 @@ messages_list_append(struct uli_messages_list *list, struct uli_gpu_item *item, 
     list->count++;
 }
 
-/* Items are made peer by peer, this rank's own share and zeros last. */
+/* Lists the items of pack, which were made peer by peer, then this rank's own
+ * share and zeros. */
 static void
 list_packed(const struct walk *w, const struct uli_gpu_table *table,
     struct uli_messages_list *lists, int32_t *order)
@@ -318,7 +319,8 @@ list_unpacked(const struct walk *w, const struct uli_gpu_table *table,
 
 /* ---- filling ------------------------------------------------------------- */
 
-/* Tiles so large that each worker gets some of a window, and none is tiny. */
+/* The size of a tile gives each worker about one tile per window, within
+ * ULI_GPU_TILE_MIN and ULI_GPU_TILE_MAX. */
 static void
 cut_tiles(const struct walk *w, struct uli_messages_table *table,
     const struct uli_messages_list *lists)
@@ -333,7 +335,7 @@ cut_tiles(const struct walk *w, struct uli_messages_table *table,
     table->unpack_own_tiles = (lists[w->nranks + w->me].end + tile - 1) / tile;
 }
 
-/* In the order in which the items were made. */
+/* Places all items, in the order in which they were made. */
 static void
 place_all(struct walk *w, const struct uli_gpu_table *table)
 {
@@ -353,7 +355,7 @@ uli_messages_table_fill(const struct uli_messages_table_params *params,
     struct uli_gpu_table_params gpu = params->gpu;
     struct uli_messages_list *lists = (void *)(buffer + table->lists_at);
     int32_t *order = (void *)(buffer + table->order_at);
-    gpu.slot_bytes = INT64_MAX; /* a message takes whatever it has to */
+    gpu.slot_bytes = INT64_MAX; /* no limit */
     table->table.items = (void *)(buffer + table->items_at);
     table->table.sources = (void *)(buffer + table->sources_at);
     ULI_TRY(uli_gpu_table_fill(&gpu, &scratch->gpu, table->item_room,

@@ -4,9 +4,9 @@
  * places of its items in the streams of messages_gpu.h, and how many bytes each
  * pair's messages carry. Plain C on the host: no CUDA.
  *
- * All lies in a buffer of the caller's, whose copy on the device has the same
- * layout; rooms are those of the largest tables that an update can bring, so
- * that filling it again allocates nothing.
+ * Everything lies in a buffer of the caller, whose copy on the device has the
+ * same layout. The buffer has room for the largest tables that any update can
+ * give, so filling it again allocates nothing.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_TABLE_H
 #define ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_TABLE_H
@@ -16,8 +16,9 @@
 
 struct uli_messages_table {
     int64_t item_room, source_room, round_room;
-    /* Bytes from the buffer's begin; lists: of pack, then of unpack; peers: of
-     * each round, filled by who knows the messages' addresses. */
+    /* Byte offsets in the buffer. lists: of pack, then of unpack. peers: of
+     * each round; filled by messages.c, which has the addresses of the
+     * messages. */
     int64_t items_at, sources_at, order_at, lists_at, peers_at;
     int64_t *sent, *received; /* [round_room + 1][nranks]: bytes of the pair's
                                * messages before that round */
@@ -26,10 +27,10 @@ struct uli_messages_table {
     int64_t tile_bytes, tiles, pack_own_tiles, unpack_own_tiles;
 };
 
-/* What making tables needs besides. */
+/* Scratch memory for making tables. */
 struct uli_messages_scratch {
     struct uli_gpu_scratch gpu;
-    int64_t *at, *carried, *round; /* [nranks] of the destination at hand */
+    int64_t *at, *carried, *round; /* [nranks], of the present destination */
     int32_t *next;                 /* [nranks] */
 };
 /* Errors: NO_MEMORY; nothing is left then. */
@@ -38,7 +39,7 @@ ulyx_status_t uli_messages_scratch_create(
 void uli_messages_scratch_free(struct uli_messages_scratch *scratch);
 
 struct uli_messages_table_params {
-    struct uli_gpu_table_params gpu; /* its slot_bytes is not looked at */
+    struct uli_gpu_table_params gpu; /* its slot_bytes is not read */
     int64_t chunk_bytes; /* of a window; a multiple of ULI_GPU_LINE */
 };
 
@@ -54,7 +55,7 @@ ulyx_status_t uli_messages_table_fill(
     const struct uli_messages_table_params *params,
     struct uli_messages_scratch *scratch, struct uli_messages_table *table,
     unsigned char *buffer);
-/* The most bytes of a message of the pair, of either direction and any round.
+/* The most bytes of a message to or from p in any round.
  */
 int64_t uli_messages_table_longest(
     const struct uli_messages_table *table, int32_t nranks, int32_t p);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The mover of messages: the exchange by messages over the communicator's batch,
- * whatever carries it. Serves plans where device memory of some pair of ranks
- * cannot be mapped, or whose algorithm names a batch transport; both are known
- * to all ranks alike before the plan's agreement. Calls of all such plans of a
- * communicator come in the same order on all ranks.
+ * The mover of messages: the exchange by messages over the communicator's
+ * batch, whichever transport carries it. Serves plans where device memory of
+ * some pair of ranks cannot be mapped, or whose algorithm names a batch
+ * transport; both are known to all ranks alike before the plan's agreement.
+ * Calls of all such plans of a communicator come in the same order on all
+ * ranks.
  *
  * A call that has begun on a stream and not ended within the plan's timeout
  * fails the communicator with TIMEOUT and the rank that has not come, and its
  * kernels leave the stream. Ranks that disagree about the direction of a call
- * may send messages of different sizes: that ends at the timeout as well, by
- * name where the other rank is of this node. Replays of calls that were
- * captured before an update move nothing, and say so: messages have the sizes
- * of the capture.
+ * may send messages of different sizes. Such a call ends at the timeout as
+ * well; the error names the other rank if that rank is on this node. Replays of
+ * calls that were captured before an update move nothing and report so, because
+ * their messages have the sizes of the capture.
  *
  * Creation takes the two gathers of the communicator's batch
  * (once), one of its own in which all ranks give whether their part exists and
@@ -39,7 +40,8 @@ enum { SMALLEST_CHUNK = ULI_GPU_LINE, LARGEST_CHUNK = 1 << 30 };
 struct uli_plan_messages {
     struct uli_mover_state state; /* first */
     struct uli_messages *messages;
-    int32_t transport; /* that is asked for, of comm/messages/batch.h; 0 = any */
+    int32_t transport; /* number of the requested one (comm/messages/batch.h);
+                        * 0: any */
     struct uli_batch_watch watch;
     struct uli_batch_place *progress; /* [nranks] */
     int32_t *nodes;               /* [nranks] */
@@ -48,7 +50,7 @@ struct uli_plan_messages {
     int64_t chunk_bytes;
     bool watched;
     uint64_t outcome_seen;
-    void *ended; /* event after the last call enqueued, if any was */
+    void *ended; /* event after the last enqueued call, if there was one */
     _Atomic bool enqueued;
 };
 
@@ -137,7 +139,7 @@ messages_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
 
 /* ---- after it ------------------------------------------------------------ */
 
-/* This rank's part, without a word to the others. */
+/* Makes this rank's part. Sends nothing to other ranks. */
 static ulyx_status_t
 messages_make_part(struct uli_plan_messages *own)
 {
@@ -161,7 +163,8 @@ messages_make_part(struct uli_plan_messages *own)
         .batch_ops = uli_comm_batch_ops(comm),
         .batch = uli_comm_batch(comm)};
     ULI_TRY(comm->gpu->ops->event_create(comm->gpu->device, &own->ended));
-    struct uli_bind_scope scope; /* pinned memory comes near the device */
+    struct uli_bind_scope scope; /* pinned memory is allocated near the
+                                  * device */
     uli_bind_begin(&comm->binding, &scope);
     ulyx_status_t status = uli_messages_create(&params, &own->messages);
     uli_bind_end(&scope);
@@ -175,7 +178,8 @@ struct messages_part {
     struct uli_batch_place place;
 };
 
-/* All parts exist, or the lowest rank's error is everybody's. */
+/* Whether the parts of all ranks exist; if not, the lowest rank's error is
+ * returned on all ranks. */
 static ulyx_status_t
 messages_agree(
     struct uli_plan_messages *own, ulyx_status_t status, uli_deadline_t deadline)
@@ -207,7 +211,8 @@ messages_agree(
     return status;
 }
 
-/* Nobody knows which peer it was: the communicator cannot go on. */
+/* Sends and receives the first messages. An error does not show which peer is
+ * its cause, so it fails the communicator. */
 static ulyx_status_t
 messages_connect(struct uli_plan_messages *own, uli_deadline_t deadline)
 {
@@ -264,7 +269,8 @@ messages_complete(ulyx_plan_t *plan)
 
 /* ---- calls --------------------------------------------------------------- */
 
-/* A refusal with its text, where that is still here. */
+/* The error of a peer's refusal, with the peer's text if that has not been
+ * overwritten. */
 static ulyx_status_t
 refusal_error(const struct uli_plan_messages *own, uint64_t word)
 {
@@ -277,7 +283,7 @@ refusal_error(const struct uli_plan_messages *own, uint64_t word)
             here ? sizeof(reason) : 0, text));
 }
 
-/* The error of a call that has ended, once. */
+/* The error of a call that has ended; it is returned once. */
 static ulyx_status_t
 messages_outcome(struct uli_plan_messages *own, uint64_t word)
 {
@@ -289,7 +295,7 @@ messages_outcome(struct uli_plan_messages *own, uint64_t word)
                : uli_gpu_outcome_error(word, own->state.plan->comm->rank);
 }
 
-/* A graph's end is known by its words alone. */
+/* A captured call has no event: only its words show its end. */
 static ulyx_status_t
 messages_mark_end(struct uli_plan_messages *own, void *stream)
 {
@@ -303,9 +309,9 @@ messages_mark_end(struct uli_plan_messages *own, void *stream)
     return ULYX_SUCCESS;
 }
 
-/* With the device's context current, for the launches. What a batch has not
- * sent, others wait for: so its errors are the communicator's. reason: of a
- * refusal. */
+/* Enqueues in the device's context, which the launches need. Other ranks wait
+ * for what a batch has not sent, so an error fails the communicator. reason:
+ * the text of a refusal. */
 static ulyx_status_t
 messages_enqueue(struct uli_plan_messages *own,
     const struct uli_plan_call *call, ulyx_status_t refusal, const char *reason)
@@ -337,8 +343,8 @@ messages_has(const ulyx_plan_t *plan, ulyx_direction_t direction)
            plan->directions >> direction & 1;
 }
 
-/* A refused call is enqueued too; its own error comes before earlier ones,
- * which the next call reports. */
+/* A refused call is enqueued too. Its own error is returned before the errors
+ * of earlier calls, which the next call returns. */
 static ulyx_status_t
 messages_start_call(
     struct uli_plan_messages *own, const struct uli_plan_call *call)
@@ -349,7 +355,7 @@ messages_start_call(
     if (!messages_has(plan, call->direction))
         return uli_plan_check_call(plan, call);
     ULI_TRY(uli_messages_check(own->messages, call->direction, call->stream));
-    /* Of earlier calls, though this one may end before it is looked at. */
+    /* Read first: this call may end before the outcome is looked at below. */
     uint64_t word = uli_gpu_noted(&uli_messages_report(own->messages)->outcome);
     ulyx_status_t status = uli_plan_check_call(plan, call);
     snprintf(text, sizeof(text), "%s", uli_error_text());
@@ -361,7 +367,7 @@ messages_start_call(
     return status;
 }
 
-/* The batch is one thread's at a time: BUSY. */
+/* One thread at a time uses the batch; a second one gets BUSY. */
 static ulyx_status_t
 messages_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
     ulyx_request_t **request_p)
@@ -378,8 +384,8 @@ messages_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
     return status;
 }
 
-/* Of which direction is not known, and messages have its sizes: nothing is
- * sent, and the peers fail at their deadline. */
+/* The direction of the refused call is not known, and so the sizes of its
+ * messages: nothing is sent, and the peers fail at their deadline. */
 static ulyx_status_t
 messages_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
 {
@@ -387,7 +393,8 @@ messages_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
     return uli_error_pass(status, text);
 }
 
-/* While a stream is captured nothing takes place, the refusal neither. */
+/* While the stream is being captured no call takes place, so nothing is refused
+ * at the peers either. */
 static ulyx_status_t
 messages_refuse_now(struct uli_plan_messages *own,
     const struct uli_plan_call *call, ulyx_status_t status, const char *text)
@@ -428,8 +435,8 @@ messages_need_windows(const ulyx_plan_t *plan, enum uli_side side)
     return NULL;
 }
 
-/* From the layout's update on host and device must agree: what fails then fails
- * the communicator. */
+/* Once the layout is updated, host and device must agree, so a failure after
+ * that fails the communicator. */
 static ulyx_status_t
 messages_update_tables(struct uli_plan_messages *own, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream)
@@ -465,7 +472,7 @@ messages_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Never waits. Of graphs only those count that have begun. */
+/* Never waits. A graph counts only once it has begun. */
 static bool
 messages_in_flight(const struct uli_plan_messages *own)
 {
@@ -487,7 +494,8 @@ messages_leave(ulyx_plan_t *plan)
     return ULYX_SUCCESS;
 }
 
-/* Peers write nothing here but by messages that a call of this rank takes. */
+/* Always true: peers write here only by messages that a call of this rank
+ * receives. */
 static bool
 messages_left(const struct uli_mover_state *state)
 {
