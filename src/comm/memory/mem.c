@@ -279,7 +279,7 @@ detach_failed(struct attachment *a, uli_deadline_t deadline)
     if (!a->quarantine)
         a->quarantine = uli_quarantine_create(a->comm, a->window);
     if (!a->quarantine)
-        return uli_error(ULYX_ERR_BUSY, "detach: no memory to ask the ranks");
+        return uli_error(ULYX_ERR_BUSY, "detach: no memory to query the ranks");
     if (uli_quarantine_is_over(a->quarantine, deadline)) {
         uli_windows_forget(a->comm, a->window);
         uli_quarantine_destroy(a->quarantine);

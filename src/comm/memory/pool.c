@@ -330,7 +330,7 @@ pool_enter(ulyx_comm_t *comm)
 {
     if (find_member(comm))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "pool: %.63s has joined it already", comm->name);
+            "pool: %.63s has joined the pool already", comm->name);
     struct member *member = calloc(1, sizeof(*member));
     if (!member)
         return uli_error(ULYX_ERR_NO_MEMORY, "pool: no memory");
@@ -371,7 +371,7 @@ uli_pool_detach(ulyx_comm_t *comm)
     ulyx_status_t status =
         member ? detach_all(comm)
                : uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                     "pool: %.63s has not joined it", comm->name);
+                     "pool: %.63s has not joined the pool", comm->name);
     if (status == ULYX_SUCCESS)
         remove_member(member);
     pool_sweep();

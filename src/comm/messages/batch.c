@@ -211,7 +211,7 @@ transport_check(const struct uli_comm_batch *own, int32_t required)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_UNSUPPORTED,
         "device memory of this communicator goes by %s already: the first plan "
-        "that needs a batch transport decides, and %s is asked for",
+        "that needs a batch transport decides, and %s is requested",
         own->transport->name, transport_at(required)->name);
 }
 

@@ -24,7 +24,7 @@ hook_gather(void *context, const void *mine, size_t bytes,
     struct uli_batch_context *own = context;
     if (bytes > ULI_BATCH_ADDRESS_BYTES)
         return uli_error(
-            ULYX_ERR_INTERNAL, "a batch gathers %zu bytes a rank", bytes);
+            ULYX_ERR_INTERNAL, "a batch gathers %zu bytes per rank", bytes);
     *all_p = own->addresses;
     return uli_agree_gather(
         own->comm, &(struct uli_gather){.call = ULI_CALL_BATCH,

@@ -105,7 +105,7 @@ nonsense_is_refused(void **state)
     assert_status(uli_comm_create_local(1, &host, threads), ULYX_SUCCESS);
     assert_status(ulyx_pool_attach(threads[0]), ULYX_SUCCESS);
     assert_status(ulyx_pool_attach(threads[0]), ULYX_ERR_INVALID_ARGUMENT);
-    expect_text("has joined it already");
+    expect_text("has joined the pool already");
     assert_status(uli_comm_destroy(threads[0]), ULYX_SUCCESS);
 }
 
