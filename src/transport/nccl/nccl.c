@@ -102,7 +102,7 @@ keep_lookers_out(struct nccl_batch *batch)
 
 /* For the holder: aborts the communicator; nothing of it is left. */
 static void
-kill_held(struct nccl_batch *batch)
+abort_held(struct nccl_batch *batch)
 {
     keep_lookers_out(batch);
     if (batch_enter(batch) == ULYX_SUCCESS) {
@@ -130,12 +130,12 @@ static ulyx_status_t
 batch_give(struct nccl_batch *batch, ulyx_status_t status)
 {
     if (status != ULYX_SUCCESS) {
-        kill_held(batch);
+        abort_held(batch);
         return status;
     }
     atomic_store(&batch->state, FREE);
     if (atomic_load(&batch->abort_requested) && move_ticket(batch, FREE, HELD))
-        kill_held(batch);
+        abort_held(batch);
     return ULYX_SUCCESS;
 }
 
@@ -145,7 +145,7 @@ abort_batch(struct uli_batch *base)
     struct nccl_batch *batch = (struct nccl_batch *)base;
     atomic_store(&batch->abort_requested, true);
     if (move_ticket(batch, FREE, HELD))
-        kill_held(batch);
+        abort_held(batch);
 }
 
 /* ---- waiting ------------------------------------------------------------- */
@@ -282,7 +282,7 @@ close_batch(struct uli_batch *base, uli_deadline_t deadline)
         if (status == ULYX_SUCCESS)
             status = batch_leave(batch, batch_finish(batch, deadline));
         if (status != ULYX_SUCCESS && batch->comm)
-            kill_held(batch);
+            abort_held(batch);
     }
     free(batch);
 }

@@ -52,8 +52,8 @@ explain_refusal(pid_t pid, int number)
     if (number != EPERM)
         return "";
     if (pid == getpid())
-        return " (its own: a filter of system calls, as of containers, "
-               "forbids it)";
+        return " (this process: a filter of system calls, as in containers, "
+               "forbids the read)";
     return " (a filter of system calls forbids it; or that process is not "
            "dumpable; or Yama forbids it, then ULYX_CMA=on there or "
            "kernel.yama.ptrace_scope=0 allow it)";
@@ -75,7 +75,8 @@ uli_cma_probe(pid_t pid, const void *remote)
     }
     if (got != sizeof(word) || word != uli_tr_probe_word)
         return uli_error_pass(ULYX_ERR_UNSUPPORTED,
-            "the probe read other bytes: the pid is not the peer's here");
+            "the probe has read other bytes: the peer's pid belongs to another "
+            "process here");
     return ULYX_SUCCESS;
 }
 

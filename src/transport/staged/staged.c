@@ -388,7 +388,7 @@ batch_describe(struct uli_batch *base, char *text_p, size_t text_bytes)
     const struct uli_staged_memory *memory = &batch->memory;
     snprintf(text_p, text_bytes,
         "staged: %d queues of %d chunks of %" PRId64
-        " KiB a pair and way, %" PRId64 " KiB pinned",
+        " KiB per pair and way, %" PRId64 " KiB pinned",
         memory->shape.queues, ULI_STAGED_SLOTS, memory->shape.chunk_bytes >> 10,
         memory->bytes >> 10);
 }

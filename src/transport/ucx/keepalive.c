@@ -198,7 +198,7 @@ keepalive_poll(struct uli_ucx_peer *peer)
 }
 
 static void
-keepalive_judge(
+keepalive_evaluate(
     struct uli_net *net, struct uli_ucx_peer *peer, int outcome, int64_t now)
 {
     int64_t patience_ns = (int64_t)(net->keepalive_s * 0.65e9);
@@ -286,11 +286,11 @@ keepalive_check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
         peer->probed_ns = 0;
         hang_up(peer);
     } else if (peer->probe_fd >= 0) {
-        keepalive_judge(net, peer, keepalive_poll(peer), now);
+        keepalive_evaluate(net, peer, keepalive_poll(peer), now);
     } else if (now - peer->alive_ns >= quarter_ns) {
         if (!peer->probed_ns)
             peer->probed_ns = now;
-        keepalive_judge(net, peer, start_probe(net, peer), now);
+        keepalive_evaluate(net, peer, start_probe(net, peer), now);
     }
     if (peer_is_waiting(peer) || peer_is_resting(peer))
         look_later(net, peer, now);

@@ -186,7 +186,7 @@ warp_turns(const struct run &r, int32_t u)
  * = warp + k * warps. Returns the parts that are open afterwards, one bit per
  * part. */
 static __device__ uint64_t
-warp_goes_round(const struct run &r, int32_t warp, int32_t warps, uint64_t open,
+warp_turns_all(const struct run &r, int32_t warp, int32_t warps, uint64_t open,
     bool *moved_p)
 {
     int32_t parts = r.args->nmessages * r.args->nqueues;
@@ -258,7 +258,7 @@ warp_works(const struct run &r)
         mine == ULI_STAGED_PARTS ? ~UINT64_C(0) : (UINT64_C(1) << mine) - 1;
     for (int idle = 0; open; idle++) {
         bool moved = false;
-        open = warp_goes_round(r, warp, warps, open, &moved);
+        open = warp_turns_all(r, warp, warps, open, &moved);
         if (moved)
             idle = 0;
         else if (open && warp_gives_up(r, warp, warps, open, idle))
