@@ -57,7 +57,7 @@ ROWS["by nccl in a graph"] = (SHOWN,)
 KINDS = {"copy engines": "engine on device memory", "staged": "(staged",
          "staged by 32 queues": "(staged", "by nccl in a graph": "(nccl",
          "adjoint 32/2 by copy engines": "engine on device memory"}
-ONE_LAUNCH = "one launch a call"
+ONE_LAUNCH = "one launch per call"
 
 # Pass -> (library, name, floor, goal) of the ratios; there is no floor for the
 # ratio to FlashAttention-3.

@@ -28,7 +28,7 @@ BACKWARD = BENCH.replace(" fwd ", " bwd ").replace("0.714", "0.814")
 
 
 # Words of all plans: of any kind that a sweep is about.
-PLAN = ("direct on device memory (one launch a call), engine on device memory, "
+PLAN = ("direct on device memory (one launch per call), engine on device memory, "
         "packed on device memory: (staged) (nccl)")
 
 

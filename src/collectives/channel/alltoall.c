@@ -256,7 +256,7 @@ has_ended(void *context)
  * agreement shows them this call, which they then refuse; the error is the
  * agreement's. */
 static ulyx_status_t
-end_astray(struct uli_exchange *exchange, uint64_t number)
+join_other_call(struct uli_exchange *exchange, uint64_t number)
 {
     char text[256];
     uli_request_leave(&exchange->request);
@@ -282,7 +282,7 @@ await_call(struct uli_exchange *exchange, uint64_t number)
             atomic_load(&exchange->comm->failed))
             break;
         if (uli_agree_passed(exchange->comm, number))
-            return end_astray(exchange, number);
+            return join_other_call(exchange, number);
         look = uli_min(2 * look, MOST_LOOK_NS);
     }
     return uli_request_wait(request);

@@ -196,8 +196,9 @@ uli_exchange_sources_kept(struct uli_exchange *exchange, int32_t p)
         uli_exchange_timed_out(exchange, p, &late)
             ? fail_as(exchange, p, late)
             : uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, p,
-                  "%s, call %llu: rank %d was read from when its deadline was "
-                  "over in another call",
+                  "%s, call %llu: this rank has read from rank %d, whose "
+                  "deadline "
+                  "was over in another call",
                   exchange->what, (unsigned long long)exchange->call, p);
     uli_request_finish(&exchange->request, status);
     return false;

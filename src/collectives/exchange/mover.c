@@ -5,9 +5,9 @@
 #include "collectives/exchange/mover.h"
 
 const char *const uli_term_names[ULI_TERMS] = {
-    [ULI_TERM_MESSAGES] = "by a batch (not mapped, or asked for)",
+    [ULI_TERM_MESSAGES] = "by a batch (not mapped, or requested)",
     [ULI_TERM_BATCH_TRANSPORT] =
-        "the batch transport that algo asks for (0 any, 1 nccl, 2 staged)",
+        "the batch transport that algo requests (0 any, 1 nccl, 2 staged)",
     [ULI_TERM_MESSAGE_CHUNK] =
         "the chunk of messages (bytes_in_flight, ULYX_MESSAGE_CHUNK)",
     [ULI_TERM_ENGINE_CHUNK] = "the chunk of copy engines (0: the kernel)"};

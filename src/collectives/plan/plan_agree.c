@@ -175,7 +175,7 @@ uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan, ulyx_status_t outcome,
     ulyx_status_t status;
     if (!mine || !all || !bytes || !statuses) {
         status = uli_error(ULYX_ERR_NO_MEMORY,
-            "no memory to compare plans (%lld bytes a rank)",
+            "no memory to compare plans (%lld bytes per rank)",
             (long long)stride);
         status = uli_agree_refuse(comm, ULI_CALL_PLAN_CREATE, status, deadline);
         goto out;

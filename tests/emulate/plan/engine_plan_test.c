@@ -108,7 +108,7 @@ every_byte_arrives_at_two_ranks_and_at_one(void **state)
 static long
 copies_described(const struct world *w, int32_t rank)
 {
-    const char *at = strstr(plan_described(w, rank), " copies a call");
+    const char *at = strstr(plan_described(w, rank), " copies per call");
     assert_non_null(at);
     while (at[-1] >= '0' && at[-1] <= '9')
         at--;
@@ -199,7 +199,7 @@ many_rounds_go_through_two_slots(void **state)
         assert_status(plan_create(&s, w), ULYX_SUCCESS);
         const char *text = plan_described(w, 1);
         assert_non_null(
-            strstr(text, "receive buffer of 2 x 4096 bytes a peer"));
+            strstr(text, "receive buffer of 2 x 4096 bytes per peer"));
         int rounds = 0;
         const char *at = strstr(text, "to peers in ");
         assert_non_null(at);
@@ -228,7 +228,7 @@ copies_are_as_few_as_the_layout_permits(void **state)
         w->dense[r] = true;
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
     assert_non_null(strstr(plan_described(w, 0),
-        "seq_to_head: 9 copies a call (3 to peers in 1 round, 3 from the "
+        "seq_to_head: 9 copies per call (3 to peers in 1 round, 3 from the "
         "receive buffer in 1, 3 own)"));
     assert_non_null(strstr(plan_described(w, 0), "receive buffer of 1 x "));
     for (int32_t r = 0; r < 2; r++)

@@ -338,7 +338,7 @@ queues_add_tile(const struct call &c, const uli_collective_args &a,
  * call. */
 template <int DTYPE, typename ACC>
 static __device__ bool
-warp_adds_landed(const struct call &c, const uli_collective_args &a)
+warp_adds_buffered(const struct call &c, const uli_collective_args &a)
 {
     int32_t number =
         (int32_t)(blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP);
@@ -371,7 +371,7 @@ warp_reduces(const struct call &c, const uli_collective_args &a)
     if (windows && a.base.steps & ULI_GPU_MOVE)
         return warp_adds_straight<DTYPE, ACC>(c, a);
     if (!windows && a.base.steps & ULI_GPU_CLOSE)
-        return warp_adds_landed<DTYPE, ACC>(c, a);
+        return warp_adds_buffered<DTYPE, ACC>(c, a);
     return true;
 }
 

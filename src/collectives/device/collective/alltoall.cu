@@ -176,7 +176,7 @@ queue_passes(const struct call &c, const uli_collective_args &a, int32_t number,
 }
 
 static __device__ bool
-warp_lands(const struct call &c, const uli_collective_args &a)
+warp_moves_buffered(const struct call &c, const uli_collective_args &a)
 {
     int32_t number =
         (int32_t)(blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP);
@@ -214,7 +214,7 @@ __launch_bounds__(ULI_COLLECTIVE_THREADS, 1)
     if (args.base.steps & ULI_GPU_MOVE)
         ok = warp_moves_straight(c, args);
     if (ok && args.base.steps & ULI_GPU_CLOSE)
-        ok = warp_lands(c, args);
+        ok = warp_moves_buffered(c, args);
     collective_ends(c, args, ok);
 }
 

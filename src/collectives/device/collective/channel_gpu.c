@@ -6,8 +6,8 @@
  * ranks.
  *
  * The end. A peer may post into the words of a rank that has left. These words
- * lie in an arena of the communicator, which is retired as long as peers may
- * touch it. The peer's call finds that this rank takes no part.
+ * lie in an arena of the communicator, which outlives the communicator where
+ * peers may still touch it. The peer's call finds that this rank takes no part.
  */
 #include "collectives/device/collective/channel_gpu.h"
 

@@ -129,7 +129,7 @@ report_pair(const struct call &c, const uli_collective_args &a, int32_t p)
 /* After READY(n) of the peer: stores why nothing moved with the peer, if
  * nothing did. */
 static __device__ void
-judge_pair(const struct call &c, const uli_collective_args &a, int32_t p)
+note_pair(const struct call &c, const uli_collective_args &a, int32_t p)
 {
     if (note_outcome(c, cause_of_pair(c, p, pair_agrees(c, a, p))))
         report_pair(c, a, p);
@@ -171,7 +171,7 @@ collective_closes(const struct call &c, const uli_collective_args &a)
          p += (int32_t)blockDim.x) {
         if (p == a.base.rank)
             continue;
-        judge_pair(c, a, p);
+        note_pair(c, a, p);
         kept = thread_posts_done(c, p) && kept;
     }
     return __syncthreads_and(kept) != 0 && block_ends(c);

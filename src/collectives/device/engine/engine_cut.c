@@ -62,7 +62,7 @@ cursor_of(const struct visit *v, const struct uli_move *move, int32_t s)
 }
 
 static bool
-visit_lands(const struct visit *v, const struct uli_move *move)
+move_uses_buffer(const struct visit *v, const struct uli_move *move)
 {
     for (int32_t s = 0; s < move->nsources; s++)
         if (cursor_of(v, move, s))
@@ -172,7 +172,7 @@ visit_move(void *context, const struct uli_move *move)
         .element_bytes = uli_plan_elem_bytes(layout, move->tensor, from),
         .round = -1,
         .at = v->walk->at};
-    return visit_lands(v, move) ? visit_cut(v, &cut) : visit_emit(v, &cut);
+    return move_uses_buffer(v, move) ? visit_cut(v, &cut) : visit_emit(v, &cut);
 }
 
 /* ---- all moves ----------------------------------------------------------- */

@@ -451,7 +451,7 @@ engine_describe(const ulyx_plan_t *plan, struct uli_text *text)
     uli_text_add(text,
         "engine on device memory (copy engines, by %s; receive buffer of %d x "
         "%lld "
-        "bytes a peer; sums by %d of %d SMs)",
+        "bytes per peer; sums by %d of %d SMs)",
         plan->flags & ULYX_PLAN_COPY_ENGINE ? "the plan's flag"
                                             : "ULYX_GPU_MODE",
         engine->slots, (long long)engine->slot_bytes, engine->gpu.sms,
@@ -483,7 +483,7 @@ engine_describe_direction(
     int64_t taken = count_copies(&table->take, false);
     int64_t own = count_copies(&table->take, true);
     uli_text_add(text,
-        "%lld copies a call (%lld to peers in %d round%s, %lld from the "
+        "%lld copies per call (%lld to peers in %d round%s, %lld from the "
         "receive buffer "
         "in %d, %lld own)%s",
         (long long)(pushed + taken + own), (long long)pushed, table->out,

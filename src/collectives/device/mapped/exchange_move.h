@@ -57,7 +57,7 @@ digits_offset(const struct digits &at, const int64_t *stride, int64_t bytes)
 
 /* Adds a step with carries; each digit carries once at most. */
 PTX_FN void
-digits_on(
+digits_add(
     struct digits &at, const struct digits &step, const struct digits &size)
 {
     at.v += step.v;
@@ -136,7 +136,7 @@ walk_from(const uli_gpu_item &item, unsigned char *dst,
 
 /* Advances by WARP vectors. A digit carries once at most. */
 PTX_FN void
-walk_on(struct walk &w)
+walk_advance(struct walk &w)
 {
     w.dst.at += w.dst.step;
     w.src.at += w.src.step;
@@ -210,7 +210,7 @@ move_vectors(const uli_gpu_item &item, unsigned char *dst,
             to[u] = here ? w.dst.at : nullptr;
             if (!zero && here)
                 load_vector(held[u], w.src.at);
-            walk_on(w);
+            walk_advance(w);
         }
 #pragma unroll
         for (int u = 0; u < IN_FLIGHT; u++)

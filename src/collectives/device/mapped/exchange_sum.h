@@ -304,7 +304,7 @@ tree_add_shares(struct tree<ACC, V> &t, const uli_gpu_item &item,
                 load_elements(
                     held[u][n], shares[u].base +
                                     digits_offset(at, shares[u].stride, BYTES));
-        digits_on(at, w.step, w.size);
+        digits_add(at, w.step, w.size);
     }
 #pragma unroll
     for (int u = 0; u < SUM_SHARES; u++)
@@ -340,7 +340,7 @@ sum_vectors(const struct call &c, const uli_gpu_item &item, unsigned char *dst,
                 store_total(item.dtype,
                     dst + digits_offset(w.at, item.dst_stride, V * dst_bytes),
                     t.total[n]);
-            digits_on(w.at, w.step, w.size);
+            digits_add(w.at, w.step, w.size);
         }
     }
 }

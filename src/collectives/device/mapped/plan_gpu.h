@@ -7,7 +7,7 @@
  * All that a call needs exists before the call: words, slots and tables in one
  * block of the device arena, and the words that the host reads in pinned
  * memory. A call is one launch on the caller's stream, or three where blocks
- * that wait for each other may not fit on the card at one time (residency.h).
+ * that wait for each other may not fit on the device at one time (residency.h).
  *
  * Errors. The device stores them in pinned memory (uli_gpu_report). A timeout
  * fails the communicator when the host next reads the report: in execute,

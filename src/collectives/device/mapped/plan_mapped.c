@@ -95,8 +95,8 @@ mapped_describe(const ulyx_plan_t *plan, struct uli_text *text)
     uli_text_add(text, "direct on device memory (%d of %d SMs; %s", gpu->sms,
         gpu->room.multiprocessors,
         gpu->room.claimed
-            ? "one launch a call (all that wait for each other fit on the card)"
-            : "three launches a call (other plans have claimed the card)");
+            ? "one launch per call (blocks that wait for each other fit on the device)"
+            : "three launches per call (other plans have claimed the device)");
     if (gpu->blocks > gpu->sms)
         uli_text_add(text, "; %d blocks per SM", gpu->blocks / gpu->sms);
     if (gpu->room.crowded)

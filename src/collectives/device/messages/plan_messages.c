@@ -548,7 +548,7 @@ messages_describe_direction(
     const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text)
 {
     int32_t rounds = uli_messages_rounds(messages_of(plan)->messages, direction);
-    uli_text_add(text, "%d round%s of a message a peer", rounds, uli_plural(rounds));
+    uli_text_add(text, "%d round%s of one message per peer", rounds, uli_plural(rounds));
 }
 
 const struct uli_mover_ops uli_mover_messages = {.name = "messages",
