@@ -387,9 +387,9 @@ exchange_advance(struct uli_exchange *exchange)
 
 /* ---- small calls --------------------------------------------------------- */
 
-/* Looks at the flags of an opened call this often before the pass ends and
- * failure, deadline and clock are looked at again: about two microseconds,
- * several times what a post takes to arrive. */
+/* How many times a pass looks at the flags of an opened call before the pass
+ * ends and failure, deadline and clock are checked again: about two
+ * microseconds, several times the time that a post takes to arrive. */
 enum { LOOKS = 64 };
 
 /* Has a post arrived by which the pair advances? Posts of rings are left to the

@@ -120,10 +120,10 @@ struct uli_record {
 };
 
 /* READY(n) or EAGER(n) with all that its record says, in one line: a flag and a
- * record apart are two transfers between cores, one after the other, and a
- * record of several lines is fetched by the reader's guesses while it is being
- * written. For pairs of one node whose bytes are stored or go by slots, in
- * calls with the strides of creation. */
+ * record apart are two transfers between cores, one after the other, and the
+ * lines of a longer record are fetched by the reader's speculative loads while
+ * they are being written. For pairs of one node whose bytes are stored or go by
+ * slots, in calls with the strides of creation. */
 enum { ULI_SHORT_TENSORS = 3 };
 struct uli_short_record {
     _Alignas(ULI_LINE) _Atomic uint64_t flag; /* n << 1 | is it EAGER;
@@ -353,8 +353,8 @@ struct uli_exchange {
     struct uli_pair *pairs;
     const struct uli_schedule_ops *schedule;
     void *schedule_state; /* of a schedule that carries moves, or NULL */
-    /* Most remote peers that streams without shares of sums are sent to at one
-     * time; 0: no limit. */
+    /* Streams without shares of sums are sent to at most so many remote peers
+     * at one time; 0: no limit. */
     int64_t peer_limit;
     struct uli_ring_plan rings;
     _Atomic int64_t
@@ -395,7 +395,8 @@ struct uli_exchange {
     int64_t sending;               /* streams counted against peer_limit */
     int64_t wire_bytes;            /* bytes of tensors put to other nodes */
     int64_t unchecked_bytes; /* moved since the last check of the deadline */
-    int64_t still_ns, announce_ns; /* exchange_waits.c: how long, until when */
+    int64_t still_ns, announce_ns; /* exchange_waits.c: how long a call may
+                                    * stand still, and when it announces next */
     int64_t stall_ns;              /* when the call logs that it stands still */
     int32_t announced;             /* the rank announced by WAITS; -1: none */
     uint64_t announcements;        /* number of WAITS posted by the exchange */

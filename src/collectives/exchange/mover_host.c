@@ -253,7 +253,8 @@ host_left(const struct uli_mover_state *state)
     for (int32_t p = 0; p < host->nranks; p++)
         if (host->shares[p] && !uli_plan_closed_by(&host->blocks, p))
             return false;
-    /* Last: these read memory of other ranks for the last time. */
+    /* Checked last, because idle of the schedule is not called again once
+     * true. */
     return uli_plan_blocks_idle(&host->blocks) &&
            host->schedule->idle(host->schedule_state);
 }

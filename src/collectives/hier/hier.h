@@ -46,12 +46,13 @@
  * begin with empty places everywhere once all records have arrived.
  *
  * No deadlock. Let the items to a node be ordered: copies, then sums in the
- * order that all streams share. All earlier items of the stream of the first
- * item that is not wholly taken have been taken, so its chunk has a place. Its
- * givers wait for readers only until a place is free, and for one another only
- * in rank order; so the item arrives. Its reader has nothing earlier to do:
- * copies do not wait for sums, and among sums this is the first. A giver held
- * up by one stream fills another, and the proxy never waits: it only polls.
+ * order that all streams share. Consider the first item that is not wholly
+ * taken. All earlier items of its stream have been taken, so its chunk has a
+ * place. Its givers wait for readers only until a place is free, and for one
+ * another only in rank order; so the item arrives. Its reader has nothing
+ * earlier to do: copies do not wait for sums, and among sums this is the first.
+ * A giver held up by one stream fills another, and the proxy never waits: it
+ * only polls.
  */
 #ifndef ULI_COLLECTIVES_HIER_HIER_H
 #define ULI_COLLECTIVES_HIER_HIER_H

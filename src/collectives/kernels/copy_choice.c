@@ -33,10 +33,10 @@ static struct uli_copy_choice defaults; /* written once */
 /* Streaming stores save the read of every line that is about to be overwritten,
  * a third of the traffic. Ordinary stores have the advantage that what fits the
  * second-level cache is read from there afterwards. Measured together with that
- * reading, for a destination that was in no cache before: on Zen 5 equal at
- * half of that cache, a gain from its double on; on an Intel server, where a
- * line that another core has written arrives slowly, a gain of a sixth at 32
- * KiB and of a third from 256 KiB on. */
+ * reading, for a destination that was in no cache before: on Zen 5 both kinds
+ * are equal at half the size of that cache, and streaming stores win from twice
+ * its size on; on an Intel server, where a line that another core has written
+ * arrives slowly, they win a sixth at 32 KiB and a third from 256 KiB on. */
 static void
 defaults_fill(void)
 {

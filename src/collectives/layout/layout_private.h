@@ -63,7 +63,8 @@ struct uli_doc_sums {
     int64_t *kv_rows;  /* key rows that full documents before n attend to */
     int64_t *kv_runs;  /* maximal runs of those */
     int64_t *seen;     /* first document >= n that attends to a key */
-    int64_t *seen_end; /* end of the keys of the last one before n, or -1 */
+    int64_t *seen_end; /* end of the keys of the last such document before n;
+                        * -1: none */
 };
 
 /* Everything that an update replaces. */

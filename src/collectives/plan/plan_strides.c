@@ -517,9 +517,9 @@ meet_in_step(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b,
     return false;
 }
 
-/* Do runs of a from dimension ad on, at address a_at, meet those of b? Opens
- * the side that spans more, among those with several runs, and of that only the
- * indices that lie within the other's hull. */
+/* Do runs of a from dimension ad on, at address a_at, meet those of b? Of the
+ * sides with several runs, the one that spans more is opened: only those of its
+ * indices are tried whose runs lie within the hull of the other side. */
 static bool
 runs_meet(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b,
     int bd, uintptr_t b_at, int *steps)
