@@ -10,7 +10,7 @@
 #include "base/system/random.h"
 #include "support/test.h"
 
-/* Published values of splitmix64 for seed 1234567. */
+/* The published values of splitmix64 for seed 1234567. */
 static void
 sequence_is_splitmix64(void **fixture)
 {

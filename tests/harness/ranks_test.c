@@ -144,7 +144,7 @@ killed_victim_is_not_counted(void **fixture)
     ranks_shared_free(hunt, sizeof(*hunt));
 }
 
-/* A victim that is not killed must not hold the test until the limit. */
+/* A victim that no test kills must not delay the end until the limit. */
 static void
 stopped_victim_is_ended_after_the_others(void **fixture)
 {

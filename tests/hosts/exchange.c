@@ -45,7 +45,7 @@ make_plan(struct exchange *exchange)
     return ulyx_plan_create(exchange->comm, &params, &exchange->plan);
 }
 
-/* Zeros: any bits could be sums that are slow to add. */
+/* The tensors begin as zeros: random bits may be floats whose sums are slow. */
 static ulyx_status_t
 exchange_allocate(struct exchange *exchange)
 {

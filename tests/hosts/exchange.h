@@ -18,13 +18,14 @@ struct exchange {
     int32_t rank, nranks;
     int64_t rows;
     /* seq and back: [own rows][heads][DIM] bf16; head: [rows][own heads][DIM],
-     * with room for the elements of partial sums */
+     * large enough for partial sums, whose elements are wider */
     unsigned char *seq[TENSORS], *back[TENSORS], *head[TENSORS];
     size_t bytes[TENSORS], head_bytes[TENSORS];
 };
 
 int64_t exchange_heads(int tensor);
-/* By the environment. The communicator stays when the plan fails. */
+/* Creates the communicator from the environment, then the plan. Where the plan
+ * fails, the communicator remains. */
 ulyx_status_t exchange_meet(struct exchange *exchange);
 ulyx_status_t exchange_plan(struct exchange *exchange);
 void exchange_close(struct exchange *exchange);

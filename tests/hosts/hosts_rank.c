@@ -46,7 +46,8 @@ self_note(struct self *self)
         self->longest_ns = spent;
 }
 
-/* There and back: what comes is what went. */
+/* One exchange and its inverse: the bytes that come back are the bytes that
+ * were sent. */
 static int
 self_call(struct self *self, unsigned n)
 {

@@ -33,11 +33,11 @@
 #include "topology/model/schedule.h"
 
 struct counters {
-    int64_t bytes, packets, again; /* sent */
+    int64_t bytes, packets, again; /* sent; again: segments sent again */
 };
 
-/* The first interface except loopback. A process finds the interfaces of its
- * own network. */
+/* Reads the first interface that is not the loopback. A process sees only the
+ * interfaces of its own network namespace. */
 static void
 read_interface(struct counters *counters_p)
 {
@@ -47,8 +47,8 @@ read_interface(struct counters *counters_p)
         char *colon = strchr(line, ':');
         if (!colon || strstr(line, " lo:"))
             continue;
-        sscanf(colon + 1, /* eight columns of what was received go before */
-            "%*s %*s %*s %*s %*s %*s %*s %*s %" SCNd64 "%" SCNd64,
+        /* the eight columns before are of what was received */
+        sscanf(colon + 1, "%*s %*s %*s %*s %*s %*s %*s %*s %" SCNd64 "%" SCNd64,
             &counters_p->bytes, &counters_p->packets);
         break;
     }
@@ -56,7 +56,8 @@ read_interface(struct counters *counters_p)
         fclose(file);
 }
 
-/* "Tcp: names" and "Tcp: values", in the same order. */
+/* Each table is two lines: "Tcp: names", then "Tcp: values" in the same
+ * order. */
 static void
 read_segments_again(struct counters *counters_p)
 {
@@ -89,8 +90,8 @@ counters_sample(void)
 
 /* ---- what is due --------------------------------------------------------- */
 
-/* Heads of a tensor that the ranks of a node have among them: each rank's, or
- * each head once. */
+/* Counts the heads of a tensor at the ranks of a node: with `once`, a head that
+ * several ranks have counts once, else once per rank. */
 static int64_t
 heads_of_node(const struct exchange *x, int t, int32_t node, bool once)
 {
@@ -121,8 +122,9 @@ rows_of_node(const struct exchange *x, int32_t node)
     return sum;
 }
 
-/* Bytes of one call from this rank's node to all others. HEAD_TO_SEQ takes a
- * head that several ranks have from one of them, here a rank of this node. */
+/* Returns the bytes that one call sends from this rank's node to all others. In
+ * HEAD_TO_SEQ a head that several ranks have comes from one of them, which is
+ * here a rank of this node. */
 static int64_t
 due_bytes(const struct exchange *x, ulyx_direction_t direction, bool hier)
 {
@@ -148,7 +150,7 @@ due_bytes(const struct exchange *x, ulyx_direction_t direction, bool hier)
 
 /* ---- what is sent -------------------------------------------------------- */
 
-/* The plan's bytes of one call, added over the ranks of this node. */
+/* Adds up the bytes that the plans of this node's ranks report for one call. */
 static ulyx_status_t
 plan_bytes(
     struct exchange *x, ulyx_direction_t direction, int64_t *all, int64_t *sum)
@@ -176,7 +178,8 @@ exchange_calls(struct exchange *x, ulyx_direction_t direction, int count)
     return ulyx_comm_barrier(x->comm);
 }
 
-/* pairs: of a rank of this node and one of another. 0, or what is not so. */
+/* Returns NULL, or text that says which relation does not hold. "pairs" are
+ * those of a rank of this node with a rank of another node. */
 static const char *
 exchange_judge(const struct exchange *x, int64_t due, int64_t plan,
     const struct counters *sent, int64_t count)
@@ -203,9 +206,10 @@ exchange_measure(
     bool hier = strcmp(uli_algo_name(x->plan->algo), "hier") == 0;
     int64_t due = due_bytes(x, direction, hier), plan = 0;
     ulyx_status_t status = plan_bytes(x, direction, all, &plan);
+    /* Before the counters are read: connections, and their congestion windows,
+     * which grow. */
     if (status == ULYX_SUCCESS)
-        status = exchange_calls(
-            x, direction, 2); /* connections, and their windows */
+        status = exchange_calls(x, direction, 2);
     before = counters_sample();
     if (status == ULYX_SUCCESS)
         status = exchange_calls(x, direction, count);

@@ -22,7 +22,8 @@ library_of(const void *address)
     return strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
 }
 
-/* The stack has this program's handler, then libc's abort, then its caller. */
+/* The stack has the handler of this program on top, then libc's abort, then the
+ * caller of abort. */
 static bool
 is_of_ucx(void)
 {
@@ -44,7 +45,7 @@ note_abort(int number)
 {
     if (!is_of_ucx()) {
         signal(number, SIG_DFL);
-        return; /* abort continues */
+        return; /* abort ends the process */
     }
     atomic_fetch_add(counted, 1);
     _exit(0);
@@ -54,7 +55,7 @@ void
 aborts_watch(_Atomic int *count)
 {
     void *first[1];
-    (void)backtrace(first, 1); /* the first call loads a library */
+    (void)backtrace(first, 1); /* the first call of backtrace loads a library */
     counted = count;
     signal(SIGABRT, note_abort);
 }

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct test_buffer {
-    unsigned char *data; /* `bytes` bytes at address = offset (mod 64) */
+    unsigned char *data; /* `bytes` bytes; the address is `offset` modulo 64 */
     size_t bytes;
     unsigned char *base;
     size_t base_bytes;
@@ -18,7 +18,8 @@ struct test_buffer {
 
 /* data is filled with 0xFF (NaN in every float type), guards with a pattern. */
 void test_buffer_init(struct test_buffer *buffer, size_t bytes, size_t offset);
-/* True when no guard byte has changed; prints the first that has. */
+/* Returns whether all guard bytes are unchanged; prints the first that is
+ * not. */
 bool test_buffer_guards_ok(const struct test_buffer *buffer);
 void test_buffer_free(struct test_buffer *buffer);
 

@@ -7,9 +7,9 @@
 
 #include <stddef.h>
 
-/* Runs a command and keeps its standard output, cut to `bytes`, and the CPU
- * seconds that it took. Returns its exit code; -1: it could not be run, or a
- * signal has ended it. */
+/* Runs a command and returns its exit code, or -1 if the command could not be
+ * run or a signal ended it. Stores its standard output, cut to `bytes`, and the
+ * CPU seconds that it took. */
 int command_run(
     const char *command, char *output_p, size_t bytes, double *cpu_s_p);
 

@@ -13,7 +13,7 @@
 
 enum { HOSTS_MAX = 64 };
 
-/* Process ids, separated by blanks; returns how many. */
+/* Reads process ids that blanks separate. Returns how many there are. */
 static int
 read_hosts(const char *text, long pids_p[HOSTS_MAX])
 {

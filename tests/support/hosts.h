@@ -8,15 +8,16 @@
 #ifndef TESTS_SUPPORT_HOSTS_H
 #define TESTS_SUPPORT_HOSTS_H
 
-/* Moves the calling process, which has one thread, to the host of a rank.
- * Consecutive ranks share a host, or, with ULYX_TEST_PLACEMENT=cyclic, take the
- * hosts in turn. Does nothing without ULYX_TEST_HOSTS. Ends the process on
- * failure. */
+/* Moves the calling process, which must have one thread, to the host of a rank.
+ * Consecutive ranks share a host; with ULYX_TEST_PLACEMENT=cyclic consecutive
+ * ranks are on consecutive hosts. Does nothing where ULYX_TEST_HOSTS is not
+ * set. Ends the process on failure. */
 void hosts_enter(int rank, int nranks);
 /* The number of a rank's host. */
 int hosts_of(int rank, int nranks);
-/* Moves the calling process to the network that joins the hosts, where the link
- * of host N ends in the device "portN". Ends the process on failure. */
+/* Moves the calling process to the network that joins the hosts. There the
+ * device "portN" is the other end of the link of host N. Ends the process on
+ * failure. */
 void hosts_enter_switch(void);
 
 #endif

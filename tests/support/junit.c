@@ -16,7 +16,7 @@ struct junit {
     const char *path, *suite;
     char *body;
     size_t body_bytes;
-    FILE *out; /* writes body */
+    FILE *out; /* collects the body of the report */
     int stderr_fd, capture_fd;
     size_t totals[3];
     double seconds;
@@ -70,8 +70,9 @@ put_escaped(FILE *out, const char *text, size_t length)
     }
 }
 
-/* The output of the case on stderr, also passed on: *length_p bytes, freed by
- * the caller. */
+/* Ends the redirection of stderr. Returns what the case wrote there, *length_p
+ * bytes that the caller frees, and also writes these bytes to the real
+ * stderr. */
 static char *
 take_stderr(struct junit *report, size_t *length_p)
 {

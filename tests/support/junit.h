@@ -18,13 +18,12 @@ struct junit;
 
 /* NULL when path is NULL; the calls below then do nothing. */
 struct junit *junit_open(const char *path, const char *suite);
-/* Between begin and end, output on stderr is kept for the report; end passes it
- * on. */
+/* What is written to stderr between begin and end is kept for the report; end
+ * also writes it to the real stderr. */
 void junit_begin(struct junit *report);
 void junit_end(struct junit *report, const char *test, enum junit_result result,
     double seconds);
-/* Writes the file. False, after printing the reason, if it cannot be
- * written. */
+/* Writes the file. If this fails, prints the reason and returns false. */
 bool junit_close(struct junit *report);
 
 #endif

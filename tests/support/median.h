@@ -7,7 +7,8 @@
 
 #include <stddef.h>
 
-/* Sorts the values. Of an even number, returns the upper of the middle two. */
+/* Sorts the values. Where their number is even, returns the upper of the two in
+ * the middle. */
 double median_of(double *values, size_t count);
 
 #endif

@@ -14,7 +14,7 @@ struct pattern {
     int64_t salt, rank, tensor, batch, row, head;
 };
 
-/* Writes element `element` of `bytes` bytes at `at`. */
+/* Writes the value of element `element`, which has `bytes` bytes, to `at`. */
 void pattern_write(const struct pattern *pattern, int64_t element,
     ulyx_dtype_t dtype, int64_t bytes, void *at);
 

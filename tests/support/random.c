@@ -33,7 +33,8 @@ test_random_in(struct test_random *random, int64_t low, int64_t high)
     uint64_t span = (uint64_t)high - (uint64_t)low + 1;
     if (span == 0)
         return (int64_t)test_random_next(random);
-    uint64_t limit = UINT64_MAX - UINT64_MAX % span; /* no bias */
+    /* a multiple of span: no bias */
+    uint64_t limit = UINT64_MAX - UINT64_MAX % span;
     uint64_t draw;
     do
         draw = test_random_next(random);

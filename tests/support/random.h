@@ -12,15 +12,18 @@ struct test_random {
     uint64_t state;
 };
 
-/* The seed: ULYX_TEST_SEED, or fallback. Printed once. */
+/* Returns the seed: ULYX_TEST_SEED, or fallback where it is not set. The first
+ * call prints the seed. */
 uint64_t test_seed(uint64_t fallback);
 uint64_t test_random_next(struct test_random *random);
 /* Uniform in [low, high], both included. */
 int64_t test_random_in(struct test_random *random, int64_t low, int64_t high);
-/* Uniform in [0, 1), and normal with mean 0 and deviation 1. */
+/* The first is uniform in [0, 1); the second is normal with mean 0 and standard
+ * deviation 1. */
 double test_random_unit(struct test_random *random);
 double test_random_normal(struct test_random *random);
-/* The number of random draws of a test: ULYX_TEST_DRAWS scales the default. */
+/* Returns how many random draws a test makes: the default, scaled by
+ * ULYX_TEST_DRAWS. */
 int64_t test_draws(int64_t fallback);
 
 #endif

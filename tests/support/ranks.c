@@ -25,8 +25,8 @@
 
 #define STACK_SIGNAL (SIGRTMIN + 5)
 #define STACK_DEPTH  40
-/* Time for a hung rank to print its stack, and for a victim to end by itself
- * once all others have ended. */
+/* The time that a hung rank has to print its stack, and that a victim has to
+ * end by itself after all other ranks have ended. */
 #define STACK_WAIT_S  0.3
 #define VICTIM_WAIT_S 1.0
 
@@ -72,14 +72,14 @@ static void
 install_stack_printer(void)
 {
     void *frame[1];
-    backtrace(frame, 1); /* loads a library now, not in the handler */
+    backtrace(frame, 1); /* loads a library now, not in the signal handler */
     struct sigaction action = {.sa_handler = print_stack};
     action.sa_flags = SA_RESTART;
     sigaction(STACK_SIGNAL, &action, NULL);
 }
 
-/* cmocka turns fatal signals into jumps within the test's thread, but no rank
- * runs in that thread: such signals shall kill. */
+/* cmocka turns fatal signals into jumps within the test's thread. No rank runs
+ * in that thread, so a fatal signal must end the process. */
 static void
 take_fatal_signals(struct sigaction *saved)
 {
@@ -180,13 +180,14 @@ ranks_run_threads(int nranks, rank_fn body, void *context, double limit_s)
 struct processes {
     int nranks, victim;
     double limit_s;
-    pid_t *pids;   /* shared */
-    int *statuses; /* from waitpid */
+    pid_t *pids;   /* in shared memory */
+    int *statuses; /* as waitpid returns them */
     bool *ended;
     int running;
 };
 
-/* exit, not _exit: exit writes leak checks and coverage counters. */
+/* Calls exit rather than _exit, because exit writes leak checks and coverage
+ * counters. */
 static void
 child_main(int gate, int rank, const struct processes *group, rank_fn body,
     void *context, pid_t parent)
@@ -205,8 +206,8 @@ child_main(int gate, int rank, const struct processes *group, rank_fn body,
     exit(body(rank, group->nranks, context) ? 1 : 0);
 }
 
-/* Bodies start together, once the last process exists: the gate is a pipe whose
- * write ends are then all closed. */
+/* All bodies start together, once the last process exists. Each waits at a
+ * pipe, the gate: reading it ends when all write ends are closed. */
 static void
 start_processes(struct processes *group, rank_fn body, void *context)
 {
@@ -269,7 +270,7 @@ wait_until(struct processes *group, uli_deadline_t deadline)
 }
 
 /* Names the hung ranks, makes them print their stacks, and kills them. Returns
- * how many there were, without the victim. */
+ * their number; the victim does not count. */
 static int
 kill_hung(struct processes *group)
 {

@@ -21,17 +21,18 @@ typedef int (*rank_fn)(int rank, int nranks, void *context);
 bool ranks_expect_at(
     bool condition, const char *text, const char *file, int line);
 
-/* Runs nranks bodies and waits. Returns the number of ranks that failed
- * (non-zero, killed by a signal, or over the limit: then the rest are killed
- * and the hung ranks are named). Threads share context; each process has a copy
- * from fork, unless context lies in memory from ranks_shared(). */
+/* Runs nranks bodies and waits for them. Returns the number of ranks that
+ * failed: those that returned non-zero, were killed by a signal, or did not end
+ * within the limit. At the limit the hung ranks are named and killed. Threads
+ * share context; each process has a copy of it from fork, unless context lies
+ * in memory from ranks_shared(). */
 int ranks_run_threads(int nranks, rank_fn body, void *context, double limit_s);
 int ranks_run_processes(
     int nranks, rank_fn body, void *context, double limit_s);
 
-/* As ranks_run_processes, but rank `victim` may end in any way (a test kills
- * it). pids_p[nranks] lies in shared memory and is filled before bodies start,
- * by atomic stores: a thread of the test reads it with ranks_pid. */
+/* As ranks_run_processes, but rank `victim`, which a test kills, may end in any
+ * way. pids_p[nranks] lies in shared memory. It is filled by atomic stores
+ * before bodies start; a thread of the test reads it with ranks_pid. */
 int ranks_run_processes_victim(int nranks, rank_fn body, void *context,
     double limit_s, int victim, pid_t *pids_p);
 
@@ -41,19 +42,19 @@ ranks_pid(const pid_t *pids, int rank)
     return __atomic_load_n(&pids[rank], __ATOMIC_ACQUIRE);
 }
 
-/* Kills the process after so many microseconds, from a process of its own. */
+/* Kills the process after so many microseconds. A forked process does this. */
 void ranks_kill_in(pid_t victim, int64_t us);
 
-/* Whether the rank is in the list after `words` in the text, as "3" or "3,
- * 5-7". */
+/* Returns whether the text has the rank in the list that follows `words`, for
+ * example "3" or "3, 5-7". */
 bool ranks_listed(const char *text, const char *words, int rank);
 
 /* Zeroed anonymous memory that forked ranks share. */
 void *ranks_shared(size_t bytes);
 void ranks_shared_free(void *memory, size_t bytes);
 
-/* Waits until a process, which need not be a child, is stopped. False: it has
- * ended, or has not stopped within half a minute. */
+/* Waits until a process is stopped; the process need not be a child. Returns
+ * false if the process has ended, or has not stopped within half a minute. */
 bool ranks_await_stopped(pid_t pid);
 
 #endif

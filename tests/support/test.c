@@ -20,11 +20,11 @@
 
 struct test_options {
     const char *filter;
-    const char *junit; /* file, NULL for none */
+    const char *junit; /* file of the report, or NULL */
     bool list, list_gtest;
 };
 
-/* The case that runs now. */
+/* The test case that is running. */
 static const struct CMUnitTest *current;
 static bool current_ended;
 
@@ -71,7 +71,8 @@ error_has(const char *text)
 
 /* ---- selection ----------------------------------------------------------- */
 
-/* True when one of the patterns in [begin, end), split at ':', matches. */
+/* Returns whether the case matches one of the patterns in [begin, end), which
+ * ':' separates. */
 static bool
 any_matches(const char *begin, const char *end, const char *name)
 {
@@ -101,8 +102,8 @@ test_selected(const char *filter, const char *suite, const char *test)
 
 /* ---- command line -------------------------------------------------------- */
 
-/* The value of `--name=value` or of `--name value`; NULL if the argument has
- * another name. */
+/* Returns the value of `--name=value` or of `--name value`, or NULL if the
+ * argument has another name. */
 static const char *
 value_of(const char *name, char **argv, int *i)
 {

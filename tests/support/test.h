@@ -28,19 +28,19 @@ int test_main(int argc, char **argv, const char *suite,
             argc, argv, suite, tests, sizeof(tests) / sizeof((tests)[0]));     \
     }
 
-/* Skips the running test and prints the reason: "SKIPPED: <text>". A program
+/* Skips the running test and prints the reason as "SKIPPED: <text>". A program
  * whose selected tests were all skipped ends with 77. */
 void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Fails the test unless the call gives the status, printing both by name and
- * the library's last error. */
+/* Fails the test unless the call returns the status. On failure prints both
+ * statuses by name and the library's last error. */
 #define assert_status(call, expected)                                          \
     test_assert_status((call), (expected), #call, __FILE__, __LINE__)
 void test_assert_status(int32_t status, int32_t expected, const char *call,
     const char *file, int line);
 
-/* Whether the text is a part of this thread's last error. If not, prints
- * both. */
+/* Returns whether the last error of this thread contains the text. If not,
+ * prints both. */
 bool error_has(const char *text);
 
 #endif

@@ -23,8 +23,8 @@ struct item {
     struct uli_list node;
     int64_t due_ns;
     int from;     /* number of the sender's net */
-    int32_t rank; /* the sender's */
-    int32_t to;   /* the receiver's */
+    int32_t rank; /* rank of the sender */
+    int32_t to;   /* rank of the receiver */
     bool is_put;
     struct uli_net_put put;
     size_t bytes;
@@ -35,10 +35,11 @@ struct uli_net {
     const struct uli_tr_ops *ops;
     struct uli_net_params params;
     int number;
-    int *peers;           /* [nranks] number, -1 */
+    int *peers;           /* [nranks] number of the peer's net, or -1 */
     bool *touched, *lost; /* [nranks] */
-    int *open_puts;       /* [nranks] not delivered */
-    int64_t *last_due_ns; /* [nranks] of messages to the peer */
+    int *open_puts;       /* [nranks] puts to the peer, not yet delivered */
+    /* [nranks] when the last message to the peer is due */
+    int64_t *last_due_ns;
     struct uli_list inbox;
     bool cut, frozen, woken;
     atomic_flag busy;
@@ -46,8 +47,9 @@ struct uli_net {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct uli_net *nets[MAX_NETS]; /* under lock */
-static int used;                       /* under lock: numbers are used once */
+static struct uli_net *nets[MAX_NETS]; /* protected by lock */
+/* protected by lock; no number is used twice */
+static int used;
 static struct test_random chance = {1};
 static atomic_int max_delay_us;
 static atomic_bool opening_broken, holds_landing;
@@ -199,7 +201,8 @@ send_item(struct uli_net *net, struct uli_net *target, int32_t peer,
         item->due_ns = net->last_due_ns[peer];
     if (!item->is_put)
         net->last_due_ns[peer] = item->due_ns;
-    /* Sorted by time; equal times in order of sending. */
+    /* The inbox is sorted by time; items of equal time are in the order of
+     * sending. */
     struct uli_list *before = target->inbox.prev;
     while (before != &target->inbox &&
            ULI_CONTAINER_OF(before, struct item, node)->due_ns > item->due_ns)
@@ -245,7 +248,8 @@ static ulyx_status_t
 net_message(
     struct uli_net *net, int32_t peer, const void *message, size_t bytes)
 {
-    atomic_fetch_add(&message_count, 1); /* before an answer is possible */
+    /* Before the send: an answer must not arrive uncounted. */
+    atomic_fetch_add(&message_count, 1);
     pthread_mutex_lock(&lock);
     struct uli_net *target = target_of(net, peer);
     if (target)
@@ -291,7 +295,7 @@ deliver_put(struct uli_net *net, const struct item *item)
         ;
 }
 
-/* The next item that is due. */
+/* Removes and returns the next item that is due, or returns NULL. */
 static struct item *
 take_due(struct uli_net *net)
 {
@@ -305,7 +309,7 @@ take_due(struct uli_net *net)
     return item;
 }
 
-/* A lost peer with which this net has exchanged data; -1: none. */
+/* Returns a lost peer with which this net has exchanged data, or -1. */
 static int32_t
 take_lost(struct uli_net *net)
 {
@@ -399,7 +403,8 @@ net_settled(struct uli_net *net, int32_t peer)
     return settled;
 }
 
-/* A delivery looks up its window when it is due. */
+/* A put never lands in a window that is gone: its delivery looks the window up
+ * when the put is due. */
 static bool
 net_landed(struct uli_net *net, int32_t peer, bool dead)
 {
@@ -416,8 +421,8 @@ thread_net_hold_landing(bool hold)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Items of this net that are still in an inbox; drop: removes them. Under
- * lock. */
+/* Counts the items that this net has sent and that are still in an inbox; with
+ * drop set, also removes them. The lock is held. */
 static int
 on_their_way(const struct uli_net *net, bool drop)
 {
@@ -478,7 +483,7 @@ net_devices(const struct uli_net *net)
     return "threads0,threads1:1";
 }
 
-/* Threads have no death of their own. */
+/* Nothing to watch: a thread does not die without its process. */
 static void
 net_watch(struct uli_net *net, int32_t peer)
 {

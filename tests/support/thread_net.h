@@ -13,24 +13,28 @@
 
 extern const struct uli_tr_ops thread_net_transport;
 
-/* Every delivery is late by at most max_us, and puts land in any order;
- * messages of one sender stay in order. 0: at once. */
+/* Every delivery is delayed by at most max_us. Puts land in any order; messages
+ * of one sender stay in order. With 0, deliveries are immediate. */
 void thread_net_delay(int max_us);
 
-/* The rank's host vanishes: nothing reaches it or leaves it any more, and ranks
- * that have exchanged data with it are notified of its loss. */
+/* The rank's host vanishes: nothing arrives at it or leaves it any more, and
+ * the ranks that have exchanged data with this rank are notified of its
+ * loss. */
 void thread_net_cut(struct uli_net *net);
 
-/* A stopped process: nothing is delivered to it, and no rank is notified. */
+/* The rank stands still like a stopped process: nothing is delivered to it, and
+ * no rank is notified. */
 void thread_net_freeze(struct uli_net *net, bool frozen);
 
-/* On all nets, puts of dead peers count as still landing. */
+/* While hold is set, all nets report puts of dead peers as not yet landed. */
 void thread_net_hold_landing(bool hold);
 
-/* From now on opening fails, as where a library is missing. */
+/* While broken is set, opening a net fails, as it does where a library is
+ * missing. */
 void thread_net_break_opening(bool broken);
 
-/* Messages sent over all nets since the start of the program. */
+/* Returns how many messages all nets have sent since the start of the
+ * program. */
 int64_t thread_net_messages(void);
 
 #endif
