@@ -9,10 +9,12 @@
 #include <stdint.h>
 #include "soak/scene.h"
 
-/* The time since then, if it is the longest of all ranks. */
+/* Stores the time since since_ns in *longest_ns, if it is longer than that of
+ * every other rank. */
 void aftermath_note(_Atomic int64_t *longest_ns, int64_t since_ns);
-/* Shrinks, and makes `calls` checked calls, adjoint ones in turn. Returns the
- * number of remaining ranks; 0, with the reason printed, on failure. */
+/* Shrinks the communicator, and makes `calls` calls whose data is checked,
+ * every second one the adjoint. Returns the number of remaining ranks, or,
+ * after printing the reason, 0 on failure. */
 int32_t aftermath_go_on(
     ulyx_comm_t *comm, enum scene_path path, int64_t rows, int calls);
 

@@ -11,7 +11,8 @@
 
 enum { HEADS = 6, DIM = 16, WIDTH = HEADS * DIM };
 
-/* In [-1, 1): a function of what and where, the same on every rank. */
+/* A value in [-1, 1) that depends on the tensor, row and column only, so that
+ * all ranks compute the same one. */
 static float
 entry_value(int tensor, int64_t row, int64_t column)
 {
@@ -98,7 +99,7 @@ attention_make(
     return status;
 }
 
-/* The expected rows of this rank, as one rank alone computes them. */
+/* Computes the expected rows of this rank in a communicator of one rank. */
 static ulyx_status_t
 expected_compute(int64_t rows, struct attention *a)
 {

@@ -25,20 +25,20 @@ enum attention_tensor {
 
 struct attention {
     ulyx_dist_attention_t *dist;
-    int64_t rows, *positions; /* of this rank */
+    int64_t rows, *positions; /* rows of this rank, and their positions */
     float *tensors[ATTENTION_TENSORS], *expected[ATTENTION_TENSORS];
     void *workspace, *saved;
     int64_t workspace_bytes, saved_bytes;
 };
 
-/* rows: of all ranks. On an error what was made is closed by attention_close.
- * expected is computed, too. */
+/* `rows` counts the rows of all ranks. Also computes what is expected. After an
+ * error, attention_close destroys what was made. */
 ulyx_status_t attention_open(
     ulyx_comm_t *comm, int64_t rows, double timeout_s, struct attention *a);
-/* A forward and a backward pass. */
+/* Runs a forward and a backward pass. */
 ulyx_status_t attention_step(struct attention *a);
 bool attention_is_right(const struct attention *a);
-/* Writes over what the calls read. */
+/* Overwrites the tensors that the calls read. */
 void attention_spoil(struct attention *a);
 ulyx_status_t attention_close(struct attention *a);
 

@@ -15,7 +15,8 @@ const char *const call_names[CALLS] = {"plan create", "attach", "split",
     "alltoall", "execute", "adjoint", "allreduce", "attention"};
 
 enum { SMALL_ROWS = 40, BLOCK = 5000 };
-/* A peer may be reading what is spoilt: that is what it is for, and a race. */
+/* A peer may still be reading what is overwritten here. The soak intends this
+ * race, but a thread sanitizer would report it. */
 #if defined(__SANITIZE_THREAD__)
 static const bool spoils = false;
 #else
@@ -42,11 +43,12 @@ plan_once(struct calls *c)
         memcpy(c->text, s.text, sizeof(c->text));
         return status;
     }
-    /* Its windows may be in quarantine already. */
+    /* The windows of the scene may be in quarantine already. */
     return scene_close(&s, LEAVE_S) ? status : ULYX_ERR_INTERNAL;
 }
 
-/* Detach, where it is attached, and free; waits for quarantine to end. */
+/* Detaches the memory, if it is attached, and frees it. Waits for the end of a
+ * quarantine. */
 static ulyx_status_t
 let_go(struct calls *c, double limit_s)
 {
@@ -61,7 +63,7 @@ let_go(struct calls *c, double limit_s)
     return left;
 }
 
-/* A window that is in quarantine is let go of by calls_close. */
+/* Where the window is in quarantine, calls_close frees it later. */
 static ulyx_status_t
 attach_once(struct calls *c)
 {
@@ -73,8 +75,8 @@ attach_once(struct calls *c)
     if (status != ULYX_SUCCESS)
         return status;
     status = keep_text(c, let_go(c, 0));
-    /* In quarantine: the next call returns the error that failed the
-     * communicator. */
+    /* The window is in quarantine. The next call returns the error with which
+     * the communicator failed. */
     return status == ULYX_ERR_BUSY ? keep_text(c, ulyx_comm_barrier(c->comm))
                                    : status;
 }
@@ -117,7 +119,7 @@ alltoall_once(struct calls *c)
     return status;
 }
 
-/* Sums of whole numbers, exact in float. */
+/* Sums whole numbers, which float adds exactly. */
 static ulyx_status_t
 allreduce_once(struct calls *c)
 {
@@ -210,7 +212,8 @@ sources_unmap(struct calls *c)
     c->src = NULL;
 }
 
-/* With processes, the memory may even be unmapped. */
+/* Overwrites the tensors that a call has read. Where ranks are processes, src
+ * is unmapped instead: its own process may do even this. */
 static void
 sources_spoil(struct calls *c)
 {

@@ -35,16 +35,17 @@ struct calls {
     ulyx_mem_t *mem;            /* ATTACH */
     unsigned char *src, *dst;   /* ALLTOALL, ALLREDUCE */
     size_t bytes;
-    bool right;     /* nothing wrong was read so far */
-    char text[256]; /* of the call that failed */
+    bool right;     /* false once wrong data was read */
+    char text[256]; /* the error text of the call that failed */
 };
 
-/* timeout_s holds for the calls of attention objects. */
+/* timeout_s is the timeout of attention's calls. */
 ulyx_status_t calls_open(ulyx_comm_t *comm, enum call call,
     enum scene_path path, int64_t rows, double timeout_s, struct calls *c);
-/* Where it fails, what it read is written over at once. */
+/* Makes one call. If it fails, overwrites at once the tensors that it read. */
 ulyx_status_t calls_once(struct calls *c);
-/* False, with the reason printed, if something is left. */
+/* Destroys everything. Prints the reason and returns false if something is
+ * left. */
 bool calls_close(struct calls *c);
 
 #endif

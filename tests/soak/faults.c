@@ -46,7 +46,8 @@ strike_is_beside(const struct strike *strike, int rank)
 
 /* ---- striking ------------------------------------------------------------ */
 
-/* Ranks that UCX has ended will not come. */
+/* Waits until `count` reaches `wanted`. Ranks that UCX has ended never arrive
+ * and are not awaited. */
 static void
 await_count(struct strike *strike, const _Atomic int *count, int wanted)
 {
@@ -64,7 +65,8 @@ strike_begin(struct strike *strike)
     atomic_store(&strike->struck_ns, uli_clock_ns());
 }
 
-/* The switch's end, so that the host finds its own up and nothing come. */
+/* Sets the switch's end of the link, so that the host's own end stays up while
+ * no packet arrives there. */
 static void
 link_set(int host, bool up)
 {
@@ -105,7 +107,8 @@ victim_signal(struct strike *strike)
     else
         await_count(strike, &strike->done, strike->nranks - 1);
     atomic_store(&strike->over, true);
-    if (strike->fault != FAULT_KILLED) /* its number may be another's by now */
+    /* the process id of a killed victim may be in use again */
+    if (strike->fault != FAULT_KILLED)
         kill(victim, SIGCONT);
 }
 
@@ -131,8 +134,8 @@ fault_send(struct strike *strike)
     _exit(0);
 }
 
-/* The child may hold locks of threads that it does not have: it makes calls of
- * the library, which have to refuse, and nothing else. */
+/* The child may hold locks whose threads it does not have. It only makes calls
+ * of the library, which must refuse. */
 static void
 child_fork(struct strike *strike, ulyx_comm_t *comm)
 {
@@ -162,7 +165,9 @@ fault_from_within(struct strike *strike, ulyx_comm_t *comm)
 
 /* ---- expected errors ----------------------------------------------------- */
 
-/* "... rank 3 ...", "ranks 0, 2-3 ...", "these ranks did not come: 1". */
+/* Returns whether a list of ranks in the text has this rank. Lists have the
+ * forms "... rank 3 ...", "ranks 0, 2-3 ..." and "these ranks did not come:
+ * 1". */
 static bool
 text_lists(const char *text, int rank)
 {

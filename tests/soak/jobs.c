@@ -17,7 +17,8 @@
 #define HAS_MALLINFO2 __GLIBC_PREREQ(2, 33)
 #endif
 
-/* An id is written over when all have read the one before the last. */
+/* Rank 0 may write id n over id n - 2 only when all ranks have read the
+ * latter. */
 static bool
 slowest_has(struct job *job, int n, int nranks)
 {
@@ -57,7 +58,8 @@ job_meet(struct job *job, int n, int nranks, int rank, double timeout_s,
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     ulyx_unique_id_t id;
     params.timeout_s = timeout_s;
-    uli_root_limit_linger(0.5); /* a failed meeting's thread stays so long */
+    /* how long the thread of a failed meeting stays */
+    uli_root_limit_linger(0.5);
     ulyx_status_t status =
         share_id(job, n, nranks, rank, uli_deadline_in(timeout_s));
     if (status != ULYX_SUCCESS)
@@ -65,8 +67,8 @@ job_meet(struct job *job, int n, int nranks, int rank, double timeout_s,
     id = job->ids[n & 1];
     atomic_store(&job->taken[rank], n + 1);
     status = ulyx_comm_create(&id, nranks, rank, &params, comm_p);
-    /* A failed meeting still answers late ranks; one that was used holds a
-     * thread. */
+    /* An id that was used keeps a thread until it is destroyed. After a failure
+     * the id stays, because it still answers ranks that come late. */
     if (rank == 0 && status == ULYX_SUCCESS)
         ulyx_unique_id_destroy(&id);
     return status;
@@ -87,7 +89,8 @@ count_entries(const char *path)
     return count;
 }
 
-/* Mappings of ulyx's own kind: of memfds. The allocator's come and go. */
+/* Counts the mappings of memfds, which are ulyx's own. The allocator's mappings
+ * come and go. */
 static int
 count_mappings(void)
 {
@@ -101,7 +104,7 @@ count_mappings(void)
     return count;
 }
 
-/* 0 where the C library has no count. */
+/* Returns 0 where the C library has no such count. */
 static int64_t
 heap_used(void)
 {
@@ -154,7 +157,8 @@ holdings_heap_is(const struct holdings *before, int64_t slack_bytes)
     return false;
 }
 
-/* A thread sanitizer starts one of its own beside a process's first thread. */
+/* A thread sanitizer adds a thread of its own when a process starts its first
+ * thread. */
 #if defined(__SANITIZE_THREAD__)
 enum { SANITIZER_THREADS = 1 };
 #else

@@ -24,13 +24,14 @@ scene_environment(enum scene_path path)
     unsetenv("ULYX_CMA_MIN_ROW");
     if (path == SCENE_RING)
         setenv("ULYX_CMA", "off", 1);
-    if (path == SCENE_CMA) { /* also where it does not pay */
+    /* read even where rows are too short for reading to pay */
+    if (path == SCENE_CMA) {
         setenv("ULYX_CMA", "on", 1);
         setenv("ULYX_CMA_MIN_ROW", "8", 1);
     }
 }
 
-/* Whole, exact in float also after a sum over the ranks. */
+/* A whole number that float adds exactly over all ranks. */
 static float
 element_value(int tensor, int64_t row, int64_t head, int64_t element)
 {
@@ -197,7 +198,7 @@ scene_execute(struct scene *s, ulyx_direction_t direction)
     return ulyx_reshuffle_execute(s->plan, direction, src, dst, NULL);
 }
 
-/* How many ranks have a head of a tensor. */
+/* Returns how many ranks have this head of the tensor. */
 static float
 head_holders(const struct scene *s, int t, int64_t head)
 {
@@ -262,7 +263,8 @@ scene_expect(struct scene *s, ulyx_status_t status, const char *call)
     return false;
 }
 
-/* Quarantine ends when the survivors have left their calls. */
+/* Waits for the end of quarantine, which comes when the survivors have left
+ * their calls. */
 static ulyx_status_t
 status_retry(struct scene *s, double limit_s)
 {

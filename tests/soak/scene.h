@@ -30,30 +30,31 @@ struct scene {
     bool attached;
     char *memory;
     int32_t rank, nranks;
-    int64_t rows;                 /* S */
+    int64_t rows;                 /* S, of all ranks */
     int64_t seq_rows, *positions; /* of this rank */
     int64_t first[SCENE_TENSORS], count[SCENE_TENSORS];
     float *seq[SCENE_TENSORS], *head[SCENE_TENSORS];
-    char text[256]; /* of what open failed with */
+    char text[256]; /* the error text when open failed */
 };
 
-/* Memory, then plan; rows = S, in zigzag order where that is odd. On an error
- * nothing but the text is kept. */
+/* Makes memory, then the plan. `rows` is S; an odd S selects the zigzag order.
+ * On an error only the text remains. */
 ulyx_status_t scene_open(
     ulyx_comm_t *comm, enum scene_path path, int64_t rows, struct scene *s);
-/* Fills the source of the operation, runs it, returns its status. Operations:
- * SEQ_TO_HEAD and SEQ_TO_HEAD_ADJOINT. */
+/* Fills the source of the operation, runs the operation and returns its status.
+ * The operation is SEQ_TO_HEAD or SEQ_TO_HEAD_ADJOINT. */
 ulyx_status_t scene_execute(struct scene *s, ulyx_direction_t direction);
-/* Is every element of the destination as it should be? */
+/* Returns whether every element of the destination is right. */
 bool scene_check(const struct scene *s, ulyx_direction_t direction);
 /* The two pointer arrays of an operation. */
 void scene_pointers(const struct scene *s, ulyx_direction_t direction,
     const void *src[SCENE_TENSORS], void *dst[SCENE_TENSORS]);
 void scene_fill(struct scene *s, ulyx_direction_t direction);
-/* Writes over all tensors. */
+/* Overwrites all tensors. */
 void scene_spoil(struct scene *s);
-/* Destroys plan, window and memory; waits for BUSY windows, at most limit_s.
- * False, with the reason printed, if anything is left. */
+/* Destroys the plan, the window and the memory; waits at most limit_s for
+ * windows that are BUSY. If anything is left, prints the reason and returns
+ * false. */
 bool scene_close(struct scene *s, double limit_s);
 
 #endif

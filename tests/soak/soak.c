@@ -32,7 +32,7 @@
 
 enum { RANKS_MAX = 5 };
 #define CREATE_S 20.0
-/* Survivors wait half of it for a rank that is stopped. */
+/* Survivors wait half of this time for a rank that is stopped. */
 #define SHRINK_S 10.0
 /* An error that arrives this long after it was due is late. */
 #define SLACK_NS INT64_C(15000000000)
@@ -41,19 +41,19 @@ enum world { THREADS, PROCESSES, HOSTS, WORLDS };
 static const char *const world_names[WORLDS] = {
     "threads", "processes", "hosts"};
 
-/* How bytes go between hosts; "": as the library chooses. */
+/* The schedule between hosts; "" leaves the choice to the library. */
 static const char *const algos[] = {"", "direct", "pairwise", "hier"};
 enum { ALGOS = sizeof(algos) / sizeof(algos[0]) };
 
-/* The results of a scene, or of all scenes of a fault. */
+/* The results of one scene, or the sum over all scenes with the same fault. */
 struct outcome {
-    _Atomic int injected_ranks,
-        named;          /* ranks that had to get the error, and did */
+    /* ranks that were to get the error, and those that did */
+    _Atomic int injected_ranks, named;
     _Atomic int wrong;  /* ranks that read wrong data */
     _Atomic int leaks;  /* ranks that hold more than before */
     _Atomic int broken; /* ranks that failed in any other way */
-    _Atomic int64_t
-        longest_ns; /* from when an error was due until it arrived */
+    /* longest time from when an error was due until it arrived */
+    _Atomic int64_t longest_ns;
 };
 
 struct scene_state {
@@ -65,10 +65,11 @@ struct scene_state {
     enum scene_path path;
     int64_t rows;
     bool split;       /* the communicator is the child of another */
-    const char *algo; /* HOSTS */
+    const char *algo; /* the schedule, in the world HOSTS */
     double deadline_s;
-    _Atomic int last; /* call that no rank makes any more; 0: not known */
-    ulyx_comm_t *comms[RANKS_MAX]; /* THREADS */
+    /* number of the call before which all ranks stop; 0: not known */
+    _Atomic int last;
+    ulyx_comm_t *comms[RANKS_MAX]; /* in the world THREADS */
 };
 
 struct totals {
@@ -79,15 +80,16 @@ struct totals {
 struct soak {
     enum world world;
     double deadline_s;
-    bool goals; /* until they are reached */
+    bool goals; /* run until each goal is reached */
     struct totals totals[FAULTS];
 };
 
-/* Heap that a process may keep from its first scene: 20 to 53 KiB per rank by
- * the library (memory of destroyed handles, which the next handles reuse, most
- * after a distributed attention with its two plans; streams), and some 56 KiB
- * by UCX. With threads, one process runs many scenes. After the first few it
- * keeps more only for handles, where more of them live at one time. */
+/* Heap that a process may keep from its first scene. The library keeps 20 to 53
+ * KiB per rank: memory of destroyed handles, which the next handles reuse, and
+ * streams; a distributed attention with its two plans leaves most. UCX keeps
+ * some 56 KiB. In the world THREADS one process runs many scenes; after the
+ * first few, the heap grows only where more handles exist at one time than
+ * before. */
 static const int64_t heap_slack[WORLDS] = {256 << 10, 64 << 10, 128 << 10};
 enum { FIRST_SCENES = 20, LATER_SLACK = 64 << 10 };
 
@@ -109,8 +111,8 @@ rank_count(_Atomic int *counter, int rank, const char *what, bool add)
     }
 }
 
-/* Rank 0 sets which call is the last: in collective calls no rank is further
- * than the call that rank 0 begins. Attach is not collective. */
+/* Rank 0 chooses the last call: in collective calls no rank has begun a later
+ * call than rank 0. Attach is not collective. */
 static ulyx_status_t
 call_on(struct scene_state *state, struct calls *c)
 {
@@ -119,7 +121,8 @@ call_on(struct scene_state *state, struct calls *c)
         int last = atomic_load(&state->last);
         if (last && i >= last)
             break;
-        /* The stopped rank, awake again: its attach would still succeed. */
+        /* The stopped rank is awake again, and its attach would still
+         * succeed. */
         if (state->strike.fault == FAULT_STOPPED &&
             atomic_load(&state->strike.over))
             break;
@@ -145,8 +148,8 @@ within_main(void *argument)
     return NULL;
 }
 
-/* Does a node remain of which every process is stopped? The other ranks may not
- * continue without such a node (ulyx_comm_shrink). */
+/* Are all ranks of some node stopped? The other ranks may not continue without
+ * such a node (see ulyx_comm_shrink). */
 static bool
 victim_is_a_node(const struct scene_state *state)
 {
@@ -157,11 +160,12 @@ victim_is_a_node(const struct scene_state *state)
     return count == 1;
 }
 
-/* A stopped rank that wakes after the others have gone on without it must not
- * form a communicator of its own, as long as they have not left. Where it is a
- * node, the others had to give up: then it may, and they may not any more. On a
- * machine so busy that they have not gone on in the time that the fault waits
- * for them, the rank wakes early, and may take part in what they form. */
+/* A stopped rank that wakes must not form a communicator of its own while the
+ * others, which have continued without it, still exist. Where the stopped rank
+ * is a whole node, the others have had to give up: then it may form a
+ * communicator, and the others no longer may. On a very busy machine the rank
+ * may wake before the others have continued; then it may become a member of
+ * their communicator. */
 static void
 rank_wake_late(struct scene_state *state, ulyx_comm_t *comm, int rank)
 {
@@ -185,8 +189,9 @@ rank_wake_late(struct scene_state *state, ulyx_comm_t *comm, int rank)
     atomic_store(&strike->awake, 1);
 }
 
-/* The other ranks of a node that was stopped: they have given up, and wait for
- * it before they leave. Once it has gone on without them they are left out. */
+/* The ranks of the other nodes, where a whole node was stopped: they have given
+ * up, and wait for the stopped rank before they leave. Once that rank has
+ * continued without them, their own shrink must exclude them. */
 static void
 rank_give_up(struct scene_state *state, ulyx_comm_t *comm, int rank)
 {
@@ -218,7 +223,7 @@ go_on(struct scene_state *state, ulyx_comm_t *comm, int rank)
         nranks != expected);
 }
 
-/* Attention has twice the time, for it makes several exchanges. */
+/* Attention has twice the time, because it makes several exchanges. */
 static double
 call_limit(const struct scene_state *state)
 {
@@ -290,7 +295,7 @@ in_communicator(struct scene_state *state, ulyx_comm_t *comm, int rank)
         go_on(state, comm, rank);
     }
     atomic_fetch_add(&strike->done, 1);
-    /* A rank that has left gives no vote: a rank that is resumed then may
+    /* A rank that has left does not vote; a rank that is resumed after that may
      * continue alone. */
     if (strike->fault == FAULT_STOPPED && victim_is_a_node(state))
         rank_give_up(state, comm, rank);
@@ -302,7 +307,7 @@ in_communicator(struct scene_state *state, ulyx_comm_t *comm, int rank)
         &state->outcome.leaks, rank, "windows are left", !calls_close(&c));
 }
 
-/* Replaces the communicator by a child that has all ranks. */
+/* Replaces the communicator by a child with all ranks, split from it. */
 static bool
 comm_replace(struct scene_state *state, ulyx_comm_t **comm_p, int rank)
 {
@@ -348,7 +353,8 @@ rank_body(int rank, int nranks, void *context)
 
 /* ---- a scene ------------------------------------------------------------- */
 
-/* How often each fault is drawn: kills most. */
+/* How often each fault is drawn, relative to the others. Kills are most
+ * frequent. */
 static const int weights[WORLDS][FAULTS] = {
     [THREADS] = {[FAULT_NONE] = 1, [FAULT_FORKED] = 1, [FAULT_ABORTED] = 2},
     [PROCESSES] = {[FAULT_NONE] = 1,
@@ -367,7 +373,7 @@ static const int weights[WORLDS][FAULTS] = {
         [FAULT_CUT] = 1},
 };
 
-/* How often each fault is injected with "goals". */
+/* How many times each fault is injected with "goals". */
 static const int goals[WORLDS][FAULTS] = {
     [THREADS] =
         {[FAULT_NONE] = 200, [FAULT_FORKED] = 200, [FAULT_ABORTED] = 200},
@@ -438,8 +444,9 @@ scene_draw(
         strike->pause_us /= 2;
         state->call = state->call == CALL_SPLIT ? CALL_ALLREDUCE : state->call;
     }
-    /* Leftovers of a plan's creation are freed at once, but a window is kept
-     * until the stopped rank has released it. */
+    /* Memory that a failed creation of a plan leaves is freed at once. A
+     * window, however, is kept until the stopped rank has released it, so the
+     * path is changed. */
     if (state->call == CALL_PLAN && strike->fault >= FAULT_STOPPED &&
         state->path == SCENE_WINDOW)
         state->path = SCENE_SLOT;
@@ -520,7 +527,8 @@ scene_blame(const struct scene_state *state, uint64_t seed)
         algo ? ", " : "", algo ? state->algo : "", (long long)state->rows);
 }
 
-/* A seed's draws do not depend on what was before. */
+/* With goals, a scene is run only if its fault is still short of the goal. What
+ * a seed draws does not depend on this. */
 static bool
 scene_is_selected(const struct soak *soak, const struct scene_state *state)
 {
@@ -600,8 +608,9 @@ goals_report(const struct soak *soak)
     return reached;
 }
 
-/* Freed blocks that glibc keeps for each thread would count as held; the
- * variable that turns this off is read when a program starts. */
+/* Runs the program again with glibc's per-thread cache of freed blocks turned
+ * off, because its blocks would count as held. glibc reads the variable only
+ * when a program starts. */
 static void
 exactly_run(char **argv)
 {
@@ -611,7 +620,7 @@ exactly_run(char **argv)
     execv("/proc/self/exe", argv);
 }
 
-/* Scenes one after another; returns whether all went well. */
+/* Runs scenes one after another. Returns whether all succeeded. */
 static bool
 soak_run(struct soak *soak, uint64_t seed, int64_t scenes, double seconds)
 {

@@ -13,7 +13,8 @@
 
 enum { RANKS = 4, ROWS = 40, MARGIN_BYTES = 3 << 20 };
 
-/* Allocators keep some of what they were given, sanitizers much. */
+/* Allocators keep some freed memory; those of sanitizers keep much, so there
+ * the check is left out. */
 static bool
 resident_is_flat(const struct holdings *early, const struct holdings *late)
 {
@@ -39,7 +40,8 @@ stays_flat(const struct holdings *early, const struct holdings *late)
 
 /* ---- all ranks from one thread ------------------------------------------- */
 
-/* A communicator of RANKS, its halves, and away with all. */
+/* Creates a communicator of RANKS ranks, splits it into halves, and destroys
+ * all. */
 static void
 one_life(void)
 {
@@ -145,7 +147,7 @@ process_body(int rank, int nranks, void *context)
     struct holdings early = {0}, late;
     for (int n = 0; n < p->draws; n++) {
         if (n == p->draws / 3) {
-            usleep(100000); /* the root's thread of the last meeting goes */
+            usleep(100000); /* the thread of the last meeting's root ends */
             early = holdings_now();
         }
         if (!process_life(p, n, rank, nranks)) {

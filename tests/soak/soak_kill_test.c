@@ -20,7 +20,8 @@
 #include "support/test.h"
 
 enum { RANKS = 4, ROWS = 300, LIMIT_S = 60 };
-/* A rank that was killed before it came is only missed. */
+/* The others notice only at this deadline that a rank was killed before it came
+ * to the meeting. */
 #define CREATE_TIMEOUT_S 2.0
 
 enum act { CREATE, PLAN, ATTACH, SPLIT, ALLTOALL, EXECUTE, ADJOINT, ACTS };
@@ -62,7 +63,7 @@ act_plan(ulyx_comm_t *comm, const struct shared *shared, char text_p[256])
         snprintf(text_p, 256, "%s", s.text);
         return status;
     }
-    /* Its windows may be in quarantine already. */
+    /* The windows of the scene may be in quarantine already. */
     return scene_close(&s, 10) ? status : ULYX_ERR_INTERNAL;
 }
 
@@ -189,7 +190,8 @@ in_creation(struct shared *shared, int rank)
     while ((status = act_create(shared, n, rank)) == ULYX_SUCCESS)
         n++;
     aftermath_note(&shared->longest_ns, atomic_load(&shared->killed_ns));
-    /* Without rank 0 there may be no id to meet at, or no root there. */
+    /* Without rank 0 there may be no id to meet at, or no root at its
+     * address. */
     if (shared->victim == 0 && (strstr(ulyx_last_error(), "job: ") ||
                                    strstr(ulyx_last_error(), "root")))
         return true;
@@ -233,8 +235,9 @@ kill_once(enum act act, enum scene_path path, struct test_random *random)
     shared->delay_s = test_random_unit(random) * 0.03;
     scene_environment(path);
     assert_int_equal(pthread_create(&thread, NULL, kill_thread, shared), 0);
-    /* A fork in the middle of a thread's start copies locks of the sanitizer
-     * that no thread of the child releases: its service thread hung on them. */
+    /* A fork during the start of another thread copies the sanitizer's locks as
+     * held, and no thread of the child releases them: the sanitizer's own
+     * thread has hung on such a lock. */
     while (!atomic_load(&shared->killer_runs))
         usleep(100);
     int failed = ranks_run_processes_victim(

@@ -52,7 +52,7 @@ mount_shm(unsigned long flags)
            mount("none", "/dev/shm", "tmpfs", flags, "size=64k") == 0;
 }
 
-/* False: not allowed here. */
+/* Returns false where this process may not set the limit. */
 static bool
 set_limit(int limit)
 {
@@ -92,7 +92,7 @@ limit_body(int rank, int nranks, void *context)
     struct itimerval off = {{0, 0}, {0, 0}};
     ulyx_comm_t *comm;
     if (!set_limit(shared->limit))
-        return 0; /* the test has tried it before */
+        return 0; /* the test skips this limit by itself */
     bool good = ranks_expect(job_meet(&shared->job, 0, nranks, rank,
                                  JOB_TIMEOUT_S, &comm) == ULYX_SUCCESS);
     if (!good) {
@@ -149,7 +149,8 @@ LIMIT_TEST(storm_of_signals, STORM)
 
 enum { STOPPED = 1 };
 
-/* Fills its window with a mark that the woken rank must not touch. */
+/* Fills the memory of its window with a mark, which the woken rank must not
+ * overwrite. */
 static bool
 scene_unharmed(struct scene *s)
 {
@@ -167,7 +168,7 @@ sleeper_wakes(struct scene *s)
     do
         status = scene_execute(s, ULYX_SEQ_TO_HEAD);
     while (status == ULYX_SUCCESS);
-    /* It was aborted by the others, or its own deadline was over. */
+    /* The other ranks have aborted, or the rank's own deadline was over. */
     return ranks_expect(status == ULYX_ERR_ABORTED ||
                         status == ULYX_ERR_TIMEOUT ||
                         status == ULYX_ERR_RANK_LOST);
@@ -183,15 +184,16 @@ others_go_on(struct shared *shared, struct scene *s, int rank)
     while (status == ULYX_SUCCESS);
     good =
         ranks_expect(status == ULYX_ERR_TIMEOUT || status == ULYX_ERR_ABORTED);
-    /* A third rank may be in the list, too: it is a call behind, because it
-     * waits for the stopped one itself. */
+    /* The text may list a third rank as well. That rank is one call behind,
+     * because it waits for the stopped rank. */
     if (status == ULYX_ERR_TIMEOUT)
         good &= ranks_expect(
             ranks_listed(ulyx_last_error(), "waiting for rank", STOPPED));
     ulyx_comm_abort(s->comm);
     if (!s->mem)
         return good;
-    /* In quarantine while the stopped rank may still store into it. */
+    /* The window is in quarantine while the stopped rank may still store into
+     * it. */
     good &= ranks_expect(ulyx_mem_detach(s->comm, s->mem) == ULYX_ERR_BUSY);
     good &= ranks_expect(strstr(ulyx_last_error(), "1") != NULL);
     good &= ranks_expect(ulyx_mem_free(s->mem) == ULYX_ERR_BUSY);
@@ -219,7 +221,8 @@ stop_body(int rank, int nranks, void *context)
         !ranks_expect(scene_open(comm, shared->path, ROWS, &s) == 0))
         return 1;
     if (rank == STOPPED)
-        atomic_store(&shared->job.taken[RANKS], 1); /* let it be stopped */
+        /* from here on this rank may be stopped */
+        atomic_store(&shared->job.taken[RANKS], 1);
     bool good =
         rank == STOPPED ? sleeper_wakes(&s) : others_go_on(shared, &s, rank);
     good &= ranks_expect(scene_close(&s, 10));
@@ -260,7 +263,7 @@ static void
 products_that_overflow(void **state)
 {
     (void)state;
-    static const int64_t sizes[][4] = {/* batch, rows, heads, dim */
+    static const int64_t sizes[][4] = {/* {batch, rows, heads, dim} */
         {INT64_MAX, 2, 2, 2}, {1, INT64_MAX, 2, 2}, {1, 2, INT64_MAX, 2},
         {1, 2, 2, INT64_MAX}, {1 << 30, 1 << 30, 8, 64},
         {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}};
@@ -295,7 +298,7 @@ crowd_body(int rank, int nranks, void *context)
     return !job_exchange(comms[rank], SCENE_SLOT);
 }
 
-/* More ranks than heads, than rows and than cores. */
+/* There are more ranks than heads, than rows and than cores. */
 static void
 many_threads_get_the_same_result(void **state)
 {

@@ -14,7 +14,8 @@
 
 enum { RANKS = 4, ROWS = 40, ODD = 2, LIMIT_S = 60 };
 
-/* Every wait below has 600 s: a test that is over in LIMIT_S has not waited. */
+/* Every wait below has a timeout of 600 s, so a test that ends within LIMIT_S
+ * has not waited until a timeout. */
 struct ranks {
     ulyx_comm_t *comms[RANKS];
     pthread_barrier_t barrier;
@@ -54,7 +55,8 @@ without_its_plan(struct ranks *ranks, int rank, enum scene_path path)
     good = good && ranks_expect(scene_execute(&s, ULYX_SEQ_TO_HEAD) == 0);
     if (rank == ODD)
         return good && ranks_expect(scene_close(&s, 10));
-    /* Twice: nothing moved with it, and the others stay in step. */
+    /* Twice, because a refused call moves nothing and leaves the other ranks in
+     * step. */
     for (int i = 0; good && i < 2; i++)
         good = ranks_expect(scene_execute(&s, ULYX_SEQ_TO_HEAD) ==
                             ULYX_ERR_PEER_REFUSED) &&
@@ -90,7 +92,7 @@ comm_body(int rank, int nranks, void *context)
     int32_t left = 0;
     (void)nranks;
     bool good = ranks_expect(ulyx_alltoall(comm, src, dst, 64, NULL) == 0);
-    /* A rank that is still in the first call would fail with the rest. */
+    /* A rank that is still in its first call would fail with the others. */
     pthread_barrier_wait(&ranks->barrier);
     if (rank == ODD)
         return !(good && ranks_expect(ulyx_comm_destroy(comm) == 0));
@@ -112,8 +114,8 @@ a_peer_has_destroyed_its_communicator(void **state)
 }
 
 /* Rank 0 gives up after 50 ms, before the others come, and destroys its plan.
- * The others have 600 s, find that rank 0 was ready, and get an error that
- * names rank 0's deadline. */
+ * The others, whose timeout is 600 s, find that rank 0 had been ready, and
+ * return an error that names rank 0's deadline. */
 static int
 gave_up_body(int rank, int nranks, void *context)
 {
@@ -259,7 +261,7 @@ groups_in_disorder(void **state)
     assert_status(ulyx_comm_create_local(2, NULL, comms), ULYX_SUCCESS);
     assert_status(ulyx_group_start(), ULYX_SUCCESS);
     assert_status(ulyx_comm_barrier(comms[0]), ULYX_SUCCESS);
-    /* Nested, with an error in the middle that queues nothing. */
+    /* A nested group with a failing call, which queues nothing. */
     assert_status(ulyx_group_start(), ULYX_SUCCESS);
     assert_status(ulyx_comm_barrier(NULL), ULYX_ERR_INVALID_ARGUMENT);
     assert_status(ulyx_group_end(), ULYX_SUCCESS);
@@ -278,8 +280,8 @@ groups_in_disorder(void **state)
     }
 }
 
-/* Rank 0 has a group of {execute, barrier}; the others call one after the
- * other. Neither call of the group may wait for the other. */
+/* Rank 0 makes {execute, barrier} as a group, the other ranks one after the
+ * other. Neither call of the group may wait for the other to end. */
 static int
 mixed_body(int rank, int nranks, void *context)
 {
@@ -329,7 +331,7 @@ detached_body(int rank, int nranks, void *context)
     good &= ranks_expect(status == (rank == ODD ? ULYX_ERR_INVALID_ARGUMENT
                                                 : ULYX_ERR_PEER_REFUSED));
     good &= ranks_expect(error_has(rank == ODD ? "window" : "rank 2 refused"));
-    /* Poisoned with -1, and still so. */
+    /* The destination still has the -1 with which it was filled. */
     for (int64_t i = 0; good && rank == ODD && i < ROWS * s.count[0] * 16; i++)
         good = ranks_expect(s.head[0][i] == -1);
     if (rank == ODD) {

@@ -25,7 +25,7 @@
 #include "support/test.h"
 
 enum { RANKS = 4, ROWS = 300, LIMIT_S = 90 };
-#define SHORT_S 3.0 /* a deadline that is to pass */
+#define SHORT_S 3.0 /* a timeout that the test waits out */
 
 enum fate { KILLED, RESUMED, STOPPED };
 static const char *const algos[] = {"direct", "pairwise", "hier"};
@@ -41,7 +41,8 @@ struct shared {
     _Atomic int ready, done;
     _Atomic bool resumed;
     _Atomic int spoilt; /* ranks that UCX has ended by an assertion */
-    _Atomic int last;   /* call that no rank makes any more; 0: not known */
+    /* number of the call before which all ranks stop; 0: not known */
+    _Atomic int last;
     _Atomic bool victim_right;
     _Atomic int64_t struck_ns, longest_ns;
 };
@@ -54,9 +55,9 @@ direction_of(int call)
     return call % 2 ? ULYX_SEQ_TO_HEAD_ADJOINT : ULYX_SEQ_TO_HEAD;
 }
 
-/* Makes calls until one fails or, when the victim continues, a few more. Rank 0
- * sets which call is the last, because no rank is further than the call that
- * rank 0 begins. */
+/* Makes calls until one fails or, where the victim continues, until a few more
+ * are done. Rank 0 chooses the last call, because no rank has begun a later
+ * call than rank 0. */
 static ulyx_status_t
 call_on(struct shared *shared, struct scene *s, bool *right_p)
 {
@@ -101,12 +102,13 @@ in_communicator(struct shared *shared, int rank)
                           &comm) == ULYX_SUCCESS) ||
         !ranks_expect(scene_open(comm, shared->path, ROWS, &s) == 0))
         return false;
-    if (shared->fate == STOPPED) /* of calls: creation may take longer */
+    /* the timeout of calls; creation may take longer */
+    if (shared->fate == STOPPED)
         s.plan->timeout_s = SHORT_S;
     atomic_fetch_add(&shared->ready, 1);
     ulyx_status_t status = call_on(shared, &s, &good);
     if (rank == shared->victim && shared->fate != RESUMED)
-        _exit(0); /* what becomes of it is not the matter here */
+        _exit(0); /* the state of the victim's objects is not tested */
     aftermath_note(&shared->longest_ns, atomic_load(&shared->struck_ns));
     good &= ranks_expect(is_as_it_should(shared, status, ulyx_last_error()));
     atomic_fetch_add(&shared->done, 1);
@@ -129,7 +131,7 @@ static int
 nodes_rank(int rank, int nranks, void *context)
 {
     struct shared *shared = context;
-    pthread_t first; /* a sanitizer starts one of its own with it */
+    pthread_t first; /* a sanitizer adds its own thread beside the first */
     if (!ranks_expect(!pthread_create(&first, NULL, do_nothing, NULL)))
         return 1;
     pthread_join(first, NULL);
@@ -145,7 +147,7 @@ nodes_rank(int rank, int nranks, void *context)
 
 /* ---- fate ---------------------------------------------------------------- */
 
-/* A process of its own. */
+/* Starts a process that kills, or stops and resumes, the victim. */
 static pid_t
 send_fate(struct shared *shared)
 {
@@ -170,7 +172,8 @@ send_fate(struct shared *shared)
     _exit(0);
 }
 
-/* False: UCX ended a survivor, so the others had one more to lose. */
+/* Returns false if UCX ended a survivor: then the scene does not count, because
+ * the others lost a second rank. */
 static bool
 scene_once(enum fate fate, const char *algo, int per_node, enum scene_path path,
     struct test_random *random)
@@ -186,7 +189,8 @@ scene_once(enum fate fate, const char *algo, int per_node, enum scene_path path,
     snprintf(text, sizeof(text), "%d", per_node);
     setenv("ULYX_RANKS_PER_NODE", text, 1);
     setenv("ULYX_ALGO", algo, 1);
-    setenv("ULYX_KEEPALIVE", "1", 1); /* often shorter than it is stopped */
+    /* in seconds; the victim is often stopped for longer */
+    setenv("ULYX_KEEPALIVE", "1", 1);
     pid_t hand = send_fate(shared);
     int failed = ranks_run_processes_victim(
         RANKS, nodes_rank, shared, LIMIT_S, shared->victim, shared->pids);
