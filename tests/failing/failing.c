@@ -70,7 +70,8 @@ call_fails(enum kind kind, int number)
 /* ---- blocks -------------------------------------------------------------- */
 
 enum { SLOTS = 1 << 18 };
-static _Atomic uintptr_t slots[SLOTS]; /* 1: was taken */
+/* 0: never used, 1: of a freed block, else an address */
+static _Atomic uintptr_t slots[SLOTS];
 static atomic_long blocks;
 
 static unsigned

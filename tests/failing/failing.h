@@ -10,21 +10,23 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* The functions, in failing.c's order. */
+/* The names of the wrapped functions, in failing.c's order. */
 extern const char *const failing_names[];
 int failing_kinds(void);
 
-/* From now on the n-th call (from 1) of this kind fails, in any thread of this
- * process; 0: no call fails, calls are counted. */
+/* Makes the n-th call (from 1) of this kind fail, counted from now on over all
+ * threads of this process. With n = 0 no call fails, and the calls are
+ * counted. */
 void failing_arm(int kind, int n);
-/* Nothing fails any more. returns whether anything has; *calls_p, unless NULL:
- * how many calls of the kind there were. */
+/* From now on no call fails. Returns whether one has failed. Stores the number
+ * of calls of the kind in *calls_p, unless calls_p is NULL. */
 bool failing_disarm(int *calls_p);
 
-/* Blocks that the wrapped functions have allocated and that were not freed. */
+/* Returns how many blocks the wrapped functions have allocated that were not
+ * freed. */
 long failing_blocks(void);
 
-/* For the test itself: never fails. */
+/* As pthread_create, for the test's own threads: never made to fail. */
 int failing_thread(pthread_t *thread, void *(*body)(void *), void *context);
 
 #endif

@@ -36,8 +36,9 @@ enum phase { PHASE_WARM, PHASE_BEFORE, PHASE_FAILING, PHASE_AFTER, PHASES };
 struct world {
     const char *name, *ranks_per_node;
     bool processes;
-    int ids; /* that are made while a call fails and afterwards: the library
-              * remembers each, up to 1024, in a block */
+    /* ids made in the failing scene and after it: the library remembers each
+     * id, up to 1024, in a block of memory */
+    int ids;
 };
 static const struct world worlds[] = {
     {"local", NULL, false, 0},
@@ -52,11 +53,11 @@ struct holdings {
     long blocks;
 };
 
-/* In memory that the processes of a run share. */
+/* Lies in memory that the processes of a run share. */
 struct run {
     const struct world *world;
     int kind, n;
-    int calls;          /* of the kind, where none fails */
+    int calls;          /* calls of the kind in a scene where none fails */
     _Atomic int spoilt; /* processes that UCX has ended by an assertion */
     bool fired, ended[SCENE_RANKS];
     struct scene_end ends[SCENE_RANKS][PHASES];
@@ -108,7 +109,8 @@ holds_more(const struct world *world, const struct holdings *now,
            now->blocks > before->blocks + world->ids;
 }
 
-/* Until no more than before is held, or it does not change for a while. */
+/* Waits until the process holds no more than before, or until what it holds has
+ * not changed for a while. */
 static struct holdings
 holdings_settled(const struct world *world, const struct holdings *before)
 {
@@ -122,7 +124,7 @@ holdings_settled(const struct world *world, const struct holdings *before)
     return now;
 }
 
-/* After a failure ranks may come one deadline apart. */
+/* After a failure, ranks may begin the next scene up to a deadline apart. */
 static double
 phase_deadline_s(enum phase phase)
 {
@@ -188,14 +190,14 @@ threads_scene(struct run *run, enum phase phase)
     for (int r = 0; r < SCENE_RANKS; r++)
         pthread_join(threads[r], NULL);
     if (run->world != &worlds[0])
-        ulyx_unique_id_destroy(&id); /* or it has ended by itself */
+        ulyx_unique_id_destroy(&id); /* a meeting may have used it up */
 }
 
 static void
 threads_run(struct run *run)
 {
     threads_scene(run, PHASE_WARM);
-    failing_arm(run->kind, 0); /* counts */
+    failing_arm(run->kind, 0); /* n = 0: counts the calls */
     threads_scene(run, PHASE_BEFORE);
     failing_disarm(&run->calls);
     run->before[0] = holdings_settled(run->world, NULL);
@@ -228,7 +230,7 @@ process_run(struct run *run, int rank)
     setenv("ULYX_LOCAL_NRANKS", "3", 1);
     process_scene(run, rank, PHASE_WARM);
     if (fails)
-        failing_arm(run->kind, 0); /* counts */
+        failing_arm(run->kind, 0); /* n = 0: counts the calls */
     process_scene(run, rank, PHASE_BEFORE);
     if (fails)
         failing_disarm(&run->calls);
@@ -253,7 +255,8 @@ run_start(struct run *run, int rank)
         return pid;
     alarm(LIMIT_S);
     aborts_watch(&run->spoilt);
-    uli_root_limit_linger(0.2); /* a failed meeting's thread stays so long */
+    /* how long the thread of a failed meeting stays */
+    uli_root_limit_linger(0.2);
     if (run->world->ranks_per_node)
         setenv("ULYX_RANKS_PER_NODE", run->world->ranks_per_node, 1);
     if (run->world->processes)
@@ -272,8 +275,8 @@ run_complain(
     return false;
 }
 
-/* A rank that fails before it has reached the meeting, or, as rank 0, before it
- * serves the meeting, cannot notify the others. */
+/* A rank cannot notify the others if it fails before it reaches the meeting or,
+ * in the case of rank 0, before it serves the meeting. */
 static bool
 was_never_there(const struct run *run, const struct scene_end *end)
 {
@@ -343,8 +346,9 @@ run_once(struct run *run, const struct world *world, int kind, int n)
     }
 }
 
-/* One run, again where UCX has ended it; *well_p: nothing is to be complained
- * of. returns whether the call was reached. */
+/* Makes one run, and repeats it where UCX has ended a process. Stores in
+ * *well_p whether all requirements hold. Returns whether the n-th call was
+ * reached. */
 static bool
 run_one(
     struct run *run, const struct world *world, int kind, int n, bool *well_p)
@@ -375,7 +379,8 @@ run_kind(struct run *run, const struct world *world, int kind,
         reached = run_one(run, world, kind, n, &well);
         runs += reached;
         bad += !well;
-        /* A sweep of a few calls does not make the run that shows its end. */
+        /* A sweep with a stride above 1 ends at the last n that is reached; the
+         * run that no longer reaches its n is left out. */
         int all = run->calls * (world->processes ? SCENE_RANKS : 1);
         if (o->call || (o->stride > 1 && n + o->stride > all))
             break;
@@ -417,8 +422,9 @@ options_read(int argc, char **argv)
     return o;
 }
 
-/* A process keeps the machine that a communicator has loaded. Not all load it:
- * a creation whose look for NUMA nodes fails does, where others need not. */
+/* Loads what the first communicator of a process loads and the process keeps:
+ * the machine's description. Not every creation needs it, but one whose look-up
+ * of NUMA nodes fails does, and the description would then count as kept. */
 static bool
 topology_warm(void)
 {

@@ -73,7 +73,7 @@ make_plan(struct scene *s)
         s->end, STEP_PLAN, ulyx_plan_create(s->comm, &params, &s->plan));
 }
 
-/* Element j of row i is 1000 i + j. */
+/* Element j of row i has the value 1000 i + j. */
 static bool
 scene_exchange(struct scene *s, bool window)
 {
@@ -174,8 +174,9 @@ make_offspring(struct scene *s)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* BUSY: a peer has still to let go of the window; SYSTEM and NO_MEMORY: the
- * call that fails was in here, and the window is as before. */
+/* Repeats give_back while it returns BUSY, because a peer has yet to release
+ * the window, or SYSTEM or NO_MEMORY, because the call that fails was in here
+ * and has left the window as before. */
 static ulyx_status_t
 until_free(ulyx_status_t (*give_back)(struct scene *s), struct scene *s)
 {
@@ -203,7 +204,8 @@ window_free(struct scene *s)
     return ulyx_mem_free(s->mem);
 }
 
-/* An object that cannot be destroyed is an error, after any earlier failure. */
+/* Destroys all objects. An object that cannot be destroyed is an error of its
+ * own, whatever failed before. */
 static void
 destroy_all(struct scene *s)
 {

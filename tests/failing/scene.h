@@ -30,17 +30,19 @@ enum scene_step {
 };
 extern const char *const scene_steps[STEPS];
 
-/* The result: the first error and its step. */
+/* The result of a rank: the first error and the step that returned it. */
 struct scene_end {
     ulyx_status_t status;
     enum scene_step step;
     char text[SCENE_TEXT];
-    bool wrong; /* data, or an object left that cannot be destroyed */
+    bool wrong; /* data are wrong, or an object could not be destroyed */
 };
 
-/* The rank's part, with a communicator that it is given, which is destroyed. */
+/* Makes the calls of one rank on its communicator, and destroys the
+ * communicator. */
 void scene_run(ulyx_comm_t *comm, int rank, struct scene_end *end_p);
-/* Notes an error, unless there is one. returns whether there is none now. */
+/* Keeps the status and its text, unless an earlier error is kept. Returns
+ * whether no error is kept. */
 bool scene_note(
     struct scene_end *end, enum scene_step step, ulyx_status_t status);
 

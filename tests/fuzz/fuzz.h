@@ -10,10 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The name is libFuzzer's. Ends the process where the library is wrong. */
+/* Runs the target on one input; ends the process where the library is wrong.
+ * libFuzzer prescribes the name. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-/* A regular file with these bytes: its path, until the next call. */
+/* Writes the bytes to a regular file and returns its path, which is valid until
+ * the next call. */
 const char *fuzz_file(const uint8_t *data, size_t bytes);
 
 #endif

@@ -10,7 +10,8 @@
 #include "comm/remote/remote_internal.h"
 #include "fuzz/fuzz.h"
 
-enum { RANKS = 4, LIVES = 100000 }; /* messages that a communicator lives */
+/* LIVES: messages before the communicator is replaced */
+enum { RANKS = 4, LIVES = 100000 };
 
 static ulyx_comm_t *comms[RANKS];
 
@@ -50,7 +51,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     memcpy(message, data + 1, bytes - 1);
     memcpy(&head, message, sizeof(head));
     head.token = comms[0]->remote->token;
-    if (data[0] & 128) /* else as it is */
+    if (data[0] & 128) /* otherwise the count is the input's */
         head.count = (uint32_t)(bytes - 1 - sizeof(struct uli_message));
     memcpy(message, &head, sizeof(head));
     uli_remote_receive(comms[0], 2 + (data[0] & 1), message, bytes - 1);

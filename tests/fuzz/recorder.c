@@ -43,7 +43,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     uint64_t magic = ULI_RECORDER_MAGIC;
     memset(memory, 0, room);
     memcpy(memory, data, bytes);
-    if (bytes >= sizeof(magic)) /* cannot be guessed */
+    if (bytes >= sizeof(magic)) /* a fuzzer cannot guess the magic number */
         memcpy(memory, &magic, sizeof(magic));
     if (uli_recorder_read(memory, (int64_t)bytes, &copy))
         copy_check(&copy);

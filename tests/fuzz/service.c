@@ -80,7 +80,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     memset(message, 0, sizeof(*request));
     memcpy(message, data + 1, bytes - 1);
-    if (!(data[0] & 128)) /* else as it is */
+    if (!(data[0] & 128)) /* otherwise the protocol is the input's */
         request->protocol = ULI_PROTOCOL;
     memcpy(request->endpoint, comms[0]->peers[0].identity.endpoint,
         sizeof(request->endpoint));

@@ -15,7 +15,8 @@ static struct uli_ucx_calls calls;
 static ucp_am_recv_callback_t handler;
 static unsigned char window[WINDOW];
 
-/* A call that would give a request: the operation has ended at once. */
+/* Stands in for calls that return a request. NULL means that the operation has
+ * completed at once. */
 static void *
 call_nothing(void)
 {
@@ -101,7 +102,7 @@ net_make(void)
 static void
 net_free(struct uli_net *net)
 {
-    uli_ucx_recv_close(net); /* receives that this UCX has never ended */
+    uli_ucx_recv_close(net); /* open receives, which this UCX never completes */
     for (int32_t p = 0; p < RANKS; p++) {
         uli_ucx_forget(&net->peers[p]);
         free(net->peers[p].address);
@@ -111,7 +112,7 @@ net_free(struct uli_net *net)
     free(net);
 }
 
-/* Several messages: a byte of their length goes ahead of each. */
+/* The input holds several messages, each after a byte with its length. */
 static void
 messages_receive(struct uli_net *net, const uint8_t *data, size_t bytes)
 {
