@@ -79,7 +79,8 @@ leave_capture(const struct emu_graph *graph, struct emu_stream *stream)
     }
 }
 
-/* Every branch must have come back to the stream where the capture began. */
+/* Returns whether every branch has joined the stream on which the capture
+ * began. */
 static bool
 graph_is_joined(const struct emu_graph *graph, int last)
 {

@@ -16,7 +16,8 @@ static struct kernel {
 } kernels[KERNELS];
 static size_t kernel_count;
 
-/* _Z13matmul_kernelPf -> matmul_kernel; other forms stay as they are. */
+/* _Z13matmul_kernelPf becomes matmul_kernel; names of other forms stay as they
+ * are. */
 static void
 name_kernel(struct kernel *k)
 {

@@ -35,7 +35,7 @@ cudaMallocHost(void **p, size_t bytes)
     return memory_allocate(p, bytes, -1);
 }
 
-/* As on a card, freeing waits for the work of its device. */
+/* As on a card, freeing memory waits for the work of its device. */
 cudaError_t
 cudaFree(void *p)
 {

@@ -58,7 +58,8 @@ open_locked(const struct emu_config *config)
         if (!emu.devices[d].sms)
             return -1;
     }
-    /* Vector clocks come and go: their pages are to stay. */
+    /* Vector clocks are allocated and freed all the time; malloc is to keep
+     * their pages. */
     mallopt(M_TRIM_THRESHOLD, 1 << 28);
     mallopt(M_TOP_PAD, 1 << 24);
     emu_crash_open();
@@ -184,8 +185,9 @@ await_op(struct emu_op *op)
     emu_op_drop(op);
 }
 
-/* emu_op_finish takes the hosts that waited out of the counts, so that a host
- * on its way back does not count as waiting. */
+/* emu_op_finish no longer counts a host as waiting once its operation has
+ * ended, so a host whose wait is over but that has not yet returned does not
+ * count. */
 cudaError_t
 emu_host_wait(struct emu_op *op)
 {

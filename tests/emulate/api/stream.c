@@ -77,7 +77,7 @@ cudaStreamCreate(cudaStream_t *stream)
     return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
 
-/* Work in the stream continues; only the handle ends. */
+/* Only the handle is destroyed; the work in the stream continues. */
 cudaError_t
 cudaStreamDestroy(cudaStream_t stream)
 {
@@ -106,8 +106,9 @@ cudaStreamSynchronize(cudaStream_t stream)
     return emu_result(error);
 }
 
-/* Holds the last operations of now. Later operations are not awaited: a host
- * that waits beside busy streams would otherwise never return. */
+/* Waits for the last operation of each stream at the time of the call, and for
+ * no later one: beside streams that other threads keep busy the host would
+ * otherwise never return. */
 cudaError_t
 emu_device_wait(int device)
 {
@@ -157,7 +158,7 @@ emu_capture_forbids(int mode)
     return false;
 }
 
-/* A host to which the work is reported as done is ordered after the work. */
+/* A host that learns that the work is done is ordered after the work. */
 static cudaError_t
 op_query(const struct emu_op *op)
 {
@@ -289,7 +290,7 @@ cudaEventQuery(cudaEvent_t event)
     return error;
 }
 
-/* In virtual time. */
+/* The time is virtual. */
 cudaError_t
 cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)
 {

@@ -34,7 +34,7 @@ init_world(struct forward_world *f, uint64_t seed)
     f->device = f->host = forward;
 }
 
-/* Outputs that a call may leave out, left out at random. */
+/* Leaves out, at random, outputs that a call may leave out. */
 static void
 draw_outputs(struct forward_world *f)
 {
@@ -142,7 +142,8 @@ random_problems_agree(void **state)
     }
 }
 
-/* One workspace serves call after call, and a graph call after data. */
+/* The calls and the graph use one workspace; the graph is replayed with other
+ * data. */
 static void
 a_graph_is_replayed_with_other_data(void **state)
 {
@@ -214,7 +215,8 @@ what_is_no_call_is_refused_by_name(void **state)
     expect_refusal(&f, ULYX_ERR_UNSUPPORTED, "out: flag of piece 0");
     w->t[OUT].device.pieces = NULL;
     assert_status(
-        run_forward(&f), ULYX_SUCCESS); /* and nothing of it has stuck */
+        /* the refused call has changed nothing that this call needs */
+        run_forward(&f), ULYX_SUCCESS);
     compare_all(&f);
     free_world(&f);
 }
@@ -241,7 +243,7 @@ fp64_is_refused(void **state)
     assert_int_equal(bytes, 5);
 }
 
-/* Another device's memory, where there is another device. */
+/* Passes memory of another device, where there is a second device. */
 static void
 memory_of_another_device_is_named(void **state)
 {

@@ -31,8 +31,7 @@ init_world(struct backward_world *b, uint64_t seed)
     b->device = b->host = backward;
 }
 
-/* The inputs beside the problem, and the gradients that a call is to
- * compute. */
+/* Draws which optional inputs are given, and which gradients are computed. */
 static void
 draw_options(struct backward_world *b)
 {
@@ -64,7 +63,7 @@ row_at(const struct tensor *t, int64_t batch, int64_t head, int64_t row)
                8;
 }
 
-/* delta as a caller has it, of out in its dtype. */
+/* Fills delta as a caller would: from out, rounded to out's dtype. */
 static void
 fill_delta(struct world *w)
 {
@@ -82,7 +81,7 @@ fill_delta(struct world *w)
     world_fill_values(w, DELTA);
 }
 
-/* out and lse, as forward would write them. */
+/* Fills out and lse with what forward would write. */
 static void
 fill_forward(struct world *w)
 {
@@ -128,7 +127,7 @@ fill_all(struct backward_world *b)
     poison_gradients(b);
 }
 
-/* The call's tensors, on the device or on the host. */
+/* The structs of the call, whose tensors are on the device or on the host. */
 static void
 set_call(struct backward_world *b, ulyx_attention_backward_t *call, bool device)
 {
@@ -185,8 +184,8 @@ run_reference(struct backward_world *b)
     free(workspace);
 }
 
-/* As forward: sums in fp32 of terms that are rounded to 16 bits first where the
- * problem has so many. */
+/* The tolerance of forward: sums are in fp32, and where the problem is of 16
+ * bits their terms are first rounded to 16 bits. */
 static bool
 near_enough(const struct world *w, int n, double is, double wanted)
 {
@@ -223,7 +222,7 @@ compare_all(struct backward_world *b)
     world_expect_cause(&b->w, ULYX_SUCCESS, NULL);
 }
 
-/* Nothing has been written (of a call that does not accumulate). */
+/* Checks that a call that does not accumulate has written nothing. */
 static void
 expect_untouched(struct backward_world *b)
 {
@@ -255,7 +254,8 @@ random_problems_agree(void **state)
     }
 }
 
-/* One workspace serves call after call, and a graph call after data. */
+/* The calls and the graph use one workspace; the graph is replayed with other
+ * data. */
 static void
 a_graph_is_replayed_with_other_data(void **state)
 {
@@ -282,7 +282,7 @@ a_graph_is_replayed_with_other_data(void **state)
     free_world(&b);
 }
 
-/* All gradients of one run, in a buffer that the caller frees. */
+/* Returns all gradients of one run, in a buffer that the caller frees. */
 static unsigned char *
 bits_of(struct backward_world *b, size_t *bytes_p)
 {
@@ -302,9 +302,10 @@ bits_of(struct backward_world *b, size_t *bytes_p)
     return bits;
 }
 
-/* The problem again, on a device that runs its threads in the seed's order,
- * whose blocks have the shared memory of a Hopper or of compute capability 8.9,
- * and whose threads take many registers or none: one slot or two. */
+/* Runs the problem once more, with threads in the seed's order. The device's
+ * blocks have the shared memory of a Hopper or of compute capability 8.9, and
+ * its threads take many registers or none, so that tiles have one slot or
+ * two. */
 static unsigned char *
 run_in_order(
     ulyx_dtype_t dtype, uint64_t seed, int32_t max_sms, size_t *bytes_p)
@@ -374,7 +375,7 @@ expect_refusal(struct backward_world *b, ulyx_status_t status, const char *word)
     expect_untouched(b);
 }
 
-/* A problem of every option, which gradients do not accumulate into. */
+/* A problem with every option, whose gradients are not accumulated. */
 static void
 make_plain_world(struct backward_world *b)
 {
@@ -403,7 +404,8 @@ host_memory_is_refused_by_name(void **state)
     b.device.d_sink = b.d_sink;
     expect_refusal(&b, ULYX_ERR_INVALID_ARGUMENT, "d_sink: ");
     b.device.d_sink = b.d_sink_there;
-    assert_status(run_backward(&b), ULYX_SUCCESS); /* nothing has stuck */
+    /* the refused calls have changed nothing */
+    assert_status(run_backward(&b), ULYX_SUCCESS);
     compare_all(&b);
     free_world(&b);
 }
@@ -478,8 +480,8 @@ bad_documents_keep_the_gradients(void **state)
     free_world(&b);
 }
 
-/* For every input: the call waits for the flag until the deadline, and reads
- * the piece once the flag is set. */
+/* For every input the call waits for the flag until the deadline, and reads the
+ * piece once the flag is set. */
 static void
 flags_of_inputs_are_waited_for(void **state)
 {

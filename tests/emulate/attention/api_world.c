@@ -45,7 +45,7 @@ world_init(struct world *w, ulyx_attention_pass_t pass, uint64_t seed)
     const ulyx_attention_t problem = ULYX_ATTENTION_INIT;
     const ulyx_attention_exec_t exec = ULYX_ATTENTION_EXEC_INIT;
 #ifndef ULI_EMULATE
-    card_devices(1); /* or skips */
+    card_devices(1); /* skips the test where there is no card */
 #endif
     memset(w, 0, sizeof(*w));
     w->random.state = seed;
@@ -104,7 +104,8 @@ world_draw_docs(struct world *w, bool on_device)
     p->docs_memory = on_device ? ULYX_MEMORY_CUDA : ULYX_MEMORY_HOST;
 }
 
-/* The heads are somewhere among HEADS_MAX. */
+/* Uploads the parameters of HEADS_MAX heads, of which the problem has those
+ * from a drawn offset on. */
 static float *
 upload_params(struct world *w, const float params[HEADS_MAX])
 {
@@ -162,7 +163,8 @@ set_strides(ulyx_attention_tensor_t *tensor, int64_t batch, int64_t row,
     tensor->head_stride = head * element;
 }
 
-/* [b, h, s, d] or [b, s, h, d], rows with a gap; guard bytes on both ends. */
+/* Makes a tensor [b, h, s, d] or [b, s, h, d] with gaps between its rows and
+ * guard bytes at both ends. */
 static void
 make_tensor(struct world *w, int n)
 {
@@ -271,7 +273,8 @@ world_host_problem(const struct world *w, ulyx_docs_t *docs_p)
     *docs_p = w->docs;
     docs_p->begin = w->begins;
     problem.dtype = ULYX_DTYPE_F64;
-    problem.param_dtype = ULYX_DTYPE_F32; /* sinks and slopes are floats */
+    /* sinks and slopes are floats on both sides */
+    problem.param_dtype = ULYX_DTYPE_F32;
     problem.docs_memory = ULYX_MEMORY_HOST;
     problem.docs_q = problem.docs_q ? docs_p : NULL;
     problem.sinks = problem.sinks ? w->sinks : NULL;

@@ -37,19 +37,21 @@ enum {
 struct tensor {
     ulyx_attention_tensor_t device, host;
     double *values;
-    unsigned char *memory, *image; /* on the device; a copy on the host */
+    /* memory lies on the device; image is a copy of it on the host */
+    unsigned char *memory, *image;
     int64_t count, bytes, element;
     ulyx_dtype_t dtype;
-    int64_t heads, rows, columns, pitch; /* elements from row to row */
+    /* pitch: elements from one row to the next */
+    int64_t heads, rows, columns, pitch;
 };
 
 struct world {
     struct test_random random;
     ulyx_attention_pass_t pass;
-    int tensors; /* that the pass has */
+    int tensors; /* how many tensors the pass has */
     ulyx_attention_t problem;
     struct tensor t[BACKWARD_TENSORS];
-    bool wide; /* gradients are fp32 whatever the dtype */
+    bool wide; /* gradients are fp32, whatever the dtype of the problem */
     ulyx_attention_exec_t exec;
     ulyx_docs_t docs;
     int32_t begins[DOCS_MAX + 1], *begins_there;
@@ -57,16 +59,17 @@ struct world {
     float *sinks_there, *slopes_there;
     void *workspace;
     int64_t workspace_bytes;
-    uint64_t *cause; /* on the device */
+    uint64_t *cause; /* lies on the device */
     cudaStream_t stream;
 };
 
-/* Setup and teardown of a test; the second fails where the emulator has
- * something to report. */
+/* Setup and teardown of a test; the teardown fails if the emulator has recorded
+ * a fault. */
 int world_open(void **state);
 int world_close(void **state);
 
-/* A world of nothing; draw its problem, then make it. Skips without a card. */
+/* Begins a world without a problem, which the caller draws before world_make.
+ * Skips the test where there is no card. */
 void world_init(struct world *w, ulyx_attention_pass_t pass, uint64_t seed);
 void world_draw_problem(struct world *w);
 void world_draw_docs(struct world *w, bool on_device);
@@ -74,36 +77,37 @@ void world_draw_sinks(struct world *w);
 void world_draw_slopes(struct world *w);
 int64_t world_below(struct world *w, int64_t bound);
 
-/* Tensors, workspace, cause and stream, all poison. */
+/* Makes the tensors, the workspace, the cause and the stream. All memory holds
+ * poison. */
 void world_make(struct world *w);
 void world_free(struct world *w);
 
-/* Normal data, rounded to the dtype on both sides; between rows of inputs, too.
- */
+/* Fills an input with normal data, rounded to the dtype on both sides. The gaps
+ * between rows are filled, too. */
 void world_fill_random(struct world *w, int n);
-/* The host's values to the device, rounded on both sides. */
+/* Writes the values that the host has, rounded, to both sides. */
 void world_fill_values(struct world *w, int n);
 void world_fill_poison(struct world *w, int n);
 
-/* The problem as the host's reference takes it; docs_p keeps what it points to.
- */
+/* Returns the problem for the host's reference; docs_p keeps what its pointers
+ * refer to. */
 ulyx_attention_t world_host_problem(const struct world *w, ulyx_docs_t *docs_p);
-/* A workspace of the host's reference, to be freed, and the structs of its
- * call. */
+/* Returns a workspace of the host's reference, which the caller frees, and
+ * fills the structs of its call. */
 void *world_host_workspace(const ulyx_attention_t *problem,
     ulyx_attention_pass_t pass, ulyx_attention_exec_t *exec_p,
     int64_t *bytes_p);
 
-/* Checks each element by near(w, n, is, wanted), and every other byte for
- * poison; checked false: all bytes for poison. */
+/* Checks each element by near(w, n, is, wanted), and that all other bytes are
+ * poison. With checked = false, all bytes must be poison. */
 typedef bool (*world_near)(
     const struct world *w, int n, double is, double wanted);
 void world_compare(
     struct world *w, int n, bool checked, world_near near_enough);
-/* The cause's status, and a word of its text. */
+/* Checks the cause: its status, and that its text has the word. */
 void world_expect_cause(
     struct world *w, ulyx_status_t status, const char *word);
-/* The last error's text has a word. */
+/* Checks that the text of the last error has the word. */
 void world_expect_error(const char *word);
 
 #endif

@@ -31,8 +31,8 @@
 #define MIRRORS_MAX 64
 #define PIECES_MAX  16
 
-/* Host bytes and their copy on the device; of outputs, what they held before.
- */
+/* Bytes of the host and their copy on the device. For outputs, `before` keeps
+ * what the host bytes were. */
 struct mirror {
     unsigned char *host, *device, *allocation, *before;
     size_t bytes;
@@ -40,21 +40,22 @@ struct mirror {
 };
 
 struct bridge {
-    struct uli_attn_call call; /* with device pointers */
+    struct uli_attn_call call; /* the call, with device pointers */
     struct mirror mirrors[MIRRORS_MAX];
     int count;
     ulyx_attention_piece_t pieces[ULI_ATTN_TENSORS][PIECES_MAX];
-    uint64_t *flags[ULI_ATTN_TENSORS]; /* on the device */
+    uint64_t *flags[ULI_ATTN_TENSORS]; /* lie on the device */
     cudaError_t error;
 };
 
-/* Calls of row sm90, and those that its own kernels did not take. */
+/* Counts the calls of row sm90, and those of them that went to the portable
+ * kernels. */
 static struct {
     int calls, portable;
     const char *why;
 } hopper;
 
-/* The library's row behind one of ours. */
+/* Returns the library's row that a row of this table stands for. */
 static const struct uli_attn_kernel *
 device_row(const struct uli_attn_call *call)
 {
@@ -62,7 +63,7 @@ device_row(const struct uli_attn_call *call)
                                                    : &uli_attn_cuda_kernel;
 }
 
-/* Backward is the portable row's for each row of forward. */
+/* In backward every row stands for the portable one. */
 static const struct uli_attn_kernel *
 bridge_row(const struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {
@@ -91,11 +92,11 @@ count_sm90(const struct uli_attn_call *call)
     }
 }
 
-/* An emulated device, each call in an order of its own. Every other backward
- * of head dimensions to 256 has the shared memory of compute capability 8.9,
- * and two of three have kernels of as many registers as ptxas gives: streaming
- * tiles then have two slots where they have one otherwise. On a card the device
- * that there is, or the end of the program. */
+/* Opens an emulated device, whose order of threads differs from call to call.
+ * Every second backward with head dimensions up to 256 has the shared memory of
+ * compute capability 8.9, and two of three have as many registers per thread as
+ * ptxas gives; streaming tiles then have two slots instead of one. On a card,
+ * selects the card's device, or ends the program where there is none. */
 static cudaError_t
 open_device(const struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {
@@ -144,12 +145,14 @@ bridge_check(struct bridge *b, cudaError_t error)
         b->error = error;
 }
 
-/* The device address of host bytes [low, high). */
+/* Copies host bytes to device memory of their size. Returns the device address,
+ * or NULL where there are no bytes or on an error. */
 static unsigned char *
 bridge_mirror(struct bridge *b, void *low, size_t bytes, bool output)
 {
     struct mirror *m = &b->mirrors[b->count];
-    size_t lead = (uintptr_t)low % 64; /* the same alignment */
+    /* the device address has the alignment of the host address */
+    size_t lead = (uintptr_t)low % 64;
     if (bytes == 0 || b->count == MIRRORS_MAX)
         return NULL;
     *m = (struct mirror){.host = low, .bytes = bytes, .output = output};
@@ -164,7 +167,8 @@ bridge_mirror(struct bridge *b, void *low, size_t bytes, bool output)
     return m->device;
 }
 
-/* Bytes from base to the end of the last row; 0 without elements. */
+/* Returns the number of bytes from base to the end of the last row, or 0 where
+ * there are no elements. */
 static size_t
 view_extent(const struct uli_attn_view *view, int64_t rows,
     int64_t batch_stride, int64_t row_stride, int64_t head_stride)
@@ -250,7 +254,7 @@ mirror_call(struct bridge *b, ulyx_attention_pass_t pass)
         cudaMemset(b->call.workspace, 0xFF, (size_t)b->call.workspace_bytes));
 }
 
-/* Have the flags of all output pieces come? */
+/* Checks that the flags of all output pieces are set. */
 static void
 check_flags(struct bridge *b, enum uli_attn_tensor name)
 {
@@ -265,8 +269,8 @@ check_flags(struct bridge *b, enum uli_attn_tensor name)
             b->error = cudaErrorUnknown;
 }
 
-/* Outputs may lie between each other's rows: only what the device has changed
- * comes back. */
+/* Copies an output back. One output may lie between the rows of another, so
+ * only the bytes that the device has changed are copied. */
 static void
 mirror_back(struct bridge *b, const struct mirror *m)
 {
@@ -309,7 +313,7 @@ bridge_run(struct uli_attn_call *call, ulyx_attention_pass_t pass)
     struct bridge *b = calloc(1, sizeof(*b));
     memcpy(&b->call, call, sizeof(b->call));
     b->error = open_device(call, pass);
-    b->call.max_sms = call->threads; /* any number of blocks will do */
+    b->call.max_sms = call->threads; /* any number of blocks is allowed */
     mirror_call(b, pass);
     if (b->error == cudaSuccess) {
         if (pass == ULYX_ATTENTION_PASS_FORWARD)
@@ -355,7 +359,8 @@ always_applies(void)
     return true;
 }
 
-/* Rows of their own, so that --mutate has a dtype of each kind of kernel. */
+/* "mma" and "plain" are separate rows so that --mutate has one dtype per kind
+ * of kernel. */
 static const char *
 mma_refuses(const struct uli_attn_problem *problem)
 {
@@ -378,7 +383,7 @@ sm90_refuses(const struct uli_attn_problem *problem)
     return uli_attn_sm90_kernel.refuses(problem);
 }
 
-/* The bridge allocates the workspace, on the device. */
+/* The bridge allocates the workspace itself, on the device. */
 static int64_t
 bridge_workspace(const struct uli_attn_problem *problem,
     ulyx_attention_pass_t pass, int threads)

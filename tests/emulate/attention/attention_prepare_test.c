@@ -19,7 +19,7 @@
 #define DOCS_MAX   12
 #define RUNS_MAX   16
 
-/* A call's tables, on the host. */
+/* The tables of a call, on the host. */
 struct tables {
     struct uli_gpu_attn_args args;
     int64_t begin[2][DOCS_MAX + 1], rows[2][DOCS_MAX];
@@ -102,7 +102,7 @@ draw_tables(struct tables *t, struct test_random *random)
         draw_segments(t, random);
 }
 
-/* A table of 8 or 4 byte indices on the device. */
+/* Copies a table to the device, as indices of 8 or of 4 bytes. */
 static void *
 values_upload(const int64_t *values, int64_t count, int32_t index_bytes)
 {
@@ -175,7 +175,8 @@ run_prepare(struct tables *t, struct test_random *random, struct outcome *o)
     assert_int_equal(emu_fault_count(), 0);
 }
 
-/* The document of a flattened query row, or -1. */
+/* Returns the document of a query row, which is counted over all batch items,
+ * or -1. */
 static int64_t
 doc_of(const struct tables *t, int64_t flat)
 {
@@ -213,7 +214,8 @@ check_tile(const struct tables *t, const struct uli_gpu_attn_tile *tile)
     }
 }
 
-/* Key tiles that the tile's rows attend to, by the mask's definition. */
+/* Counts the key tiles to which the rows of the tile attend, by the definition
+ * of the mask. */
 static int64_t
 cost_of(const struct uli_gpu_attn_args *a, const struct uli_gpu_attn_tile *tile)
 {
@@ -229,7 +231,7 @@ cost_of(const struct uli_gpu_attn_args *a, const struct uli_gpu_attn_tile *tile)
     return low < 0 ? 0 : high - low;
 }
 
-/* Rows of the call and in the list, each exactly once. */
+/* Checks that each row of the call is in exactly one tile of the list. */
 static void
 check_cover(const struct tables *t, const struct outcome *o)
 {
@@ -267,8 +269,8 @@ check_packed(const struct tables *t, const struct uli_gpu_attn_tile *tile)
     }
 }
 
-/* Of a list's order: sections of so many key rows, and in a section one step
- * for so many key tiles. */
+/* The order of a list: a section has `rows` key rows; within a section costs
+ * differ only in steps of `step` key tiles. */
 struct order {
     int64_t rows, step;
 };
@@ -291,8 +293,9 @@ order_of(const struct uli_gpu_attn_args *a, const struct outcome *o)
     return order;
 }
 
-/* Sections ascend. Costs descend within one, where the cost is what the rows
- * see: bounds of rows that see nothing may widen a tile's range. */
+/* Sections must ascend, and costs must descend within a section. The cost here
+ * is what the rows see; the bounds of rows that see nothing may widen the range
+ * of a tile. */
 static void
 check_order(const struct uli_gpu_attn_args *a, const struct outcome *o)
 {
@@ -337,7 +340,8 @@ random_tables_give_the_tiles_of_the_definition(void **state)
     emu_close();
 }
 
-/* Places each tile of the arithmetic list where the written one has it. */
+/* Checks that the arithmetic list has the tiles of the written one; gives each
+ * tile the place that it has there. */
 static void
 check_unlisted(const struct uli_gpu_attn_args *a, const struct outcome *listed,
     struct outcome *unlisted)
@@ -351,7 +355,7 @@ check_unlisted(const struct uli_gpu_attn_args *a, const struct outcome *listed,
                    sizeof(listed->tiles[0])) != 0)
             at++;
         assert_true(at < listed->state.ntiles);
-        listed->tiles[at].rows = 0; /* once each */
+        listed->tiles[at].rows = 0; /* so that no tile is found twice */
     }
 }
 
@@ -369,13 +373,14 @@ tiles_without_a_list_are_those_of_the_list(void **state)
         t.args.has_docs = 0, t.args.ndocs = 0, t.nsegments = -1;
         t.args.q_segments = NULL;
         t.args.diagonal = 0;
-        if (random_draw(&random, 0, 1)) /* else at the ends of windows */
+        /* otherwise tiles end where the window does */
+        if (random_draw(&random, 0, 1))
             t.args.left = INT64_MAX;
         run_prepare(&t, &random, &listed);
         t.args.unlisted = 1;
         run_prepare(&t, &random, &unlisted);
         check_unlisted(&t.args, &listed, &unlisted);
-        /* whole batch items make a section, one at least */
+        /* a section is a whole number of batch items, at least one */
         if (t.args.section_rows < t.args.len_k)
             t.args.section_rows = t.args.section_rows ? t.args.len_k : 0;
         else if (t.args.len_k)

@@ -21,7 +21,8 @@ struct fixture {
     const struct uli_attn_kernel *row;
     ulyx_attention_piece_t pieces[ULI_ATTN_TENSORS][MOST];
     unsigned char *memory[ULI_ATTN_TENSORS];
-    uint64_t *words; /* cause, poison, then flags of q, k, v and out */
+    /* the cause, the poison, then the flags of q, k, v and out */
+    uint64_t *words;
 };
 enum { CAUSE, POISON, FLAGS, OUT_FLAGS = FLAGS + 3 * MOST, WORDS = 64 };
 
@@ -95,7 +96,8 @@ open_fixture(struct fixture *f, const struct uli_attn_kernel *row)
         cudaStreamCreate((cudaStream_t *)&f->call.stream), cudaSuccess);
 }
 
-/* Cuts a tensor into pieces; inputs wait for flags where they have them. */
+/* Cuts a tensor into pieces. With `flags`, each piece has a flag; the call
+ * waits for the flags of inputs. */
 static void
 fixture_cut(struct fixture *f, enum uli_attn_tensor name, int count, bool flags)
 {
@@ -143,9 +145,10 @@ blocks_leave_room_for_who_sets_flags(void **state)
         {132, 2, 0, 1, 264, false},
         {132, 2, 50, 1, 50, false},
         {132, 2, 200, 1, 264, false},
-        {132, 1, 0, 1, 116, true}, /* an eighth stays free */
+        {132, 1, 0, 1, 116, true}, /* an eighth of the device stays free */
         {132, 2, 0, 0, 116, true},
-        {132, 1, 0, 4, 29, true}, /* four ranks wait on one device */
+        /* four ranks on one device, each of which waits */
+        {132, 1, 0, 4, 29, true},
         {132, 1, 20, 4, 20, true},
         {4, 1, 0, 2, 1, true},
         {1, 1, 0, 1, 1, true},
@@ -180,7 +183,8 @@ no_more_blocks_than_max_sms(void **state)
         }
 }
 
-/* Tensors that TMA cannot read, and the recorded reason of each. */
+/* Each case has a tensor that TMA cannot read, and the reason that the call
+ * records. */
 static void
 others_go_to_the_portable_kernels(void **state)
 {
@@ -200,7 +204,7 @@ others_go_to_the_portable_kernels(void **state)
             f.call.views[ULI_ATTN_OUT].base += 8;
         if (n >= 4)
             fixture_cut(&f, ULI_ATTN_V, 9, false);
-        if (n == 4) /* no longer one after another */
+        if (n == 4) /* the pieces are no longer one after another */
             f.pieces[ULI_ATTN_V][5].base = f.memory[ULI_ATTN_V];
         fixture_forward(&f);
         assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
@@ -241,7 +245,8 @@ every_refusal_has_a_reason(void **state)
     assert_string_equal(text, "");
 }
 
-/* Rows of packed tensors lie by the row stride even where each head has one. */
+/* The alignment covers the row stride of a packed tensor, even where each head
+ * has one row. */
 static void
 alignment_is_that_of_all_rows(void **state)
 {
@@ -273,10 +278,10 @@ alignment_is_that_of_all_rows(void **state)
     assert_int_equal(args.k.align, 16);
     assert_int_equal(args.v.align, 16);
     assert_int_equal(args.out.align, 4);
-    assert_int_equal(args.lse.align, 16); /* not given */
+    assert_int_equal(args.lse.align, 16); /* not given, so the largest */
 }
 
-/* A device that the build was not made for. */
+/* The build has no code for this device. */
 static void
 missing_code_for_the_device_is_reported(void **state)
 {
@@ -290,8 +295,8 @@ missing_code_for_the_device_is_reported(void **state)
     }
 }
 
-/* One piece of one tensor never arrives: the call ends at its deadline, names
- * the piece, and sets no output's flag. */
+/* One piece of one tensor never arrives. The call ends at its deadline, names
+ * the piece, and sets no flag of an output. */
 static void
 flag_that_never_comes_is_named(void **state)
 {
@@ -323,7 +328,7 @@ flag_that_never_comes_is_named(void **state)
     }
 }
 
-/* A failed communicator's word ends a wait long before the deadline. */
+/* The poison of a failed communicator ends a wait long before the deadline. */
 static void
 poison_ends_the_wait(void **state)
 {
@@ -347,9 +352,10 @@ poison_ends_the_wait(void **state)
     }
 }
 
-/* Two ranks on one device, each waiting for all its pieces. The kernel that
- * sets the flags is launched last and needs a multiprocessor of its own, here
- * because of its shared memory: the emulator does not model registers. */
+/* Two ranks share one device, and each waits for all its pieces. The kernel
+ * that sets the flags is launched last and needs a whole multiprocessor. Here
+ * its shared memory is the reason, because the emulator does not model
+ * registers. */
 static void
 ranks_that_wait_leave_room(void **state)
 {
@@ -369,8 +375,8 @@ ranks_that_wait_leave_room(void **state)
             fixture_forward(&f[r]);
         }
         assert_int_equal(cudaStreamCreate(&stream), cudaSuccess);
-        /* a small block sleeps first, for longer than the others need until
-         * they wait */
+        /* A small block is launched first. It sleeps until the other kernels
+         * are waiting. */
         uint64_t *unused = memory_allocate(8 * 1000);
         const struct sm90_flags none = {{unused, unused, unused}};
         assert_int_equal(sm90_flags_set(&none, 1000, 3, 0, stream), 0);

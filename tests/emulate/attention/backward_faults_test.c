@@ -15,28 +15,28 @@
 #include "emulate/plant/fault_runs.h"
 #include "support/test.h"
 
-int backward_planted; /* number of the fault; 0 = none */
+int backward_planted; /* number of the planted fault; 0 = none */
 int kc_first_pass, kc_passes = 2;
 
 #define FAULT_NUMBER(name, kernels) name,
 enum { NONE, BACKWARD_FAULTS(FAULT_NUMBER) FAULTS_END };
 #define FAULT_NAME(name, kernels) #name,
 static const char *const names[] = {"NONE", BACKWARD_FAULTS(FAULT_NAME)};
-/* The kernels that have the fault, as bits in this order. */
+/* A mask of the kernels that have a fault has its bits in this order. */
 enum { MMA, PLAIN, WIDE, KERNELS };
 #define FAULT_KERNELS(name, kernels) kernels,
 static const int kernels_of[] = {7, BACKWARD_FAULTS(FAULT_KERNELS)};
 
-/* Two documents with gaps, the first ending inside a tile on both sides and
- * with more rows than its window has keys for. */
+/* Two documents with gaps. The first ends inside a tile of queries and of keys,
+ * and has more rows than there are keys in its window. */
 static const int64_t q_begin[2] = {0, 36}, q_length[2] = {33, 30};
 static const int64_t k_begin[2] = {2, 20}, k_length[2] = {14, 60};
 
-/* What a run has: nothing beside the problem, every feature, or all of them and
- * delta given. */
+/* What a run has: no option, every feature, or every feature and a delta that
+ * is given. */
 enum { BARE, FEATURES, FEATURES_AND_DELTA, KINDS };
 
-/* Several tiles of both sides. */
+/* Both queries and keys have several tiles. */
 static void
 make_case(
     struct kc_case *kc, int kernel, bool features, struct test_random *random)
@@ -86,8 +86,8 @@ case_passes(int kernel, int kind, uint64_t seed)
     return right;
 }
 
-/* The seed is the data's, and of the order in which the emulator runs. A fault
- * must show in each kernel that has it. */
+/* The seed selects the data and the order in which the emulator runs threads. A
+ * fault must show in each kernel that has it. */
 static int
 run_planted(int fault, uint64_t seed)
 {
@@ -114,8 +114,8 @@ static const struct fault_runs runs = {.names = names,
     .limit_s = 200,
     .run = run_planted};
 
-/* Slots of a family's streaming tiles on a device whose blocks have so much
- * shared memory, by the registers that ptxas gives. */
+/* Returns the slots of a family's streaming tiles, on a device whose blocks
+ * have so much shared memory, with as many registers as ptxas gives. */
 static int
 slots_of(const struct uli_gpu_attn_backward *family, int shared_kib, bool keys)
 {
@@ -132,8 +132,8 @@ slots_of(const struct uli_gpu_attn_backward *family, int shared_kib, bool keys)
     return fit.slots;
 }
 
-/* Slots of 8.0, and of 8.6 and 8.9, as docs/internals/gpu.md has them. A family
- * of one slot only has 0 where it finds no room. */
+/* Slots on compute capability 8.0, and on 8.6 and 8.9, as in
+ * docs/internals/gpu.md. 0: the family has one slot only, and does not fit. */
 static void
 slots_are_two_where_they_cost_no_block(void **state)
 {
@@ -157,7 +157,8 @@ slots_are_two_where_they_cost_no_block(void **state)
         }
 }
 
-/* Two families share a kernel. Without tiles a launch ends at once. */
+/* Two families share a kernel, so the fit of one must leave the kernel usable
+ * by the other. The launches have no tiles and end at once. */
 static void
 a_fit_leaves_room_to_other_families(void **state)
 {

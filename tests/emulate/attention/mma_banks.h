@@ -9,8 +9,9 @@
 
 enum { MMA_STEPS = 16, MMA_SHAPES = 5 };
 
-/* Of lane l: step c of q, keys and values as ldmatrix takes them, chunk c of a
- * result's row, and the first copy of a key tile. */
+/* The addresses of one lane: step c of q, keys and values, as ldmatrix takes
+ * them; chunk c of a row of the result; and the first 16 bytes that the lane
+ * copies of a key tile. */
 struct mma_lane_places {
     uint32_t q[MMA_STEPS], k[MMA_STEPS], v[MMA_STEPS];
     uint32_t result[2 * MMA_STEPS], copy;
@@ -19,8 +20,8 @@ struct mma_lane_places {
 #ifdef __cplusplus
 extern "C"
 #endif
-    /* 32 lanes' places on the device, of shape n (64, 96, 128, 192, 256
-     * columns). returns a cudaError_t. */
+    /* Stores the addresses of the 32 lanes, computed on the device, for the
+     * n-th shape (64, 96, 128, 192, 256 columns). Returns a cudaError_t. */
     int
     mma_places(int n, struct mma_lane_places *places, int *columns_p);
 

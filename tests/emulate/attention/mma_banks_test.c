@@ -9,7 +9,8 @@
 #include "cuda_runtime.h"
 #include "emulate.h"
 
-/* Lanes [first, first + lanes) of `bytes` each. */
+/* Checks the lanes [first, first + lanes), each of which accesses `bytes`
+ * bytes. */
 static void
 no_conflict(const uint32_t at[32], int first, int lanes, uint32_t bytes)
 {

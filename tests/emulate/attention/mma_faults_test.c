@@ -11,20 +11,20 @@
 #include "mma_planted.h"
 #include "support/test.h"
 
-int mma_planted; /* number of the fault; 0 = none */
+int mma_planted; /* number of the planted fault; 0 = none */
 
 #define FAULT_NUMBER(name, kernels) name,
 enum { NONE, MMA_FAULTS(FAULT_NUMBER) FAULTS_END };
 #define FAULT_NAME(name, kernels) {#name, kernels},
 static const struct {
     const char *name;
-    int kernels; /* 1: mma, 2: plain, 3: both */
+    int kernels; /* kernels that have the fault. 1: mma, 2: plain, 3: both */
 } faults[] = {{"NONE", 3}, MMA_FAULTS(FAULT_NAME)};
 
-/* Without features, several tiles of queries and of keys; with all of them: two
- * documents with NaN between, the first ending inside a tile of keys, a window,
- * sinks, ALiBi of half the heads, fewer columns than the family's, pieces that
- * come late. */
+/* Without features: several tiles of queries and of keys. With features: two
+ * documents with NaN between them, the first of which ends inside a tile of
+ * keys; a window; sinks; ALiBi for half of the heads; fewer columns than the
+ * family has; pieces that arrive late. */
 static struct sm90_case
 case_of(bool plain, bool features, uint64_t seed)
 {
@@ -64,9 +64,9 @@ case_of(bool plain, bool features, uint64_t seed)
     return c;
 }
 
-/* One document between two others, evenly laid: its last tile of keys is copied
- * whole, and rows of the neighbours must not influence the result. lse is not
- * requested. */
+/* One document lies between two others, in pieces of equal rows. Its last tile
+ * of keys is copied whole, and the rows of the neighbours in that copy must not
+ * influence the result. lse is not requested. */
 static struct sm90_case
 even_case(bool plain, uint64_t seed)
 {
@@ -79,7 +79,7 @@ even_case(bool plain, uint64_t seed)
     return c;
 }
 
-/* True when all was well. */
+/* Returns whether the result was right and no fault was reported. */
 static bool
 run_case(int fault, const struct sm90_case *c)
 {
@@ -93,7 +93,8 @@ run_case(int fault, const struct sm90_case *c)
     return well;
 }
 
-/* Keys whose flags never come are waited for until the deadline. */
+/* Returns whether the call waits until its deadline for keys whose flags are
+ * never set. */
 static bool
 fault_waits(int fault, bool plain, uint64_t seed)
 {

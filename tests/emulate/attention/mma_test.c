@@ -35,7 +35,8 @@ case_run(const struct sm90_case *c)
     return result;
 }
 
-/* Runs, compares with the definition, keeps the result. */
+/* Runs the case, compares the result with the definition, and returns the
+ * result. */
 static struct sm90_result
 case_judged(const struct sm90_case *c)
 {
@@ -76,7 +77,7 @@ case_simple(int family, int64_t q, int64_t k)
         .seed = test_seed(1)};
 }
 
-/* Pieces of every kind whose flags come in the wrong order. */
+/* Pieces of every layout, whose flags are set in reverse order. */
 static void
 late_pieces_are_waited_for(void **state)
 {
@@ -85,7 +86,7 @@ late_pieces_are_waited_for(void **state)
         for (int f = 0; f < FAMILIES; f += PLAIN) {
             struct sm90_case c = case_simple(f, 180, 270);
             c.layout = (enum sm90_layout)layout;
-            c.pieces = 3; /* 180 and 270 are multiples, for EVENLY */
+            c.pieces = 3; /* 3 divides 180 and 270, as EVENLY requires */
             c.flags = true;
             c.right = 0;
             c.seed += (uint64_t)layout;
@@ -93,7 +94,8 @@ late_pieces_are_waited_for(void **state)
         }
 }
 
-/* The cause names the tensor and a piece of it; nothing is left waiting. */
+/* The cause names the tensor and one of its pieces, and no kernel still
+ * waits. */
 static void
 piece_that_never_comes_is_named(void **state)
 {
@@ -110,7 +112,8 @@ piece_that_never_comes_is_named(void **state)
             assert_int_equal(
                 result.failed >> 8 & 0xff, ULI_GPU_ATTN_FLAG_Q + missing - 1);
             assert_true(result.failed >> 16 < 3);
-            assert_true(result.bad > 0); /* out's flags were not set */
+            /* out's flags were not set, and counts as wrong */
+            assert_true(result.bad > 0);
             sm90_result_free(&result);
         }
 }
@@ -125,7 +128,7 @@ same_bits(const struct sm90_case *c, const struct sm90_result *a,
     assert_memory_equal(a->max_logit, b->max_logit, (size_t)c->heads_q * 4);
 }
 
-/* max_sms is a number of blocks. */
+/* max_sms sets the number of blocks. */
 static void
 blocks_change_no_bit(void **state)
 {
@@ -144,7 +147,8 @@ blocks_change_no_bit(void **state)
     }
 }
 
-/* Rows at 2 mod 16 bytes, pieces cut anywhere: the same bits. */
+/* Rows begin at 2 modulo 16 bytes, and pieces end anywhere: the bits stay the
+ * same. */
 static void
 layouts_change_no_bit(void **state)
 {
@@ -166,7 +170,7 @@ layouts_change_no_bit(void **state)
     }
 }
 
-/* A document keeps its bits wherever in a pack it lies. */
+/* A document has the same bits wherever it lies in a pack. */
 static void
 place_in_a_pack_changes_no_bit(void **state)
 {
@@ -194,7 +198,7 @@ place_in_a_pack_changes_no_bit(void **state)
     }
 }
 
-/* The narrowest family of the table that takes the dimensions. */
+/* Returns the narrowest family of the table that takes the dimensions. */
 static const struct uli_gpu_attn_forward *
 family_of(int64_t dim_qk, int64_t dim_v)
 {
@@ -230,8 +234,8 @@ draw_features(struct sm90_case *c, struct test_random *random)
     c->blocks = (int)random_draw(random, 1, 5);
 }
 
-/* Head dimensions 8 .. 512 apart for keys and values, 1 to 16 query heads a
- * key head. */
+/* Head dimensions from 8 to 512, different for keys and values, and 1 to 16
+ * query heads per KV head. */
 static void
 all_dimensions_and_groups(void **state)
 {

@@ -12,7 +12,7 @@
 #include "cuda_runtime.h"
 #include "ulyx/types.h"
 
-/* Element e of a tensor [batch][rows][heads][columns] in device memory. */
+/* A tensor [batch][rows][heads][columns] in device memory. */
 struct laid {
     struct uli_gpu_attn_tensor tensor;
     struct uli_gpu_attn_piece pieces[SM90_PIECES_MAX];
@@ -20,7 +20,7 @@ struct laid {
     unsigned char *memory[SM90_PIECES_MAX];
     int64_t bytes[SM90_PIECES_MAX];
     int count;
-    uint64_t *flags; /* on the device */
+    uint64_t *flags; /* lie on the device */
     int64_t rows, heads, batch, columns, size;
 };
 
@@ -58,7 +58,8 @@ row_at(const struct laid *l, int64_t b, int64_t h, int64_t row)
            row * t->row_stride;
 }
 
-/* Rows of piece n: thirds of what is left, or tile by tile where even. */
+/* Returns the rows of piece n: an equal share where the layout is EVENLY, else
+ * a third of what is left. */
 static int64_t
 piece_rows(const struct sm90_case *c, int64_t n, int64_t left, int64_t all)
 {
@@ -135,7 +136,8 @@ value_of(const struct run *r, int which, struct test_random *random, int64_t h,
         return test_random_normal(random);
     if (which == 2)
         return column == 0 ? (double)(row / 128) : (double)(row % 128);
-    /* key `row` has +-8 by the bits of its number; query i matches key i */
+    /* The columns of key `row` are +-4 by the bits of its number, and those of
+     * query i are twice those of key i. */
     (void)h;
     return (row >> (column % 12) & 1 ? 4 : -4) * (which ? 1 : 2);
 }
@@ -147,7 +149,7 @@ value_rounded(const struct sm90_case *c, double value)
                   : uli_float_of_bf16(uli_bf16_of_float((float)value));
 }
 
-/* Rows of no document keep the NaN that memory was filled with. */
+/* Rows that are in no document keep the NaN with which memory was filled. */
 static bool
 in_gap(const struct sm90_case *c, bool keys, int64_t flat)
 {
@@ -238,7 +240,8 @@ set_args(struct run *r)
     a->left = c->left, a->right = c->right, a->diagonal = c->diagonal;
     a->bottom_right = !c->top_left;
     a->head_group = c->heads_q < 2 ? 1 : 2;
-    /* seeds have lists of tiles and none, in one section and in several */
+    /* The seed decides whether there is a list of tiles, and whether it has one
+     * section or several. */
     a->unlisted = c->ndocs == 0 && c->seed % 2;
     a->section_rows = c->seed % 3 ? 0 : 200;
     a->tile_rows = c->portable ? c->portable->tile_rows : c->family->tile_rows;
@@ -248,7 +251,7 @@ set_args(struct run *r)
     set_docs(r);
     a->q = r->q.tensor, a->k = r->k.tensor, a->v = r->v.tensor;
     a->out = r->out.tensor, a->lse = r->lse.tensor;
-    if (c->no_lse) /* as a call's translation has what is not given */
+    if (c->no_lse) /* as a call's translation leaves what is not given */
         a->lse = (struct uli_gpu_attn_tensor){.align = 16};
     if (!uli_gpu_attn_sizes(c->batch, c->batch * c->len_q, c->heads_q, c->ndocs,
             -1, a->tile_rows, &sizes))
@@ -300,7 +303,7 @@ run_score(const struct run *r, int64_t b, int64_t h, int64_t i, int64_t key,
     return s - (double)(float)head_slope(c, h) * distance;
 }
 
-/* Row i's p by key of its document; returns lse. */
+/* Computes p of row i for each key of its document; returns lse. */
 static double
 run_softmax(const struct run *r, int64_t b, int64_t h, int64_t i,
     const struct doc *d, double *p, double *max_p)
@@ -429,7 +432,8 @@ run_gather(struct run *r, struct sm90_result *result)
         result->bad += r->out.flags[n] != 3;
 }
 
-/* Takes the pieces away, to be written by the kernel that sets their flags. */
+/* Moves the pieces elsewhere. The kernel that sets their flags writes them
+ * back. */
 static void
 run_withhold(struct run *r)
 {
@@ -444,7 +448,7 @@ run_withhold(struct run *r)
                 .bytes = bytes,
                 .flag = p->flag};
             if (r->c->missing && r->c->missing % 3 == t)
-                a.flag = r->lse.flags; /* never read */
+                a.flag = r->lse.flags; /* any word that no kernel reads */
             unsigned char *copy =
                 memory_allocate(a.stride * a.batch + bytes + 16);
             for (int64_t b = 0; b < a.batch; b++) {
@@ -457,7 +461,7 @@ run_withhold(struct run *r)
         }
 }
 
-/* Writes the pieces from a stream beside the kernel's. */
+/* Writes the pieces from a stream beside the stream of the kernel. */
 static bool
 run_arrived(struct run *r)
 {
@@ -481,7 +485,7 @@ source_of(const struct laid *l)
         l->batch, l->columns};
 }
 
-/* Prepare and the pass; true where both were taken. */
+/* Enqueues prepare and the pass. Returns whether both were accepted. */
 static bool
 run_launch(struct run *r)
 {

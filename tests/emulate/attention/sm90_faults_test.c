@@ -11,17 +11,18 @@
 #include "sm90_planted.h"
 #include "support/test.h"
 
-int sm90_planted; /* number of the fault; 0 = none */
+int sm90_planted; /* number of the planted fault; 0 = none */
 
 #define FAULT_NUMBER(name) name,
 enum { NONE, SM90_FAULTS(FAULT_NUMBER) FAULTS_END };
 #define FAULT_NAME(name) #name,
 static const char *const names[] = {"NONE", SM90_FAULTS(FAULT_NAME)};
 
-/* Two documents, the first of which ends inside a tile, under a window; three
- * items per block, six key tiles each in the plain case; a sink with ALiBi
- * beyond the diagonal; a sink alone; a softcap; a head of slope 0 beside
- * another, without lse; pieces that meet inside tiles. */
+/* The cases: two documents under a window, of which the first ends inside a
+ * tile (DOCS); three items per block with six key tiles each (PLAIN); a sink
+ * with ALiBi beyond the diagonal (SINK); a sink alone; a softcap (CAP); a head
+ * of slope 0 beside another head, without lse (FLAT); pieces that meet inside
+ * tiles (PIECES). */
 enum kind { DOCS, PLAIN, SINK, SINK_ALONE, CAP, FLAT, PIECES, KINDS };
 
 static struct sm90_case
@@ -60,13 +61,14 @@ case_of(enum kind kind, uint64_t seed)
     if (kind == DOCS) {
         c.ndocs = 2, c.left = 90, c.right = 30;
         c.q_rows[0] = 100, c.k_rows[0] = 210;
-        c.q_begin[1] = 100, c.k_begin[1] = 220; /* NaN between */
+        /* NaN lies between the documents */
+        c.q_begin[1] = 100, c.k_begin[1] = 220;
         c.q_rows[1] = 200, c.k_rows[1] = 480;
     }
     return c;
 }
 
-/* True when all was well. */
+/* Returns whether the result was right and no fault was reported. */
 static bool
 run_once(int fault, enum kind kind, uint64_t seed)
 {

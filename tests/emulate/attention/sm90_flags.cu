@@ -28,7 +28,7 @@ sm90_flags_set(const struct sm90_flags *flags, int64_t count, uint64_t value,
     return uli_kernel_launch(launch, sm90_flags_kernel, *flags, count, value);
 }
 
-/* One block. */
+/* Runs as one block. */
 __global__ void
 sm90_arrive_kernel(const __grid_constant__ sm90_arrivals arrivals,
     int64_t count, uint64_t value)

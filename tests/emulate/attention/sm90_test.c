@@ -93,7 +93,7 @@ draw_layout(struct sm90_case *c, struct test_random *random)
     c->flags = c->layout != SM90_STRIDED && random_draw(random, 0, 1);
 }
 
-/* Every feature, drawn. */
+/* Draws a case in which every feature may be on. */
 static struct sm90_case
 draw_case(const struct uli_sm90_family *family, uint64_t seed)
 {
@@ -182,7 +182,8 @@ d256_takes_every_feature(void **state)
     any_features(&uli_sm90_d256, 4);
 }
 
-/* As it is built where a card does not take one and a half panels. */
+/* The family of head dimension 96 as it is built for cards that do not take one
+ * and a half panels. */
 static void
 d96_of_whole_panels_takes_every_feature(void **state)
 {

@@ -19,7 +19,8 @@ struct emu_config {
     bool quiet;
 };
 
-/* How many of the requested devices there are; skips the test without any. */
+/* Returns how many of the requested devices there are. Skips the test where
+ * there is none. */
 static inline int
 card_devices(int wanted)
 {
@@ -35,9 +36,9 @@ emu_open(const struct emu_config *config)
     return config->devices == card_devices(config->devices) ? 0 : -1;
 }
 
-/* Waits for all devices. No reset, unlike the emulator: the library keeps a
+/* Waits for all devices. Unlike the emulator, resets none: the library keeps a
  * device's context, and making a new one takes a third of a second. Memory is
- * freed by whoever has allocated it, or when the process ends. */
+ * freed by the code that allocated it, or when the process ends. */
 static inline void
 emu_close(void)
 {

@@ -26,7 +26,7 @@ loads_kernel(const uint64_t *word, int32_t count, uint64_t *ns_p)
 {
     uint64_t start = ptx_globaltimer_ns(), at = 0;
     for (int32_t i = 0; i < count; i++)
-        at += ptx_ld_relaxed_sys_u64(word + at); /* of a word that is 0 */
+        at += ptx_ld_relaxed_sys_u64(word + at); /* always adds 0 */
     *ns_p = ptx_globaltimer_ns() - start + at;
 }
 

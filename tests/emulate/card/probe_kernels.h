@@ -12,19 +12,21 @@
 extern "C" {
 #endif
 
-/* Adds 1 to *running, then waits until *stop is not 0, at most ns. */
+/* Launches a kernel that adds 1 to *running, then waits, at most ns, until
+ * *stop is not 0. */
 int probe_spin_launch(
     uint32_t *running, const uint64_t *stop, uint64_t ns, void *stream);
-/* Does nothing; loaded by prepare. */
+/* Launches a kernel that does nothing and that probe_prepare has loaded. */
 int probe_nothing_launch(void *stream);
-/* `count` loads of *word, each after the last one; *ns_p: what all took. */
+/* Launches `count` loads of *word, each of which depends on the one before.
+ * *ns_p: the time of all. */
 int probe_loads_launch(
     const uint64_t *word, int32_t count, uint64_t *ns_p, void *stream);
-/* `count` times: stores *own, then *word, the second a release where release is
- * not 0; *ns_p: what all took. */
+/* Launches `count` rounds, each of which stores *own, then *word; the second
+ * store is a release where `release` is not 0. *ns_p: the time of all. */
 int probe_stores_launch(uint64_t *own, uint64_t *word, int32_t count,
     int32_t release, uint64_t *ns_p, void *stream);
-/* Loads all of them on the current device. */
+/* Loads all kernels on the current device. */
 int probe_prepare(void);
 
 #ifdef __cplusplus

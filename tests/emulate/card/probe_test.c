@@ -29,12 +29,13 @@ static const int64_t patience_ns = 2000000000, spin_ns = 20000000000;
 
 static struct {
     const struct uli_device_ops *ops;
-    uint64_t *stop, *stop_there; /* pinned: the kernels' end, then a zero */
+    /* pinned; a word that ends the kernels, then a zero */
+    uint64_t *stop, *stop_there;
     uint64_t *word_there;
-    void *page;                     /* of pageable memory, whole pages */
-    void *small;                    /* pinned */
-    unsigned char *device;          /* memory of the device */
-    uint32_t *running;              /* on the device */
+    void *page;                     /* whole pages of pageable memory */
+    void *small;                    /* a little pinned memory */
+    unsigned char *device;          /* plain memory of the device */
+    uint32_t *running;              /* lies on the device */
     void *caller, *library, *third; /* streams */
     _Atomic int launched;
 } p;
@@ -43,10 +44,11 @@ enum { PAGE_BYTES = 1 << 16 };
 
 /* ---- another process ----------------------------------------------------- */
 
-/* A process with plain memory of the device, and the handle of that memory. */
+/* A second process that has plain memory of the device, and the handle of that
+ * memory. */
 static struct {
     pid_t pid;
-    int answers, ends; /* pipes: from it, and to it */
+    int answers, ends; /* pipes from the process and to it */
     struct uli_share share;
 } owner;
 
@@ -65,7 +67,8 @@ own_memory(int answers, int ends)
     _exit(!good);
 }
 
-/* Before this process opens the driver, which does not survive a fork. */
+/* Starts the process before this one opens the driver, because a fork breaks an
+ * open driver. */
 static void
 start_owner(void)
 {
@@ -181,9 +184,8 @@ pins_memory(void)
     return uli_pinned_hold(0, p.page, PAGE_BYTES, &there);
 }
 
-/* cuMemCreate, cuMemMap, cuMemSetAccess, cuMemExportToShareableHandle,
- * cuMemImportFromShareableHandle: what attach does at an owner and at a peer.
- */
+/* Calls cuMemCreate, cuMemMap, cuMemSetAccess, cuMemExportToShareableHandle and
+ * cuMemImportFromShareableHandle, as attach does at an owner and at a peer. */
 static ulyx_status_t
 maps_shared_memory(void)
 {
@@ -224,7 +226,8 @@ records_an_event(void)
     return p.ops->event_record(0, event, p.third);
 }
 
-/* Behind the kernel in its own stream: at most so many are taken at once. */
+/* Launches behind the spinning kernel in its own stream. The driver takes only
+ * so many before a launch waits. */
 static ulyx_status_t
 launches_behind(void)
 {
@@ -259,8 +262,8 @@ returns_in(const struct call *call, int64_t ns)
     return call->returned;
 }
 
-/* Whether the call returns while the kernel in p.caller spins; `behind`: with a
- * copy to the device enqueued behind the kernel. */
+/* Returns whether the call returns while the kernel in p.caller spins. With
+ * `behind`, a copy to the device is enqueued behind the kernel. */
 static bool
 goes_on(ulyx_status_t (*make)(void), bool behind)
 {
@@ -311,7 +314,7 @@ calls_beside_a_kernel_that_spins(void **state)
                 sizeof(owner.share));
         for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
             if (behind && calls[i].make == pins_memory)
-                continue; /* it is pinned */
+                continue; /* the copy has pinned it already */
             printf("%-48s %s%s\n", calls[i].name,
                 goes_on(calls[i].make, behind) ? "goes on" : "WAITS for it",
                 behind ? ", a copy behind the kernel" : "");
@@ -442,7 +445,8 @@ times_of_host_words_and_events(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(calls_beside_a_kernel_that_spins), /* first: it forks */
+    /* first, because it forks */
+    cmocka_unit_test(calls_beside_a_kernel_that_spins),
     cmocka_unit_test(times_of_host_words_and_events),
     cmocka_unit_test(kernels_of_many_streams_at_once),
     cmocka_unit_test(launches_ahead_of_a_kernel_that_spins),

@@ -6,9 +6,9 @@
  */
 #include "emulate/core/emu.h"
 
-/* Publishes what a warp has done before it arrived. The warp's lanes have one
- * state, which is published once: when the last live lane has arrived, or at
- * the end. */
+/* Publishes what a warp has done before it arrived. All lanes of a warp share
+ * one state, so it is published once: when the last live lane has arrived, or
+ * when the barrier completes. */
 static void
 barrier_notify(struct emu_barrier *b, struct emu_warp *warp)
 {
@@ -106,7 +106,7 @@ emu_barrier_reduce(int how, int predicate)
     return how == 0 ? b->result : how == 1 ? b->unanimous : b->result > 0;
 }
 
-/* A thread that ended no longer keeps the others at barrier 0. */
+/* A thread that has ended is not awaited at barrier 0. */
 void
 emu_barrier_thread_ended(struct emu_block *block)
 {

@@ -215,7 +215,7 @@ free_block(struct emu_block *block)
     free(block);
 }
 
-/* All threads have ended and no engine works for the block any more. */
+/* Ends the block if all its threads have ended and no engine works for it. */
 void
 emu_block_try_end(struct emu_block *block)
 {
@@ -254,8 +254,8 @@ emu_thread_ended(struct emu_thread *thread)
         emu_block_try_end(block);
 }
 
-/* After a fatal fault: nothing that runs or waits is continued. Operations in
- * flight are forgotten, with what they hold. */
+/* Called after a fatal fault: nothing that runs or waits is continued.
+ * Operations in flight, and what they hold, are forgotten. */
 void
 emu_abort_all(void)
 {

@@ -95,7 +95,8 @@ emu_clocks_fence(struct emu_clocks *clocks, enum emu_view view)
     join_view(clocks->at[view], clocks->at[EMU_GENERIC], clocks->count);
 }
 
-/* A random free number below the top; the top rises when few are free. */
+/* Returns a random free number below agents_top, which is raised when few
+ * numbers are free. */
 uint32_t
 emu_agent_take(const char *kind, uint32_t block, uint32_t warp)
 {

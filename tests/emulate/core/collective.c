@@ -40,7 +40,7 @@ struct collective_lane {
     uint32_t arg;
 };
 
-/* operands: how, width. The source lane is each lane's own. */
+/* operands: how, width. The source lane may differ from lane to lane. */
 static void
 act_shfl(const struct emu_meet *meet, struct emu_warp *warp, void **data)
 {
@@ -160,7 +160,8 @@ emu_reduce(int rmw, uint32_t mask, uint32_t value)
     return (uint32_t)mine.out;
 }
 
-/* Which lane is elected is not defined; within a warp it is always one. */
+/* The instruction set does not define which lane is elected; all calls within a
+ * warp elect the same one. */
 bool
 emu_elect(void)
 {
@@ -169,7 +170,8 @@ emu_elect(void)
     return emu.self->lane == emu.self->block->serial * 7 % EMU_WARP;
 }
 
-/* Registers of the block if every warp had what it has and this one count. */
+/* Returns the registers of the block if this warp had `count` and every other
+ * warp what it has. */
 static uint32_t
 total_registers(const struct emu_warp *warp, uint32_t count)
 {
@@ -201,7 +203,8 @@ act_registers(const struct emu_meet *meet, struct emu_warp *warp, void **data)
     }
 }
 
-/* An increase waits until others have given back enough, as on the card. */
+/* An increase waits until other warps have given back enough registers, as on a
+ * card. */
 void
 emu_setmaxnreg(bool increase, uint32_t count)
 {

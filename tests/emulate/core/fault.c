@@ -100,7 +100,7 @@ emu_fault(enum emu_fault kind, uint64_t key, const char *format, ...)
     va_end(args);
 }
 
-/* The scheduler polls emu.failed and ends all work. */
+/* The scheduler reads emu.failed and then ends all work. */
 void
 emu_fault_fatal(enum emu_fault kind, const char *format, ...)
 {

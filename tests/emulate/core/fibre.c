@@ -5,7 +5,8 @@
 #include "emulate/core/emu.h"
 #include <sys/mman.h>
 
-/* Free stacks, beside them: a link in a stack would cost a page of each. */
+/* Pointers to free stacks. A list within the stacks would cost a page of
+ * each. */
 static unsigned char **pool;
 static size_t pool_count, pool_room;
 
@@ -23,7 +24,7 @@ emu_stack_take(void)
     return p + EMU_GUARD_BYTES;
 }
 
-/* Without room for the pointer the stack goes back to the system. */
+/* Where the pool cannot grow, the stack is unmapped. */
 void
 emu_stack_give(unsigned char *stack)
 {
@@ -41,18 +42,19 @@ emu_stack_give(unsigned char *stack)
 }
 
 #if defined(__x86_64__)
-/* rbp rbx r12-r15, the entry as return address, and one word so that entry
- * finds its stack as after a call. */
+/* rbp, rbx, r12 to r15, the entry as return address, and one more word, so that
+ * the stack at the entry is aligned as after a call */
 enum { FRAME_WORDS = 8, ENTRY_WORD = 6 };
 #elif defined(__aarch64__)
-/* x19-x30 (x30 is the return address), d8-d15. */
+/* x19 to x30 (x30 is the return address), d8 to d15 */
 enum { FRAME_WORDS = 20, ENTRY_WORD = 11 };
 #else
 #error "no fibre switch for this machine"
 #endif
 
-/* Stacks begin at different places of their topmost page: all are as far apart
- * as a power of two, so their tops would share a few lines of the caches. */
+/* Each stack begins at a different place within its topmost page. All stacks
+ * are a power of two apart, so otherwise their tops would compete for a few
+ * cache lines. */
 static size_t
 stack_colour(const unsigned char *stack)
 {

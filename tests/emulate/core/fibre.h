@@ -9,11 +9,13 @@
 
 enum { EMU_STACK_BYTES = 131072, EMU_GUARD_BYTES = 65536 };
 
-/* The lowest byte of a stack of EMU_STACK_BYTES; NULL without memory. */
+/* Returns the lowest byte of a stack of EMU_STACK_BYTES, or NULL without
+ * memory. */
 unsigned char *emu_stack_take(void);
 void emu_stack_give(unsigned char *stack);
 
-/* A stack pointer that, switched to, calls entry, which must not return. */
+/* Returns a stack pointer. A switch to it calls entry, which must not
+ * return. */
 void *emu_fibre_start(unsigned char *stack, void (*entry)(void));
 
 /* Saves the running context in *from and continues at `to`. */

@@ -17,13 +17,14 @@ enum { BUCKETS = 4096 };
 struct flag {
     const void *address;
     struct flag *next;
-    struct emu_clocks *level[EMU_SCOPES]; /* NULL = nothing published */
-    uint64_t block; /* the block that published; 0: several */
-    int device;     /* -1 = several devices */
+    /* NULL = nothing is published in that scope */
+    struct emu_clocks *level[EMU_SCOPES];
+    uint64_t block; /* the block that has published; 0: several blocks */
+    int device;     /* the device that has published; -1 = several devices */
 };
 
 static struct flag *buckets[BUCKETS];
-static uint32_t shared_flags; /* flags in shared memory */
+static uint32_t shared_flags; /* number of flags in shared memory */
 
 static struct flag *
 flag_of(const void *address, bool make)
@@ -77,7 +78,7 @@ flag_published(const struct flag *f)
     return f->level[0] || f->level[1] || f->level[2];
 }
 
-/* rmw: the write continues what others have published. */
+/* rmw: a read-modify-write, which keeps what others have published. */
 static void
 writes_publish(struct emu_thread *self, const void *address, int order,
     int scope, bool rmw)
@@ -136,7 +137,7 @@ writes_observe(
     }
 }
 
-/* seen[s] is what a fence of scope s may take. */
+/* Joins what relaxed loads have seen: a fence of scope s takes seen[s]. */
 void
 emu_fence(int scope)
 {
@@ -194,8 +195,9 @@ strong_access(const void *p, int bytes, bool write)
     emu_memory_access(&who, p, (size_t)bytes, write);
 }
 
-/* The same value at the same place by the same kind of load as last time: the
- * lane spins. An acquire after relaxed polls is the end of a wait. */
+/* If a load finds the same value at the same place, with the same order, as the
+ * lane's last load, the lane spins and is parked. An acquire that follows
+ * relaxed polls ends a wait, so its order differs and it does not count. */
 static void
 wait_for_change(const void *p, int bytes, int order)
 {

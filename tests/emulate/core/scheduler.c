@@ -191,7 +191,8 @@ run_op(void)
     emu_op_perform(op);
 }
 
-/* One turn of everything that can move; false when nothing can. */
+/* Lets one fibre, engine operation or stream operation act. Returns false when
+ * none can. */
 static bool
 device_turn(void)
 {
@@ -207,7 +208,7 @@ device_turn(void)
     return true;
 }
 
-/* Alarms that are due; the next one is found on the way. */
+/* Wakes the fibres whose alarms are due, and finds the next alarm. */
 static void
 ring_alarms(void)
 {
@@ -245,8 +246,8 @@ hosts_wait(void)
            (!emu.config.wall_time && emu.queries >= hosts * QUERIES);
 }
 
-/* The lock is held. New work waits until the hosts have enqueued all that they
- * will enqueue. */
+/* Waits until the hosts have enqueued all that they are about to enqueue,
+ * before new work starts. The lock is held. */
 static void
 await_hosts(void)
 {
@@ -278,8 +279,8 @@ take_queued(void)
     atomic_store(&emu.incoming, false);
 }
 
-/* Takes the work that became ready; waits for work when idle. False when the
- * emulator is closed. */
+/* Takes over work that has become ready; waits for work when there is none.
+ * Returns false when the emulator is closed. */
 static bool
 grids_collect(void)
 {
@@ -296,7 +297,8 @@ grids_collect(void)
     return go;
 }
 
-/* Nothing moves: hosts may still bring something; else time passes. */
+/* Called when nothing can act: hosts may still enqueue work; if they do not,
+ * time passes. */
 static void
 threads_stalled(void)
 {

@@ -68,7 +68,7 @@ report_deadlock(void)
     emu_fault_fatal(EMU_FAULT_DEADLOCK, "deadlock, nothing can move:%s", text);
 }
 
-/* Every polling fibre polls again; false when none does. */
+/* Resumes every fibre that polls. Returns false when none does. */
 static bool
 wake_polls(void)
 {
@@ -95,7 +95,8 @@ wall_clock(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* Time passes with the wall's; true when it has for too long. */
+/* Moves the clock by the time that has passed on the wall clock. Returns true
+ * when the stall has lasted too long. */
 static bool
 follow_wall(void)
 {

@@ -14,7 +14,7 @@ struct emu_meeting {
     bool open;
     struct emu_meet meet;
     uint32_t arrived, expected;
-    uint32_t lanes[GROUP / EMU_WARP]; /* lanes that have come */
+    uint32_t lanes[GROUP / EMU_WARP]; /* masks of the lanes that have arrived */
     void *data[GROUP];
     struct emu_queue queue;
 };
@@ -34,7 +34,7 @@ check_equal(const struct emu_meeting *m, const struct emu_meet *meet)
                 (unsigned long long)meet->operands[i], emu_here());
 }
 
-/* place = the lane's place among data[]. */
+/* place: index of the lane in data[] */
 static void
 meeting_arrive(struct emu_meeting *m, const struct emu_meet *meet,
     uint32_t place, void *lane_data)
