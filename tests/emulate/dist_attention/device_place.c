@@ -21,7 +21,7 @@ struct place {
     cudaStream_t stream;
     int count;
     const struct test_buffer *buffers[BUFFERS];
-    unsigned char *bases[BUFFERS]; /* there */
+    unsigned char *bases[BUFFERS]; /* the copies on the device */
 };
 
 static bool
@@ -93,7 +93,7 @@ place_open_apart(
     return place_open_as(meet, rank, true, comm_p, place_p);
 }
 
-/* Aligned as the buffer's own data. */
+/* Takes device memory for the buffer, aligned as its data is on the host. */
 static void *
 place_address(void *place, const struct test_buffer *buffer)
 {

@@ -8,22 +8,24 @@
 
 #include "attention/dist_attention/dist_world.h"
 
-/* Rank r is on device r mod so many, or as many as there are. */
+/* Rank r is on device r mod DEVICE_PLACE_DEVICES, or mod the number of devices
+ * if there are fewer. */
 enum { DEVICE_PLACE_DEVICES = 2 };
 
 extern const struct case_place device_place;
-/* Plain device memory in place of the window, for devices that cannot map each
- * other's. */
+/* As device_place, with plain device memory in place of the window, for devices
+ * that cannot map each other's memory. */
 extern const struct case_place device_place_apart;
 
-/* What device memory refuses by name becomes what it takes. */
+/* Replaces the options of a case that device memory refuses by options that it
+ * takes. */
 void device_place_adapt(struct dist_case *c, const struct case_place *place);
-/* Query rows times keys, of all heads: an emulated one costs some
+/* Returns query rows times keys, over all heads. An emulated score costs some
  * microseconds. */
 int64_t device_place_scores(const struct dist_case *c);
-/* Whether all gradients have one rank's bits, as on the host
- * (dist_random_test.c): dq unless dout is summed, dk and dv neither where keys
- * are replicated. */
+/* Stores whether the gradients have the bits that one rank computes, by the
+ * rule of the host (dist_random_test.c): dq has them unless dout is summed; dk
+ * and dv have them if, in addition, keys are not replicated. */
 void device_place_bits(const struct dist_case *c, bool *dq_p, bool *dk_p);
 
 #endif

@@ -27,7 +27,7 @@ enum { DOUT, OUT, DLSE, DELTA, TENSORS, GUARD = 64, SEEDS = 3 };
 static const char *const names[] = {"NONE", DIST_FAULTS(NAME)};
 enum { FAULTS = sizeof(names) / sizeof(names[0]) };
 
-/* One tensor: on the host, and the same bytes on the device. */
+/* A tensor on the host, and the same bytes on the device. */
 struct tensor {
     unsigned char *host, *there;
     int64_t bytes, strides[3];
@@ -40,7 +40,8 @@ struct rows {
     struct tensor t[TENSORS];
 };
 
-/* {batch, row, head} in one of two orders, with gaps. */
+/* Makes a tensor whose batch items, rows and heads are in one of two orders,
+ * with gaps. */
 static void
 tensor_make(struct rows *w, int n)
 {
@@ -66,8 +67,8 @@ element_at(struct rows *w, int n, const int64_t at[3])
            at[2] * t->strides[2];
 }
 
-/* Some rows of out are zeros, whose dout may be anything; some are not zeros
- * and have a dout that is not a number. */
+/* Some rows of out are zeros, and their dout may be anything. Some other rows
+ * have a dout that is not a number. */
 static void
 fill_row(struct rows *w, const int64_t at[3], int64_t number)
 {
@@ -121,8 +122,8 @@ strided_here(const struct tensor *t)
         (char *)t->host + GUARD, {t->strides[0], t->strides[1], t->strides[2]}};
 }
 
-/* Every byte of delta's memory, guards and gaps included. NaNs of any bits are
- * equal. */
+/* Compares every byte of delta's memory, guards and gaps included. Two NaNs are
+ * equal whatever their bits. */
 static bool
 delta_agrees(struct rows *w)
 {
@@ -173,7 +174,8 @@ delta_is_the_hosts(uint64_t seed)
     return good;
 }
 
-/* The cause that a check leaves where `before` was. */
+/* Runs a check on a cause that holds `before`. Returns the cause that it
+ * leaves. */
 static uint64_t
 check_leaves(const uint64_t saved[3], bool given, uint64_t tables,
     uint64_t before, uint64_t *memory)

@@ -67,7 +67,8 @@ draw_case(struct dist_case *c, struct test_random *random)
     while (c->nranks < 2 || device_place_scores(c) > SCORES_MOST ||
            device_place_scores(c) == 0);
     device_place_adapt(c, &device_place_apart);
-    c->changes_rows = c->call_strides = false; /* messages refuse them */
+    /* an exchange by messages refuses both */
+    c->changes_rows = c->call_strides = false;
 }
 
 static bool
@@ -91,7 +92,8 @@ ranks_match_one(void **state)
         draw_case, random_check);
 }
 
-/* Pieces of KV heads, with dk and dv carried between groups. */
+/* KV heads are cut into pieces, and dk and dv are carried from group to
+ * group. */
 static void
 a_ceiling_cuts_kv_heads(void **state)
 {

@@ -19,7 +19,7 @@ enum {
     HEADS = 4,
     KV = 2,
     DIM = 8,
-    TENSOR = ROWS / RANKS * HEADS * DIM, /* floats; of keys half of it */
+    TENSOR = ROWS / RANKS * HEADS * DIM, /* in floats; keys have half as many */
     Q = 0,
     K,
     V,
@@ -33,7 +33,7 @@ enum {
 
 #define good(call) assert_int_equal((call), cudaSuccess)
 
-/* One rank's calls; everything lies in its window. */
+/* The calls of one rank; all its tensors lie in its window. */
 struct own {
     ulyx_dist_attention_t *dist;
     float *t[TENSORS];
@@ -50,7 +50,7 @@ struct calls {
 
 /* ---- the scene ----------------------------------------------------------- */
 
-/* Whether the plans exchange by messages; windows are there all the same. */
+/* Whether the plans exchange by messages. The windows exist in either case. */
 static bool by_messages;
 
 #ifdef ULI_EMULATE
@@ -155,7 +155,7 @@ calls_close(struct calls *c)
     plan_close(&c->s);
 }
 
-/* Inputs of the seed, poisoned outputs. */
+/* Fills the inputs from the seed, and the outputs with poison. */
 static void
 calls_fill(struct calls *c, uint64_t seed)
 {
@@ -177,7 +177,7 @@ tensor_floats(int t)
     return t == K || t == V || t == DK || t == DV ? TENSOR / 2 : TENSOR;
 }
 
-/* Outputs of all ranks, one behind the other. */
+/* The outputs of all ranks, one after the other. */
 struct results {
     float values[RANKS][TENSORS][TENSOR];
 };
@@ -217,7 +217,7 @@ call_backward(struct calls *c, int r)
         c->own[r].dist, &c->own[r].b, c->s.streams[r]);
 }
 
-/* A forward and a backward of all ranks; all well. */
+/* Runs a forward and a backward of all ranks, which must succeed. */
 static void
 calls_step(struct calls *c)
 {
@@ -230,7 +230,7 @@ calls_step(struct calls *c)
 
 /* ---- captures ------------------------------------------------------------ */
 
-/* Each rank's forward and backward as one graph. */
+/* Captures the forward and the backward of each rank as one graph. */
 static void
 capture_step(struct calls *c, cudaGraphExec_t *exec_p)
 {
@@ -283,7 +283,7 @@ check_replays(int32_t head_groups, ulyx_save_mode_t save)
     capture_step(&c, exec);
     for (uint64_t seed = 2; seed < 6; seed++) {
         calls_fill(&c, seed);
-        calls_step(&c); /* direct calls between replays */
+        calls_step(&c); /* direct calls between the replays */
         calls_results(&c, expected);
         assert_true(results_finite(expected));
         calls_fill(&c, seed);
@@ -308,7 +308,7 @@ a_captured_step_is_replayed_with_new_data(void **state)
 /* ---- what a call costs the host ------------------------------------------ */
 
 #ifdef ULI_EMULATE
-/* Calls of the driver by the two passes of a rank. */
+/* The number of driver calls that the two passes of a rank make. */
 struct cost {
     long forward, backward;
 };
@@ -336,13 +336,14 @@ calls_cost(int32_t head_groups)
     return cost;
 }
 
-/* Of a call: the context in and out with the mode of capture, whether the
- * stream is being captured, the event behind all. Of a plan: whether its stream
- * is being captured, its event. Arrays in windows cost none. */
+/* A call enters and leaves the context, sets and restores the capture mode,
+ * queries whether the stream is being captured, and records an event behind
+ * all. A plan queries whether its stream is being captured and records its
+ * event. Arrays in windows cost no call. */
 enum {
     CALL = 2 + 2 + 1 + 1,
     PLAN = 2,
-    HEADER = 1 /* of saved: zeros */
+    HEADER = 1 /* the zeroing of the header of saved */
 };
 
 static void
@@ -354,13 +355,14 @@ one_group_enters_the_context_once(void **state)
     assert_int_equal(cost.backward, CALL + 2 * PLAN);
 }
 
-/* Besides their plans, groups on two streams cost marks: one before the first,
- * two of each (brought, attended), one at the end; noted and followed. */
+/* Groups on two streams cost their plans and marks: one mark before the first
+ * group, two of each group (brought, attended), and one at the end. A mark is
+ * recorded and waited for. */
 static void
 head_groups_cost_their_plans_and_marks(void **state)
 {
     enum { GROUPS = 2, MARKS = 2 * (1 + 2 * GROUPS + 1) };
-    enum { TAILS = GROUPS }; /* of saved: zeros behind 96 bytes of lse */
+    enum { TAILS = GROUPS }; /* saved: zeros behind the 96 bytes of lse */
     struct cost cost = calls_cost(GROUPS);
     (void)state;
     assert_int_equal(
@@ -402,7 +404,8 @@ docs_of(const int64_t *begin, int64_t count)
 
 static const int64_t two[] = {0, 9, ROWS}, other[] = {0, 14, ROWS};
 
-/* Heads that the ranks do not divide are cut by rows. */
+/* The number of heads is not a multiple of the ranks, so they are cut by rows,
+ * and the layout follows the documents. */
 static void
 calls_follow_docs(struct calls *c, const ulyx_docs_t *docs)
 {
@@ -411,8 +414,8 @@ calls_follow_docs(struct calls *c, const ulyx_docs_t *docs)
     c->p.docs_q = docs;
 }
 
-/* Where the layout follows the documents a replay after an update would move
- * other rows than it attends. */
+/* The layout follows the documents. A replay after an update would move other
+ * rows than the ones to which it attends. */
 static void
 a_capture_before_an_update_is_stale(void **state)
 {
@@ -438,7 +441,8 @@ a_capture_before_an_update_is_stale(void **state)
         assert_status(call_forward(&c, r), ULYX_ERR_MISMATCH);
         assert_true(error_has("captured before the last update"));
     }
-    for (int r = 0; r < RANKS && by_messages; r++) { /* its plans' own */
+    /* the captures of its plans */
+    for (int r = 0; r < RANKS && by_messages; r++) {
         assert_status(call_backward(&c, r), ULYX_ERR_MISMATCH);
         assert_true(error_has("captured before the last update"));
     }
@@ -448,7 +452,7 @@ a_capture_before_an_update_is_stale(void **state)
     calls_close(&c);
 }
 
-/* The attention of a captured call has the rows of then. */
+/* The attention of a captured call has the rows of the time of the capture. */
 static void
 a_capture_before_other_rows_is_stale(void **state)
 {
@@ -525,11 +529,11 @@ an_update_in_a_capture_is_refused(void **state)
     good(cudaStreamEndCapture(c.s.streams[0], &graph));
     good(cudaGraphDestroy(graph));
     c.own[0].f.docs_q = NULL;
-    calls_step(&c); /* no call has taken place, so none is missing */
+    calls_step(&c); /* no call has taken place, so rank 1 misses none */
     calls_close(&c);
 }
 
-/* The layout does not follow the documents, the attention does. */
+/* The layout does not follow the documents, but the attention does. */
 static void
 ranks_with_other_documents_get_an_error(void **state)
 {
@@ -624,8 +628,8 @@ creation_refuses_by_name(void **state)
     plan_close(&c.s);
 }
 
-/* Rank 0's forward is refused with these words and changes nothing; rank 1's
- * next call, which takes place, returns the refusal. */
+/* Rank 0's forward is refused with these words and changes nothing. Rank 1's
+ * call takes place, and rank 1's next call returns the refusal. */
 static void
 expect_refused(struct calls *c, const char *words)
 {
@@ -711,7 +715,7 @@ a_rank_that_stops_is_named(void **state)
     struct calls c;
     ulyx_status_t status = ULYX_SUCCESS;
     (void)state;
-    calls_open(&c, 5); /* creation, too, ends within it */
+    calls_open(&c, 5); /* seconds; creation, too, must end within them */
     calls_make(&c);
     calls_fill(&c, 1);
     calls_step(&c);

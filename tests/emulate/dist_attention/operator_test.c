@@ -39,8 +39,8 @@ DRAW(2)
 DRAW(3)
 DRAW(4)
 
-/* Kernels take so many registers that backward's tiles have two slots. A card's
- * contexts are the library's, so they are not reset. */
+/* Kernels take so many registers that the tiles of backward have two slots. On
+ * a card, the library owns the contexts, so the devices are not reset. */
 static void
 machine_open(int32_t nranks, uint64_t seed)
 {
@@ -195,7 +195,7 @@ layout_rows_change(struct dist_case *c)
     c->changes_rows = c->call_strides = true;
 }
 
-/* Each layout, by 2 to 4 ranks in turn. */
+/* Checks each layout, on 2 to 4 ranks in turn. */
 static void
 check_layouts(ulyx_save_mode_t save)
 {
@@ -237,7 +237,8 @@ every_layout_matches_one_rank_where_none_are_saved(void **state)
 
 /* ---- ceilings ------------------------------------------------------------ */
 
-/* The queries of a KV head in pieces, dk and dv carried. */
+/* The queries of a KV head are cut into pieces, and dk and dv are carried from
+ * piece to piece. */
 static void
 check_ceiling(int32_t work_split)
 {
@@ -271,7 +272,7 @@ a_ceiling_cuts_balanced_work(void **state)
 
 /* ---- determinism --------------------------------------------------------- */
 
-/* The order of warps, blocks and streams is the seed's; the bits are not. */
+/* The seed decides the order of warps, blocks and streams, but not the bits. */
 static void
 bits_do_not_depend_on_the_seed(void **state)
 {

@@ -12,9 +12,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *failing;
 static int failing_result, failing_after, live;
 static bool no_peers;
-static char contexts[EMU_DEVICES]; /* their addresses */
+static char contexts[EMU_DEVICES]; /* the address of an element is a context */
 static _Thread_local struct {
-    int device[CONTEXTS_DEEP]; /* before each push */
+    int device[CONTEXTS_DEEP]; /* the current device before each push */
     int depth, capture_mode;
     long calls;
 } thread;
@@ -122,7 +122,7 @@ do_cuDriverGetVersion(int *version)
     return 0;
 }
 
-/* The numbers are the runtime's. */
+/* The numbers of errors are those of the runtime. */
 int
 do_cuGetErrorName(int error, const char **name)
 {
@@ -183,8 +183,8 @@ do_cuDeviceGetPCIBusId(char *text, int bytes, int device)
     return 0;
 }
 
-/* Virtual memory and its export are there; a device's other properties are
- * the runtime's. */
+/* Reports that virtual memory and its export are supported. All other
+ * properties of a device are those of the runtime. */
 int
 do_cuDeviceGetAttribute(int *value, int attribute, int device)
 {

@@ -13,27 +13,30 @@
 
 /* ---- for tests ----------------------------------------------------------- */
 
-/* The entry point fails with the result, from its n-th call from now on (0 =
- * the next), until a call with NULL ends this. */
+/* Makes the entry point fail with the result, from its n-th call from now on (0
+ * = the next call), until a call with NULL ends this. */
 void emu_driver_fail(const char *call, int result, int n);
-/* Devices cannot reach each other's memory. */
+/* Sets whether devices cannot reach each other's memory. */
 void emu_driver_no_peers(bool off);
-/* Objects that the library has made through the driver and not freed: memory,
- * handles, reserved addresses, mappings, streams, events. */
+/* Returns how many objects the library has made through the driver and not
+ * freed: memory, handles, reserved addresses, mappings, streams, events. */
 int emu_driver_live(void);
-/* How often the calling thread has called the entry point. */
+/* Returns how many entry points the calling thread has called. */
 long emu_driver_calls(void);
 
 /* ---- for its own files --------------------------------------------------- */
 
 int emu_driver_lookup(const char *name, void **function, int version);
-/* The result that a test has set for the call; 0 = make the call. */
+/* Returns the result that a test has set for the call, or 0, which means to
+ * make the call. */
 int emu_driver_outcome(const char *name);
 void emu_driver_count(int change);
-/* The result as it is, counted where an object came or went. */
+/* Return the result unchanged; if it is success, count an object that was made
+ * or freed. */
 int emu_driver_allocated(int result);
 int emu_driver_freed(int result);
-/* The calling thread's capture mode, by the driver's numbers. */
+/* Returns the capture mode of the calling thread, by the numbers of the
+ * driver. */
 int emu_driver_capture_mode(void);
 
 #define EMU_DRIVER_MAY_FAIL()                                                  \
@@ -43,7 +46,7 @@ int emu_driver_capture_mode(void);
             return outcome;                                                    \
     } while (0)
 
-/* Refused while a capture could be disturbed, as by the driver. */
+/* Refuses the call while it could disturb a capture, as the driver does. */
 #define EMU_DRIVER_NOT_IN_CAPTURE()                                            \
     do {                                                                       \
         emu_enter();                                                           \

@@ -66,7 +66,7 @@ the_library_finds_the_driver_and_its_devices(void **state)
     emu_driver_no_peers(true);
     assert_status(cuda_ops()->peer_enable(0, 2), ULYX_ERR_UNSUPPORTED);
     assert_status(cuda_ops()->current(&device), ULYX_SUCCESS);
-    assert_int_equal(device, 2); /* as before all these calls */
+    assert_int_equal(device, 2); /* unchanged by all these calls */
 }
 
 static void
@@ -138,7 +138,8 @@ an_event_belongs_to_its_device(void **state)
     assert_status(cuda_ops()->event_destroy(0, event), ULYX_SUCCESS);
 }
 
-/* The library's own calls are relaxed; a caller's plain one is not. */
+/* The library makes its calls in the relaxed capture mode, so they are accepted
+ * during a capture; a plain call of the caller is refused. */
 static void
 a_capture_is_detected_and_not_disturbed(void **state)
 {
@@ -173,8 +174,9 @@ a_capture_is_detected_and_not_disturbed(void **state)
     assert_status(cuda_ops()->free(0, memory), ULYX_SUCCESS);
 }
 
-/* Contexts that a thread is in at a time, as where a call makes another: after
- * the last the caller's own calls are refused in a capture as before. */
+/* A thread enters several contexts, as where one call makes another. After it
+ * has left the last one, the caller's own calls are refused in a capture as
+ * before. */
 static void
 nested_contexts_keep_the_capture_mode(void **state)
 {
@@ -216,8 +218,8 @@ errors_are_named(void **state)
         cuda_ops()->alloc(DEVICES, 64, &memory), ULYX_ERR_INVALID_ARGUMENT);
 }
 
-/* A second device reads the same bytes of one memory, without peer access,
- * because its own mapping grants the access. */
+/* A second device reads the same memory without peer access, because its own
+ * mapping grants the access. */
 static void
 shared_memory_is_the_same_at_each_device(void **state)
 {
@@ -249,7 +251,8 @@ shared_memory_is_the_same_at_each_device(void **state)
 
 enum { FIELD_BYTES = 4096 };
 
-/* A rect within the field on both sides, of one, two or three dimensions. */
+/* Draws a rect of one, two or three dimensions that lies within the field on
+ * both sides. */
 static struct uli_device_rect
 draw_rect(struct test_random *random)
 {
@@ -265,7 +268,8 @@ draw_rect(struct test_random *random)
     return rect;
 }
 
-/* The expected bytes of the field: byte i of src is i mod 251, dst was 255. */
+/* Computes the expected bytes of the field. Byte i of src is i mod 251, and dst
+ * was 255 before. */
 static void
 expect_rect(const struct uli_device_rect *rect, unsigned char *field)
 {
@@ -279,7 +283,7 @@ expect_rect(const struct uli_device_rect *rect, unsigned char *field)
                                     251);
 }
 
-/* From device 0 to device 1, on streams that events order. */
+/* Copies from device 0 to device 1, on streams that events order. */
 static void
 rects_travel_in_stream_order(void **state)
 {
@@ -342,7 +346,7 @@ captured_rects_are_replayed(void **state)
         assert_status(
             cuda_ops()->copy(0, back, memory + 80, 64, stream), ULYX_SUCCESS);
         assert_status(cuda_ops()->stream_wait(0, stream), ULYX_SUCCESS);
-        for (int b = 0; b < 60; b++) /* the second slice's rows */
+        for (int b = 0; b < 60; b++) /* the rows of the second slice */
             assert_int_equal(back[b], b % 20 < 16 ? i : 9);
     }
     cudaGraphDestroy(graph);
@@ -364,7 +368,7 @@ a_copy_that_a_driver_refuses_is_refused(void **state)
     struct uli_cu_copy2d copy = {plane, plane, 16, 2};
     copy.dst.device += 256;
     assert_int_equal(do_cuMemcpy2DAsync(&copy, NULL), 0);
-    copy.width_bytes = 17; /* longer than the pitch */
+    copy.width_bytes = 17; /* wider than the pitch */
     assert_int_equal(do_cuMemcpy2DAsync(&copy, NULL), ULI_CU_INVALID_VALUE);
     struct uli_cu_space space = {.memory_type = ULI_CU_UNIFIED,
         .device = (uintptr_t)memory,
@@ -373,13 +377,13 @@ a_copy_that_a_driver_refuses_is_refused(void **state)
     struct uli_cu_copy3d slices = {space, space, 16, 2, 2};
     slices.dst.device += 256;
     assert_int_equal(do_cuMemcpy3DAsync(&slices, NULL), 0);
-    slices.height = 4; /* than a slice has */
+    slices.height = 4; /* more rows than a slice has */
     assert_int_equal(do_cuMemcpy3DAsync(&slices, NULL), ULI_CU_INVALID_VALUE);
     assert_status(cuda_ops()->stream_wait(0, NULL), ULYX_SUCCESS);
     assert_status(cuda_ops()->free(0, memory), ULYX_SUCCESS);
 }
 
-/* The last row of the last slice is the one that leaves its allocation. */
+/* Only the last row of the last slice leaves its allocation. */
 static void
 a_row_outside_of_its_allocation_is_a_fault(void **state)
 {
@@ -404,7 +408,7 @@ a_row_outside_of_its_allocation_is_a_fault(void **state)
 
 /* ---- time ---------------------------------------------------------------- */
 
-/* One of two ranks in a call that both refuse: OPEN | CLOSE. */
+/* One of two ranks in a call that both refuse; the launch is OPEN | CLOSE. */
 struct rank {
     struct uli_gpu_args args;
     int nap_ms, result;
@@ -424,7 +428,7 @@ launch_and_wait(void *context)
     return NULL;
 }
 
-/* The deadline is a minute, which virtual time alone would pass at once. */
+/* The deadline is a minute. Virtual time alone would pass it at once. */
 static void
 a_kernel_waits_for_a_host_that_is_elsewhere(void **state)
 {

@@ -32,9 +32,9 @@ static struct physical {
     size_t bytes;
     struct uli_cu_memory_props props;
     struct emu_cell *cells;
-} handles[HANDLES + 1]; /* handle 0 is none */
+} handles[HANDLES + 1]; /* index 0 is no handle */
 
-/* The mappings: a handle's number by the allocation's address. */
+/* The mappings: the address of each, and the handle of its memory. */
 static struct mapping {
     struct emu_allocation *at;
     uli_cu_memory memory;
@@ -142,7 +142,8 @@ do_cuMemGetAllocationGranularity(
     return props->type == ULI_CU_PINNED ? 0 : ULI_CU_INVALID_VALUE;
 }
 
-/* A handle over the descriptor, which it keeps; 0 when there is no room. */
+/* Returns a handle over the descriptor, which the handle then owns, or 0 when
+ * there is no room. */
 static uli_cu_memory
 take_handle(int fd, size_t bytes, const struct uli_cu_memory_props *props)
 {
@@ -233,7 +234,8 @@ do_cuMemExportToShareableHandle(void *handle, uli_cu_memory memory,
     return fd < 0 ? ULI_CU_INVALID_VALUE : 0;
 }
 
-/* The memory that the descriptor is of, where it was made in this process. */
+/* Returns the handle of the memory that the descriptor refers to, if this
+ * process has made it, or 0. */
 static uli_cu_memory
 same_memory(const struct stat *file)
 {
@@ -293,14 +295,14 @@ do_cuMemAddressReserve(uli_cu_ptr *address, size_t bytes, size_t alignment,
     (void)preference;
     if (flags || bytes % GRANULARITY || alignment > GRANULARITY)
         return ULI_CU_INVALID_VALUE;
-    emu_enter(); /* opens where need be */
+    emu_enter(); /* opens the emulator if it is closed */
     void *p = emu_memory_reserve(bytes);
     emu_leave();
     *address = (uintptr_t)p;
     return p ? emu_driver_allocated(0) : ULI_CU_OUT_OF_MEMORY;
 }
 
-/* Addresses are never used again, so there is nothing to give back. */
+/* Addresses are never used again, so this frees nothing. */
 int
 do_cuMemAddressFree(uli_cu_ptr address, size_t bytes)
 {
@@ -354,8 +356,8 @@ do_cuMemMap(uli_cu_ptr address, size_t bytes, size_t offset,
     return result;
 }
 
-/* Acts on each of the mappings that lie side by side from the address on. A
- * hole, or a part of a mapping, is an error. */
+/* Calls act on each of the mappings that lie side by side from the address on.
+ * A hole, or a part of a mapping, is an error. */
 static int
 each_mapping(uli_cu_ptr address, size_t bytes,
     void (*act)(struct mapping *mapping, int value), int value)
@@ -386,8 +388,7 @@ mapping_grant(struct mapping *m, int device)
     m->at->granted |= 1u << device;
 }
 
-/* As a card's, it does not wait: work that still uses the memory is at fault.
- */
+/* Does not wait, as on a card: work that still uses the memory is a fault. */
 int
 do_cuMemUnmap(uli_cu_ptr address, size_t bytes)
 {

@@ -27,8 +27,9 @@ do_cuMemFreeHost(void *address)
 
 /* ---- registered memory --------------------------------------------------- */
 
-/* Maps the pages a second time, within the devices' memory: accesses by devices
- * are tracked at both addresses, by the cells of this registration. */
+/* A registration maps the pages a second time, within the memory of the
+ * devices. Accesses by devices are tracked at both addresses, in the cells of
+ * the registration. */
 static struct registration {
     unsigned char *host;
     size_t bytes;
@@ -71,7 +72,7 @@ do_cuMemHostRegister(void *address, size_t bytes, unsigned flags)
     EMU_DRIVER_NOT_IN_CAPTURE();
     if (flags != 3 || !bytes || (uintptr_t)address % HOST_PAGE)
         return ULI_CU_INVALID_VALUE;
-    emu_enter(); /* opens where need be */
+    emu_enter(); /* opens the emulator if it is closed */
     emu_leave();
     pthread_mutex_lock(&lock);
     int result = register_pages(address, bytes);

@@ -67,7 +67,8 @@ devices_and_host_read_the_same_bytes(void **state)
     assert_status(uli_pinned_hold(1, pages + PAGE, 2 * PAGE, (void **)&there),
         ULYX_SUCCESS);
     for (int d = 0; d < DEVICES; d++) {
-        unsigned char *at = there + PAGE - 3 + 2 * d; /* over a page's end */
+        /* device 0 crosses the end of a page */
+        unsigned char *at = there + PAGE - 3 + 2 * d;
         assert_status(
             cuda_ops()->alloc(d, 2, (void **)&memory[d]), ULYX_SUCCESS);
         memset(pages + 2 * PAGE - 3 + 2 * d, 10 + d, 2);

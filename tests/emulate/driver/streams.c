@@ -15,8 +15,8 @@ do_cuMemcpyAsync(uli_cu_ptr dst, uli_cu_ptr src, size_t bytes, void *stream)
         bytes, cudaMemcpyDefault, stream);
 }
 
-/* Copies that a driver refuses: arrays, offsets that are not given as
- * addresses, rows that overlap. */
+/* Returns false for copies that a driver refuses: arrays, offsets that are not
+ * given as addresses, rows that overlap. */
 static bool
 plane_is_good(const struct uli_cu_plane *plane, size_t width)
 {
@@ -212,7 +212,8 @@ do_cuGraphInstantiate(
 {
     EMU_DRIVER_MAY_FAIL();
     if (node || text || bytes)
-        return ULI_CU_INVALID_VALUE; /* never queried */
+        /* the library never queries the error node and text */
+        return ULI_CU_INVALID_VALUE;
     int result = cudaGraphInstantiate((cudaGraphExec_t *)exec, graph, 0);
     emu_driver_count(result == 0);
     return result;

@@ -66,7 +66,7 @@ cuda_ops(void)
     return uli_device_ops(ULYX_MEMORY_CUDA);
 }
 
-/* By a copy of the device, as a kernel would see it. */
+/* Copies bytes by the device, which sees memory as a kernel does. */
 static void
 bytes_fetch(int32_t device, void *dst, const void *src, int64_t bytes)
 {
@@ -89,7 +89,8 @@ window_entry(const ulyx_comm_t *comm, int32_t rank, uint32_t window)
     return address;
 }
 
-/* All ranks' devices read the window that rank 1 has attached at `base`. */
+/* Checks that the devices of all ranks read the window that rank 1 has attached
+ * at `base`. */
 static void
 expect_reached(struct world *w, unsigned char *base, int64_t bytes)
 {
@@ -167,9 +168,9 @@ arenas_are_zeroed_by_the_device(void **state)
 
 /* ---- poison -------------------------------------------------------------- */
 
-/* One rank's exchange of no items with a peer that never comes. */
+/* One rank's exchange, without items, with a peer that never comes. */
 struct alone {
-    struct uli_arena_block block; /* words both ways, peers, state */
+    struct uli_arena_block block; /* flags of both directions, peers, state */
     struct uli_gpu_args args;
 };
 
@@ -211,8 +212,8 @@ a_spinning_kernel_leaves_when_a_peer_aborts(void **state)
     assert_status(ulyx_comm_abort(w->comms[1]), ULYX_SUCCESS);
     assert_status(cuda_ops()->stream_wait(0, stream), ULYX_SUCCESS);
     bytes_fetch(0, &seen, a.args.state, sizeof(seen));
-    assert_int_equal(seen.failed, 0); /* not by its deadline */
-    assert_int_equal(seen.call, 0);   /* and not because the peer came */
+    assert_int_equal(seen.failed, 0); /* the deadline did not end the call */
+    assert_int_equal(seen.call, 0);   /* nor did the peer */
     assert_status(cuda_ops()->stream_destroy(0, stream), ULYX_SUCCESS);
     uli_gpu_arena_free(w->comms[0], &a.block);
 }

@@ -8,16 +8,17 @@
 #include "emulate/engine/engine.h"
 
 struct bulk_group {
-    uint32_t reads, writes;           /* left */
-    uint32_t read_clock, write_clock; /* of the last operation */
+    /* operations that have yet to read, or to write */
+    uint32_t reads, writes;
+    uint32_t read_clock, write_clock; /* clocks of the last operation */
 };
 
 struct emu_bulk {
     struct emu_thread *owner;
     uint32_t read_agent, write_agent;
-    struct bulk_group *groups; /* the last one is open */
+    struct bulk_group *groups; /* the last group is open */
     size_t count, room;
-    size_t read_waited; /* groups whose reads were waited for */
+    size_t read_waited; /* number of groups whose reads were waited for */
     struct emu_queue queue;
 };
 
@@ -112,7 +113,8 @@ emu_bulk_wait(uint32_t left, bool read_only)
         bulk->read_waited = groups;
 }
 
-/* Shared memory goes with the block: reads of it must have been waited for. */
+/* The shared memory of the block is freed, so all reads of it must have been
+ * waited for. */
 void
 emu_bulk_end(struct emu_thread *thread)
 {

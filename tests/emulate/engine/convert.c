@@ -52,7 +52,7 @@ emu_float_to_f16(float f)
         return 0x7fff;
     if (w.bits >= 0x477ff000) /* 65520 and above round to infinity */
         return sign | 0x7c00;
-    if (w.bits < 0x38800000) { /* below 2^-14: in units of 2^-24 */
+    if (w.bits < 0x38800000) { /* below 2^-14, in units of 2^-24 */
         w.f += 0.5f;
         return sign | (uint16_t)(w.bits - 0x3f000000);
     }

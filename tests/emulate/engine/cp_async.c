@@ -10,9 +10,9 @@ struct thread_group {
 };
 
 struct emu_copies {
-    struct thread_group *groups; /* the last one is open */
+    struct thread_group *groups; /* the last group is open */
     size_t count, room, waited;
-    uint64_t issued; /* copies so far */
+    uint64_t issued; /* copies that the thread has issued so far */
     uint32_t left;   /* copies in flight */
     struct thread_copy *arrivals;
     struct emu_queue queue;
@@ -28,7 +28,8 @@ struct thread_copy {
     size_t group;
     bool has_read, has_written;
     unsigned char data[16];
-    /* arrivals: for how many copies they wait, and after which one they came */
+    /* of an arrival: the number of the last copy before it, and the copies for
+     * which it waits */
     uint64_t number;
     uint32_t waits;
     struct thread_copy *next;

@@ -13,11 +13,11 @@ enum { TX_LIMIT = 1 << 20, COUNT_LIMIT = 1 << 20 };
 struct emu_mbarrier {
     uint32_t address, count, pending;
     int64_t tx;
-    uint64_t phases;               /* completed */
-    struct emu_clocks *now, *done; /* of this phase, of the last one */
+    uint64_t phases;               /* phases that have completed */
+    struct emu_clocks *now, *done; /* clocks of this phase, of the last one */
     struct emu_queue queue;
     const struct emu_warp *initialiser;
-    bool visible; /* to the asynchronous proxy */
+    bool visible; /* whether the asynchronous proxy sees the initialisation */
     struct emu_mbarrier *next;
 };
 

@@ -16,7 +16,7 @@ struct box {
     uint32_t shared, bar, bytes;
     bool load, has_read, has_written;
     struct emu_bulk_ticket ticket;
-    unsigned char *data; /* the box without swizzle */
+    unsigned char *data; /* the bytes of the box, not swizzled */
 };
 
 static const struct emu_map *
@@ -42,8 +42,9 @@ row_count(const struct emu_map *map)
     return rows;
 }
 
-/* The part of row r of the box that lies in the tensor: its address and the
- * range of bytes within the row; false when there is none. */
+/* Finds the part of row r of the box that lies within the tensor: the row's
+ * address, and the range of bytes within the row. Returns false when there is
+ * no such part. */
 static bool
 row_inside(const struct box *b, uint32_t r, unsigned char **address,
     uint32_t *begin, uint32_t *end)

@@ -16,7 +16,7 @@ enum { GROUP = 128, WARPS = 4, ROWS = 64 };
 struct accumulator {
     int n;
     uint32_t last_group, lanes_left;
-    float *lane[GROUP]; /* the array in the fibre's stack */
+    float *lane[GROUP]; /* the lane's array, on the stack of its fibre */
     float *value;       /* [64][n] */
     struct accumulator *next;
 };
@@ -24,22 +24,26 @@ struct accumulator {
 struct product {
     int type, n, scale_d, trans_a, trans_b;
     bool registers, computed;
-    uint32_t (*a)[4]; /* per lane, when in registers */
+    uint32_t (*a)[4]; /* of each lane, when A is in registers */
     uint64_t desc_a, desc_b;
     struct accumulator *d;
     uint32_t group, clock;
-    struct emu_clocks *clocks[WARPS + 1]; /* each warp's; what all have */
+    /* of each warp; the last one has only what all warps have */
+    struct emu_clocks *clocks[WARPS + 1];
     struct product *next;
 };
 
 struct emu_wgmma {
     struct emu_async async;
-    bool running; /* in the list of asynchronous operations */
+    /* whether the engine is in the list of asynchronous operations */
+    bool running;
     uint32_t agent;
     struct product *first, **last;
     struct accumulator *accumulators;
-    uint32_t groups, done_groups; /* closed; closed and computed */
-    uint32_t *left, *clock;       /* per group: products left, last clock */
+    /* groups that are closed; those of them that are computed */
+    uint32_t groups, done_groups;
+    /* of each group: products left, and the clock of its last product */
+    uint32_t *left, *clock;
     size_t left_room, clock_room;
     struct emu_queue queue;
 };
@@ -75,7 +79,7 @@ engine_of(struct emu_thread *self)
     return *slot = engine;
 }
 
-/* Row and column of register i of thread t. */
+/* Returns the row and the column of register i of thread t. */
 static uint32_t
 acc_place(uint32_t t, uint32_t i, int n)
 {
@@ -222,7 +226,8 @@ check_descriptor(uint64_t bits, const char *name)
 
 static bool wgmma_step(struct emu_async *async);
 
-/* operands: type and n; a; b; scale_d, transposes and whether A is registers */
+/* operands: type and n; a; b; scale_d, the transposes and whether A is in
+ * registers */
 static void
 meet_act(const struct emu_meet *meet, struct emu_warp *warp, void **data)
 {
@@ -395,7 +400,8 @@ groups_pending(const struct emu_wgmma *engine, uint32_t groups)
     return false;
 }
 
-/* The lane's part of all accumulators whose last product is in the groups. */
+/* Writes back the lane's part of all accumulators whose last product is in the
+ * first `groups` groups. */
 static void
 give_back(struct emu_wgmma *engine, struct emu_thread *self, uint32_t groups)
 {

@@ -15,10 +15,10 @@ struct emu_descriptor {
 };
 
 struct emu_descriptor emu_descriptor_decode(uint64_t bits);
-/* NULL, or why a card would not read what was meant. */
+/* Returns NULL, or the reason why a card would not read the intended bytes. */
 const char *emu_descriptor_problem(const struct emu_descriptor *d);
-/* Values [row][k] of a tile of rows x 16, rows 0 .. count-1; the accessor of
- * row r's bytes is who[r / 16 % 4]. False after a fatal fault. */
+/* Reads the values [row][k] of a tile of `count` rows x 16. The accessor of the
+ * bytes of row r is who[r / 16 % 4]. Returns false after a fatal fault. */
 bool emu_descriptor_load(const struct emu_descriptor *d, int type, bool trans,
     uint32_t count, const struct emu_accessor *who, float (*tile)[EMU_K16]);
 

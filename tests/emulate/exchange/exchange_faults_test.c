@@ -14,7 +14,7 @@
 #include "support/random.h"
 #include "support/test.h"
 
-int exchange_planted; /* number of the fault; 0 = none */
+int exchange_planted; /* number of the planted fault; 0 = none */
 
 #define FAULT_NUMBER(name) name,
 enum { NONE, EXCHANGE_FAULTS(FAULT_NUMBER) FAULTS_END };
@@ -22,8 +22,8 @@ enum { NONE, EXCHANGE_FAULTS(FAULT_NUMBER) FAULTS_END };
 static const char *const names[] = {"NONE", EXCHANGE_FAULTS(FAULT_NAME)};
 enum { FIRST_OF_LOOPS = WALK_STEP_WITHOUT_THE_RUN, ITEM_DRAWS = 600 };
 
-/* Data comes and goes in the ranks' own streams, so that only the exchange
- * orders one rank's work before another's. */
+/* Data is copied in the ranks' own streams, so only the exchange orders the
+ * work of one rank before that of another. */
 static void
 run_stream(struct ranks_world *g, int32_t r, int op, unsigned char *fresh[])
 {
@@ -42,7 +42,7 @@ run_stream(struct ranks_world *g, int32_t r, int op, unsigned char *fresh[])
     }
 }
 
-/* True when all was well. */
+/* Returns whether the results were right and no fault was reported. */
 static bool
 run_once(int fault, uint64_t seed, bool small)
 {
@@ -51,7 +51,7 @@ run_once(int fault, uint64_t seed, bool small)
     struct ranks_world *g = calloc(1, sizeof(*g));
     struct world *w = ranks_new_world(3, &storage);
     unsigned char *fresh[RANKS_MAX * ULI_TENSORS] = {NULL};
-    /* with one row some ranks have nothing to move, but still meet */
+    /* with one row some ranks have nothing to move, but still take part */
     int64_t rows = fault == DONE_BEFORE_RECORDS_ARE_READ ? 1 : 40;
     world_plain_case(w, 3, rows, 4, 1, 16, ULYX_DTYPE_BF16);
     assert_true(world_draw(w, &storage, &random, 0));
@@ -81,8 +81,8 @@ run_once(int fault, uint64_t seed, bool small)
     bool well = ranks_sync(g) && emu_fault_count() == 0;
     for (int32_t r = 0; well && r < 3; r++) {
         struct uli_gpu_state state = ranks_state(g, r);
-        /* A call that is not counted shows otherwise by luck only: as a race,
-         * where a peer has not yet posted the next one. */
+        /* A call that is not counted would otherwise show only by luck: as a
+         * race, if a peer has not yet posted its next call. */
         well = state.failed == 0 && state.outcome == 0 && state.call == calls;
     }
     if (well) {
@@ -98,8 +98,8 @@ run_once(int fault, uint64_t seed, bool small)
     return well;
 }
 
-/* Rank 0 loads after the others have given up; true where it takes that for a
- * result. */
+/* Rank 0 loads after the other ranks have given up. Returns whether rank 0
+ * takes what it has loaded for a result. */
 static bool
 run_given_up(int fault, uint64_t seed)
 {
@@ -133,7 +133,7 @@ run_given_up(int fault, uint64_t seed)
     return taken;
 }
 
-/* As the suite does (exchange_protocol_test.c), until one is wrong. */
+/* Draws items as exchange_protocol_test.c does, until one is wrong. */
 static bool
 run_items(uint64_t seed, int draws)
 {

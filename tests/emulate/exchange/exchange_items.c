@@ -17,7 +17,7 @@ enum { POISON = 0xEE, SHARES_MOST = 7 };
 
 /* ---- a launch ------------------------------------------------------------ */
 
-/* Memory of the device with these bytes; NULL on failure. */
+/* Returns device memory with a copy of these bytes, or NULL on failure. */
 static void *
 device_copy(const void *host, size_t bytes)
 {
@@ -87,8 +87,9 @@ item_run(const struct item_launch *launch)
     return well;
 }
 
-/* Runs it over a poisoned destination: each of the item's bytes is written
- * once, no other byte at all, and all are as expected. got: as large. */
+/* Runs the kernel over a poisoned destination. Checks that each byte of the
+ * item was written once and no other byte at all, and that all bytes are as
+ * expected. got: memory of `bytes` bytes for the result. */
 static bool
 run_is_right(struct item_launch *launch, int64_t bytes, int64_t payload,
     const unsigned char *expected, unsigned char *got)
@@ -108,7 +109,7 @@ run_is_right(struct item_launch *launch, int64_t bytes, int64_t payload,
     return well && memcmp(got, expected, (size_t)bytes) == 0;
 }
 
-/* Tiles, blocks and warps. */
+/* Draws tiles, blocks and warps. */
 static void
 draw_launch(struct item_launch *launch, struct test_random *random)
 {
@@ -138,7 +139,8 @@ print_wrong(const struct item_launch *launch, const struct uli_box *box,
 
 /* ---- extents and strides ------------------------------------------------- */
 
-/* Extents of runs of so many units, of `most` units in all. */
+/* Draws extents: the runs have `run` units each, and at most `most` units
+ * together. */
 static void
 draw_extents(
     struct test_random *random, int64_t run, int64_t most, int64_t (*extent)[3])
@@ -151,8 +153,9 @@ draw_extents(
     }
 }
 
-/* Nested, the dimensions in a drawn order, or as they are. Gaps are multiples
- * of unit * element bytes, or of an element alone. */
+/* Draws strides that nest. The dimensions are nested in a drawn order or, with
+ * `ordered`, as they are. Gaps are multiples of unit * element bytes, or of an
+ * element alone. */
 static void
 draw_strides(struct test_random *random, const int64_t extent[3],
     int64_t run_bytes, int64_t unit, int64_t element, bool ordered,
@@ -172,7 +175,8 @@ draw_strides(struct test_random *random, const int64_t extent[3],
     }
 }
 
-/* The first index of a rectangle, and how far it lies from the tensor. */
+/* Draws the first index of a rectangle. Returns its offset from the begin of
+ * the tensor. */
 static int64_t
 draw_index(
     struct test_random *random, const int64_t stride[3], int64_t index[3])
@@ -196,11 +200,12 @@ fill_random(struct test_random *random, unsigned char *at, int64_t bytes)
 
 /* ---- copies and zeros ---------------------------------------------------- */
 
-/* With gaps, and beyond a first index of 1, a side is up to 9 times as long. */
+/* Because of gaps, and of first indices up to 1, a side is up to 9 times as
+ * long as the copied bytes. */
 enum { COPY_BYTES = 10 << 10, SIDE_BYTES = 9 * COPY_BYTES };
 
-/* Runs, gaps and offsets are multiples of a unit, and ends may be misaligned,
- * alike at both sides or not. */
+/* Draws a box. Runs, gaps and offsets are multiples of a unit. The ends may be
+ * misaligned, by the same or by different amounts on the two sides. */
 static void
 draw_box(struct test_random *random, struct uli_box *box)
 {
@@ -217,7 +222,8 @@ draw_box(struct test_random *random, struct uli_box *box)
                           : test_random_in(random, 0, 15);
 }
 
-/* The box by the strides of the call; the table has it without gaps. */
+/* Lays the box by the strides of the call, where the table has the box without
+ * gaps. */
 static void
 lay_box(struct test_random *random, struct item_launch *launch,
     struct uli_gpu_rect *rect, struct uli_box *box)
@@ -272,7 +278,7 @@ item_copy_is_right(struct test_random *random)
 
 enum { SUM_ELEMENTS = 1600, SHARE_BYTES = 9 * 8 * SUM_ELEMENTS };
 
-/* What uli_sum refers to, and the kernel's words for it. */
+/* What uli_sum points to, and what describes the same to the kernel. */
 struct shares {
     int32_t group[SHARES_MOST];
     int64_t offset[SHARES_MOST], stride[SHARES_MOST][3];
@@ -282,8 +288,8 @@ struct shares {
     unsigned char host[SHARES_MOST][SHARE_BYTES];
 };
 
-/* What offsets are multiples of, in elements: mostly what runs and gaps are
- * multiples of, too. */
+/* Draws an offset in elements. Mostly it is a multiple of the unit of runs and
+ * gaps. */
 static int64_t
 draw_offset(struct test_random *random, int64_t unit)
 {
@@ -291,7 +297,7 @@ draw_offset(struct test_random *random, int64_t unit)
     return of * test_random_in(random, 0, 1);
 }
 
-/* unit: what runs and gaps are multiples of, in elements. */
+/* unit, in elements: runs and gaps are multiples of it. */
 static void
 draw_share(struct test_random *random, struct shares *shares, int32_t s,
     const struct uli_sum *sum, int64_t unit)
@@ -306,8 +312,8 @@ draw_share(struct test_random *random, struct shares *shares, int32_t s,
         (int64_t)s * SHARE_BYTES + bytes * draw_offset(random, unit);
 }
 
-/* Random bits in every pair of types, NaN and infinity among them; shares of
- * one group and of several. */
+/* Draws a sum: random bits, NaN and infinity among them, in every pair of
+ * types, with shares of one group or of several. */
 static void
 draw_sum(struct test_random *random, struct uli_sum *sum, struct shares *shares)
 {
@@ -329,8 +335,8 @@ draw_sum(struct test_random *random, struct uli_sum *sum, struct shares *shares)
         draw_share(random, shares, s, sum, unit);
 }
 
-/* By the strides of the call, which all shares have, as they are of one tensor;
- * the table has no strides at all. */
+/* Lays the sum by the strides of the call. All shares have these strides,
+ * because they are of one tensor; the table has no strides. */
 static void
 lay_sum(struct test_random *random, struct item_launch *launch,
     struct uli_gpu_rect *rect, struct uli_sum *sum, struct shares *shares)
@@ -353,7 +359,7 @@ lay_sum(struct test_random *random, struct item_launch *launch,
     }
 }
 
-/* The table's item and sources. */
+/* Fills the item and the sources of the table. */
 static void
 fill_sum(struct item_launch *launch, const struct uli_sum *sum,
     struct shares *shares)

@@ -14,28 +14,29 @@
 #include "collectives/device/mapped/exchange_gpu.h"
 #include "support/random.h"
 
-/* dst and src are memory of the current device, the other pointers the host's.
- * rect and indices are NULL where the item is taken as it is. */
+/* dst and src are memory of the current device; all other pointers are memory
+ * of the host. rect and indices are NULL where the kernel takes the item as the
+ * table has it. */
 struct item_launch {
     struct uli_gpu_item item;
     const struct uli_gpu_source *sources; /* [item.nsources] */
     const struct uli_gpu_rect *rect;
     const struct uli_gpu_index *indices; /* [item.nsources] */
-    struct uli_gpu_strides strides;      /* of the call */
+    struct uli_gpu_strides strides;      /* strides of the call */
     void *dst;
     const void *src;
-    int64_t dst_at, src_at; /* bytes from there to the tensor */
+    /* offsets in bytes from dst and src to the tensors */
+    int64_t dst_at, src_at;
     int64_t tile_bytes;
     int32_t blocks, threads;
 };
 
-/* Runs the kernel and waits for it.
- * returns false for an error of the runtime. */
+/* Runs the kernel and waits for it. Returns false on an error of the
+ * runtime. */
 bool item_run(const struct item_launch *launch);
 
-/* One draw each.
- * returns false where a byte is wrong, or written twice, or the emulator has
- * reported a fault. */
+/* Each runs one draw. Returns false if a byte is wrong or written twice, or if
+ * the emulator has reported a fault. */
 bool item_copy_is_right(struct test_random *random);
 bool item_sum_is_right(struct test_random *random);
 

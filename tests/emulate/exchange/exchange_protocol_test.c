@@ -51,7 +51,7 @@ fixture_close(struct fixture *f)
     free(f->w);
 }
 
-/* direct, direct in three launches, small */
+/* Three variants: direct, direct in three launches, and by slots. */
 #define EACH_WAY(i, slots, split)                                              \
     for (int i = 0; i < 3; i++)                                                \
         for (int64_t slots = i == 2 ? RANKS_SLOT_BYTES : 0, once = 1; once;    \
@@ -77,7 +77,7 @@ a_stopped_rank_ends_the_others(void **state)
             assert_int_equal(s.failed & 0xFF, -ULYX_ERR_TIMEOUT);
             assert_int_equal(s.failed >> 16 & 0xFFFF, P - 1);
             assert_int_equal(s.call, 0);
-            /* and what comes after leaves at once */
+            /* later calls end at once */
             ranks_enqueue(&f.g, r, ULYX_SEQ_TO_HEAD);
         }
         before = emu_clock_ns();
@@ -273,7 +273,7 @@ graphs_replay_with_new_data(void **state)
 
 /* ---- one rank alone ------------------------------------------------------ */
 
-/* A copy at all 256 pairs of offsets, rows of 48 bytes. */
+/* Copies rows of 48 bytes at all 256 pairs of offsets. */
 static void
 every_pair_of_alignments(void **state)
 {
@@ -313,7 +313,7 @@ every_pair_of_alignments(void **state)
     assert_int_equal(emu_fault_count(), 0);
 }
 
-/* Both kinds of loop, over extents, strides and tiles that are drawn. */
+/* Runs drawn extents, strides and tiles, for both kinds of loop. */
 static void
 run_items(
     uint64_t seed, int64_t draws, bool (*is_right)(struct test_random *random))

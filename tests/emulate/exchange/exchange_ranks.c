@@ -16,7 +16,7 @@
 #endif
 #define good(call) assert_int_equal((call), cudaSuccess)
 
-/* Device memory of the world at hand, freed by ranks_close. */
+/* Device memory of the present world, which ranks_close frees. */
 static struct {
     void **at;
     size_t count;
@@ -101,7 +101,7 @@ ready_card(struct ranks_world *g)
 #endif
 }
 
-/* An earlier world may have done so. */
+/* An earlier world may have enabled the access already. */
 static void
 enable_peer(int peer)
 {
@@ -176,7 +176,7 @@ ranks_device_copy(
     return device_copy(host, bytes);
 }
 
-/* Rank r's tables about its peers. */
+/* Makes rank r's tables about its peers. */
 static void
 meet_peers(struct ranks_world *g, int32_t r)
 {
@@ -206,7 +206,8 @@ meet_peers(struct ranks_world *g, int32_t r)
 static void
 fill_record(struct ranks_world *g, int32_t r, int op, struct uli_gpu_args *args)
 {
-    memset(args->record, 0xFF, sizeof(args->record)); /* no windows */
+    /* no tensor is in a window */
+    memset(args->record, 0xFF, sizeof(args->record));
     args->record[ULI_GPU_RECORD_CALL] = (uint64_t)op << 32;
     args->record[ULI_GPU_RECORD_HASH] = uli_layout_table_hash(g->w->layout);
     for (int32_t t = 0; t < g->w->c.shape.ntensors; t++) {
@@ -227,7 +228,7 @@ fill_record(struct ranks_world *g, int32_t r, int op, struct uli_gpu_args *args)
     }
 }
 
-/* In memory of exactly the size that is documented as enough. */
+/* Builds the table in memory of exactly the documented size. */
 static void
 build_table(
     const struct uli_gpu_table_params *params, struct uli_gpu_table *table)

@@ -21,7 +21,8 @@
 
 enum {
     RANKS_MAX = 4,
-    RANKS_WINDOWS = ULYX_DIRECTIONS * 2 * ULI_TENSORS, /* one an image */
+    /* one window per image */
+    RANKS_WINDOWS = ULYX_DIRECTIONS * 2 * ULI_TENSORS,
     RANKS_SLOT_BYTES = 1 << 16,
 };
 
@@ -32,12 +33,12 @@ struct ranks_config {
     uint64_t seed;
     int devices; /* rank r runs on device r mod devices */
     int64_t slot_bytes;
-    bool split; /* OPEN, MOVE and CLOSE as launches of their own */
+    bool split; /* OPEN, MOVE and CLOSE are launches of their own */
     int32_t blocks, threads;
-    uint64_t timeout_ns;    /* 0 = an hour of virtual time, a card: 10 s */
+    uint64_t timeout_ns;    /* 0 = an hour of virtual time, or 10 s on a card */
     ranks_launch_fn launch; /* NULL = uli_gpu_exchange_launch */
-    bool quiet;             /* faults are expected */
-    int host_threads;       /* that drive devices, 0 = this one */
+    bool quiet;             /* faults are expected and not printed */
+    int host_threads;       /* host threads that drive devices; 0 = this one */
 };
 
 struct ranks_one {
@@ -47,7 +48,7 @@ struct ranks_one {
     struct uli_gpu_flags *words; /* [nranks], written by the peers */
     unsigned char *slots;        /* [nranks][2][slot_bytes] */
     struct uli_gpu_peer *peers;
-    unsigned char *src[ULYX_DIRECTIONS][ULI_TENSORS]; /* whole images */
+    unsigned char *src[ULYX_DIRECTIONS][ULI_TENSORS]; /* one per whole image */
     unsigned char *dst[ULYX_DIRECTIONS][ULI_TENSORS];
     unsigned char *scratch[ULI_TENSORS]; /* as large as any image */
     uint64_t *poison;                    /* host memory */
@@ -62,38 +63,40 @@ struct ranks_world {
     struct ranks_one at[RANKS_MAX];
 };
 
-/* Opens the emulator and puts everything on its devices. */
+/* Opens the emulator and puts the world on its devices. */
 void ranks_open(
     struct ranks_world *g, struct world *w, const struct ranks_config *config);
-/* The emulator is closed too. */
+/* Closes the emulator, too. */
 void ranks_close(struct ranks_world *g);
 
-/* Enqueues a call of an operation at one rank. */
+/* Enqueues one rank's call of an operation. */
 void ranks_enqueue(struct ranks_world *g, int32_t rank, int direction);
-/* One launch of it: enum uli_gpu_step. */
+/* Enqueues one launch of the call: an enum uli_gpu_step. */
 void ranks_enqueue_step(
     struct ranks_world *g, int32_t rank, int direction, int32_t step);
-/* A call at all ranks. */
+/* Enqueues a call of all ranks. */
 void ranks_enqueue_all(struct ranks_world *g, int direction);
-/* Waits for all. False: an error of the runtime. */
+/* Waits for all ranks. Returns false on an error of the runtime. */
 bool ranks_sync(struct ranks_world *g);
 
-/* Sources and poisoned destinations of the world's images to the devices. */
+/* Copies the world's sources, and its poisoned destinations, to the devices. */
 void ranks_upload(struct ranks_world *g);
-/* All images back into the world's. */
+/* Copies all images back from the devices. */
 void ranks_download(struct ranks_world *g);
 
-/* From here on each byte of an operation's destinations may be written once;
- * check: each of the bytes that the layout names was, and no other. */
+/* From ranks_track on, each byte of an operation's destinations may be written
+ * once. ranks_track_check returns whether exactly the bytes that the layout
+ * names were written. */
 void ranks_track(struct ranks_world *g, int direction);
 bool ranks_track_check(struct ranks_world *g, int direction);
 
-/* Memory of the rank's device, until ranks_close. */
+/* Returns a copy of the bytes in memory of the rank's device, which lives until
+ * ranks_close. */
 void *ranks_device_copy(
     struct ranks_world *g, int32_t rank, const void *host, size_t bytes);
 struct uli_gpu_state ranks_state(struct ranks_world *g, int32_t rank);
 
-/* A world on memory of this process, without a communicator. */
+/* Returns a world in memory of this process, without a communicator. */
 struct world *ranks_new_world(int32_t nranks, struct world_ranks *storage);
 
 #endif

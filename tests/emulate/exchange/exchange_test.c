@@ -39,7 +39,8 @@ expect_no_faults(struct ranks_world *g)
     assert_int_equal(emu_fault_count(), 0);
 }
 
-/* Each operation once, every byte counted; then some without a pause. */
+/* Runs each operation once and counts every write; then runs some operations
+ * back to back. */
 static void
 run_world(struct ranks_world *g)
 {

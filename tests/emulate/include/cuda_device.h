@@ -248,7 +248,7 @@ __fmaf_rn(float a, float b, float c)
     return fmaf(a, b, c);
 }
 
-/* macros, since glibc has functions of these names */
+/* macros, because glibc has functions of these names */
 #define __expf(x) expf(x)
 #define __logf(x) logf(x)
 
@@ -294,7 +294,8 @@ __umul64hi(unsigned long long a, unsigned long long b)
     return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
 
-/* Result byte i is byte (selector nibble i) of {a, b}. */
+/* Byte i of the result is the byte of {a, b} that nibble i of the selector
+ * names. */
 static inline unsigned
 __byte_perm(unsigned a, unsigned b, unsigned selector)
 {

@@ -21,11 +21,13 @@ extern "C" {
 #endif
 
 enum emu_fault {
-    EMU_FAULT_RACE,        /* two accesses that nothing orders */
-    EMU_FAULT_BOUNDS,      /* outside of shared memory or of any allocation */
-    EMU_FAULT_PEER,        /* another device's memory without peer access */
-    EMU_FAULT_DEADLOCK,    /* all wait; the text names each wait */
-    EMU_FAULT_DIVERGENT,   /* lanes of a collective disagree */
+    EMU_FAULT_RACE, /* two accesses without an order */
+    /* an access outside of shared memory or of any allocation */
+    EMU_FAULT_BOUNDS,
+    EMU_FAULT_PEER, /* another device's memory without peer access */
+    /* all threads wait; the text names what each waits for */
+    EMU_FAULT_DEADLOCK,
+    EMU_FAULT_DIVERGENT,   /* lanes of a warp instruction disagree */
     EMU_FAULT_BARRIER,     /* misuse of a block barrier */
     EMU_FAULT_MBARRIER,    /* misuse of an mbarrier, bytes left over */
     EMU_FAULT_ASYNC,       /* misuse of TMA, bulk copies or cp.async */
@@ -33,36 +35,38 @@ enum emu_fault {
     EMU_FAULT_TWICE,       /* a tracked byte written a second time */
     EMU_FAULT_LAUNCH,      /* a launch that a card would refuse */
     EMU_FAULT_UNSUPPORTED, /* clusters, multicast */
-    EMU_FAULT_LIMIT        /* the emulator's own limits */
+    EMU_FAULT_LIMIT        /* a limit of the emulator itself is exceeded */
 };
 
 struct emu_config {
-    int devices;  /* 0 = 1 */
-    int sm_count; /* multiprocessors a device, 0 = 4 */
+    int devices;  /* 0 = one device */
+    int sm_count; /* multiprocessors per device; 0 = 4 */
     /* Shared memory that a block may have, in bytes; a multiprocessor has 1 KiB
-     * more. 0 = 227 KiB, a Hopper's. */
+     * more. 0 = 227 KiB, as on Hopper. */
     int shared_bytes;
-    /* Registers of a thread of any kernel, for the number of blocks that a
-     * multiprocessor is said to hold, since the compiler here does not know
-     * them. 0 = none. */
+    /* Registers that each thread of any kernel is assumed to take, because the
+     * compiler used here does not know them. They limit the blocks that a
+     * multiprocessor is reported to hold. 0 = none. */
     int registers;
-    /* Host threads that drive devices: once so many wait in the emulator and
-     * nothing can move, that is a deadlock. 0 = 1. */
+    /* Number of host threads that drive devices. When so many threads wait in
+     * the emulator and nothing can move, the run is in a deadlock. 0 = 1. */
     int host_threads;
     uint64_t seed; /* 0 = ULYX_TEST_SEED, else 1; printed at the first fault */
     uint64_t stall_limit_ns; /* virtual time without progress, 0 = two days */
-    /* Host threads come and go, and wait for each other elsewhere, too: while
-     * nothing can move and fewer than host_threads wait in the emulator, time
-     * passes as on the wall. Not a function of the seed. */
+    /* Host threads may begin, end, and wait for each other outside the
+     * emulator. While nothing can move and fewer than host_threads threads wait
+     * in the emulator, virtual time follows the wall clock. A run is then not a
+     * function of the seed. */
     bool wall_time;
-    /* Other processes' emulators share memory with this one. The order of
-     * accesses that comes about through them is not tracked here, so no race is
+    /* Emulators of other processes share memory with this one. The order that
+     * arises through other processes is not tracked, so no races are
      * reported. */
     bool processes;
     bool quiet; /* faults are recorded but not printed */
 };
 
-/* Opens afresh; closes what was open. Returns 0, or -1 without memory. */
+/* Opens the emulator anew; if it is open, closes it first. Returns 0, or -1
+ * without memory. */
 int emu_open(const struct emu_config *config);
 /* Waits for all work, then frees everything. */
 void emu_close(void);
@@ -74,13 +78,14 @@ size_t emu_fault_count_of(enum emu_fault kind);
 enum emu_fault emu_fault_kind(size_t index);
 const char *emu_fault_text(size_t index);
 
-/* Counts writes to each byte of device memory; a second write of a byte is a
- * fault at once. The check returns how many bytes were not written exactly
- * once and ends the tracking. -1 = not device memory. */
+/* emu_track counts the writes to each byte of device memory from now on; a
+ * second write of a byte is a fault at once. emu_track_check ends the tracking
+ * and returns how many bytes were not written exactly once. Both return -1 if
+ * the memory is not device memory. */
 int emu_track(void *device_memory, size_t bytes);
 int64_t emu_track_check(void *device_memory, size_t bytes);
 
-/* The virtual clock that %globaltimer shows. */
+/* Returns the virtual clock, which is %globaltimer's value. */
 uint64_t emu_clock_ns(void);
 
 #ifdef __cplusplus

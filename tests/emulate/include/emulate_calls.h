@@ -19,7 +19,8 @@ struct emu_dim3 {
     unsigned x, y, z;
 };
 
-/* Constant during the life of a fibre, hence cacheable by the compiler. */
+/* The result is constant during the life of a fibre, so the compiler may keep
+ * it. */
 #define EMU_CONST    __attribute__((const))
 #define EMU_NORETURN __attribute__((noreturn))
 struct emu_dim3 emu_thread_index(void) EMU_CONST;
@@ -30,7 +31,7 @@ uint32_t emu_lane(void) EMU_CONST;
 unsigned char *emu_shared_base(void) EMU_CONST;
 uint32_t emu_shared_addr(const void *p);
 
-/* Order is a set of bits; relaxed is none. */
+/* The order of an access is a set of bits; relaxed is the empty set. */
 enum emu_order { EMU_RELAXED = 0, EMU_ACQUIRE = 1, EMU_RELEASE = 2 };
 enum emu_scope { EMU_CTA, EMU_GPU, EMU_SYS };
 enum emu_rmw {
@@ -49,13 +50,13 @@ void emu_store(void *p, uint64_t value, int bytes, int order, int scope);
 uint64_t emu_atomic(void *p, int rmw, uint64_t value, uint64_t expected,
     int bytes, int order, int scope);
 void emu_fence(int scope);
-/* A plain access made on behalf of an intrinsic. */
+/* Makes a plain access on behalf of an intrinsic. */
 void emu_plain(const void *p, size_t bytes, bool write);
 void emu_copy_16(void *to, const void *from);
 
-/* Barrier of a block; threads = 0 for all that are left. */
+/* A barrier of the block. threads = 0: all threads that have not ended. */
 void emu_barrier(uint32_t id, uint32_t threads, bool wait);
-/* As above, and combines a value of every thread: 0 count, 1 and, 2 or. */
+/* As above, and combines the values of all threads: 0 count, 1 and, 2 or. */
 int emu_barrier_reduce(int how, int predicate);
 
 enum emu_shuffle { EMU_SHFL_IDX, EMU_SHFL_UP, EMU_SHFL_DOWN, EMU_SHFL_XOR };
@@ -73,11 +74,11 @@ EMU_NORETURN void emu_trap(void);
 
 void emu_mbarrier_init(uint32_t bar, uint32_t count);
 void emu_mbarrier_inval(uint32_t bar);
-/* expect = bytes announced with it; arrivals 0 or 1. */
+/* expect: bytes that the arrival announces. arrivals: 0 or 1. */
 void emu_mbarrier_arrive(uint32_t bar, uint32_t arrivals, uint32_t expect);
 bool emu_mbarrier_wait(uint32_t bar, uint32_t parity, bool may_suspend);
 void emu_fence_mbarrier_init(void);
-/* Bit 0 shared memory, bit 1 global memory. */
+/* Bit 0 is shared memory, bit 1 global memory. */
 void emu_fence_proxy(uint32_t spaces);
 
 void emu_cp_async(

@@ -12,7 +12,7 @@
 
 enum { SHARED_SPAN = 1 << 18 };
 
-/* Free shared memories, each with its cells. */
+/* Shared memories that no block uses, each with its cells. */
 static struct shared {
     unsigned char *base;
     struct emu_cell *cells;
@@ -149,7 +149,8 @@ count_writes(struct emu_allocation *a, size_t offset, size_t bytes,
     }
 }
 
-/* Plain memory by peer access, mapped memory by its own list. */
+/* Plain memory is reached by peer access; mapped memory has a list of its
+ * own. */
 static bool
 device_reaches(int device, const struct emu_allocation *a)
 {
@@ -219,12 +220,14 @@ emu_copy_16(void *to, const void *from)
     t[1] = f[1];
 }
 
-/* Of the program, or of the library in which the emulator is. */
+/* The bounds of the program, or of the shared library that contains the
+ * emulator. */
 extern const unsigned char program_start[] __asm__("__ehdr_start")
     __attribute__((visibility("hidden")));
 extern const unsigned char program_end[] __asm__("_end");
 
-/* Host code of a .cu file is instrumented too, and may run meanwhile. */
+/* Returns false in host code: that of a .cu file is instrumented too, and may
+ * run at the same time. */
 static bool
 in_fibre(void)
 {

@@ -62,7 +62,7 @@ page_count(size_t bytes)
     return (bytes + (1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT;
 }
 
-/* Pages, and an empty one after them; NULL when there are no more. */
+/* Takes pages with an empty one after them. Returns NULL when none are left. */
 static unsigned char *
 take_pages(size_t bytes)
 {
@@ -150,7 +150,7 @@ emu_memory_unmap(struct emu_allocation *a)
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-/* Puts shared pages of the same bytes in the place of private ones. */
+/* Replaces private pages by shared pages with the same bytes. */
 static bool
 make_shared(void *host, size_t bytes)
 {

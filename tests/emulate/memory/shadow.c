@@ -51,7 +51,8 @@ access_is_ordered(
     return agent < who->clocks->count && who->clocks->at[view][agent] >= clock;
 }
 
-/* The place in memory, and the place in the program where it is known. */
+/* Describes the place in memory and, where it is known, the place in the
+ * program. */
 static const char *
 address_place(const struct emu_accessor *who, const void *address, bool shared)
 {
@@ -110,7 +111,8 @@ new_set(const uint32_t *epochs, uint32_t count)
     return SET_FLAG | (uint32_t)set_count++;
 }
 
-/* The readers of `value` that are not ordered before `who`, and `who`. */
+/* Returns the set of the readers in `value` that are not ordered before `who`,
+ * and of `who`. */
 static uint32_t
 add_reader(const struct emu_accessor *who, uint32_t value, bool shared)
 {
