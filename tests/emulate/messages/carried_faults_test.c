@@ -14,7 +14,7 @@
 #include "emulate/plant/fault_runs.h"
 #include "support/test.h"
 
-int carried_planted; /* number of the fault; 0 = none */
+int carried_planted; /* number of the planted fault; 0 = none */
 
 enum { SEEDS = 2, DEVICES = 2, CALLS = 3 };
 
@@ -22,7 +22,7 @@ enum { SEEDS = 2, DEVICES = 2, CALLS = 3 };
 static const char *const names[] = {"NONE", CARRIED_FAULTS(NAME)};
 enum { FAULTS = sizeof(names) / sizeof(names[0]) };
 
-/* Calls back to back, a permutation and sums in turn, without a wait between
+/* Makes calls of a permutation and of sums in turn, without a wait between
  * them. */
 static int
 play_calls(struct job *job, int rank)
@@ -41,7 +41,8 @@ play_calls(struct job *job, int rank)
     return 0;
 }
 
-/* Several tiles per round, rounds per call and chunks per message. */
+/* Rounds have several tiles, calls several rounds, and messages several
+ * chunks. */
 static int
 run_here(int fault, uint64_t seed)
 {

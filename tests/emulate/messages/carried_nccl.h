@@ -9,9 +9,9 @@
 #include "emulate/messages/carried_scene.h"
 
 int carried_nccl_set_up(void **state);
-/* Fails where anything is left. */
+/* Fails if anything is left. */
 int carried_nccl_tear_down(void **state);
-/* All ranks play; then ends the job. */
+/* Runs `play` on all ranks, then ends the job. */
 void carried_nccl_run(struct job *job, int (*play)(struct job *job, int rank));
 
 #endif

@@ -109,7 +109,8 @@ carried_meet(struct job *job)
 
 /* ---- images -------------------------------------------------------------- */
 
-/* Both of a tensor: where they are on the device. */
+/* Returns the slot for the device address of a tensor's source or
+ * destination. */
 static unsigned char **
 place_of(struct job *job, int op, int rank, int32_t t, bool dst)
 {
@@ -213,12 +214,13 @@ open_rank(struct job *job, int rank, int nranks)
                &job->streams[rank], cudaStreamNonBlocking));
 }
 
-/* The expected sums depend on the nodes, which communicators have found. */
+/* The expected sums depend on the nodes, which the communicators have found. */
 static bool
 bring_images(struct job *job, int rank)
 {
     carried_meet(job);
-    if (job->processes) /* its own communicator has the nodes */
+    /* the nodes are those of this rank's own communicator */
+    if (job->processes)
         job->storage.only = rank;
     if (rank == 0 || job->processes)
         world_fill(job->w);
@@ -226,7 +228,7 @@ bring_images(struct job *job, int rank)
     return make_images(job, rank);
 }
 
-/* Communicator, what the case plays, and the ends. */
+/* Makes the communicator, runs the case's play, and destroys everything. */
 static int
 rank_main(int rank, int nranks, void *context)
 {
@@ -313,7 +315,8 @@ carried_play_late(struct job *job, int rank, const char *part)
     return !good;
 }
 
-/* Strides that are not creation's, at rank 0. */
+/* Checks that rank 0's call with strides other than those of creation is
+ * refused. */
 static bool
 strides_refused(struct job *job, int rank)
 {

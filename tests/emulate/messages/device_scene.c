@@ -33,7 +33,8 @@ device_scene_open(void)
 {
     const struct emu_config config = {.devices = DEVICES,
         .sm_count = 8,
-        .host_threads = BATCH_RANKS + 1, /* a rank may be elsewhere */
+        /* one more than ranks, because a rank may wait outside the emulator */
+        .host_threads = BATCH_RANKS + 1,
         .wall_time = true};
     if (emu_open(&config))
         return -1;

@@ -13,7 +13,7 @@ struct fake_nccl_launch {
     fake_nccl_words *words;
 };
 
-/* The part of an operation that can move now; equal for all lanes. */
+/* Returns how many bytes of the operation can move now; equal for all lanes. */
 static __device__ uint64_t
 step_of(const fake_nccl_op &op, uint64_t moved, uint64_t *at_p)
 {

@@ -13,13 +13,14 @@
 extern "C" {
 #endif
 
-enum { FAKE_NCCL_OPS = 30 }; /* of a launch: one warp per operation */
+enum { FAKE_NCCL_OPS = 30 }; /* per launch: one warp per operation */
 
-/* fake_nccl.launch: on the stream, of the current device. */
+/* The function fake_nccl.launch: launches on the stream, on the current
+ * device. */
 int fake_nccl_kernels_launch(const struct fake_nccl_op *ops, int count,
     struct fake_nccl_words *words, void *stream);
-/* Loads FAKE_NCCL_OK, which the target defines, and gives it the kernels and
- * rings that devices reach; NULL where it cannot be. */
+/* Loads FAKE_NCCL_OK, which the build defines, and gives it the kernels and
+ * rings that devices reach. Returns NULL where this fails. */
 struct fake_nccl *fake_nccl_load(void);
 
 #ifdef __cplusplus

@@ -37,7 +37,8 @@ every_byte_of_every_operation(void **state)
         case_random(&job->w->c, &random, RANKS, draw % 3 == 2);
         job->storage.nranks = job->w->c.shape.nranks;
         job->w->salt = draw;
-        /* one device for all: mapped, and requested all the same */
+        /* with one device for all ranks, memory can be mapped, so nccl is
+         * requested */
         job->devices = draw % 3 == 1 || job->storage.nranks == 1 ? 1 : RANKS;
         if (!world_draw(job->w, &job->storage, &random, 0)) {
             carried_forget(job);

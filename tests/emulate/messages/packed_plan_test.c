@@ -12,7 +12,7 @@
 #include "support/random.h"
 #include "support/test.h"
 
-/* A world of RANKS ranks. */
+/* Draws a world of RANKS ranks. */
 static struct job *
 draw_job(struct test_random *random, bool balanced)
 {
@@ -30,7 +30,8 @@ draw_job(struct test_random *random, bool balanced)
 
 /* ---- every byte ---------------------------------------------------------- */
 
-static _Atomic bool took_rounds; /* more than there are slots, some call */
+/* whether some call had more rounds than there are slots */
+static _Atomic bool took_rounds;
 
 static int
 play_all(struct job *job, int rank)
@@ -49,8 +50,8 @@ play_all(struct job *job, int rank)
     return !(good && carried_check(job, rank, job->w->directions));
 }
 
-/* Two nodes that are made up, with another rule for the schedule, which device
- * memory does not follow: sums are by nodes all the same. */
+/* A setting makes two nodes, and another requests the schedule hier. Plans of
+ * device memory do not follow the latter; their sums are by nodes anyway. */
 static void
 every_byte_between_nodes(void **state)
 {
@@ -72,15 +73,16 @@ every_byte_between_nodes(void **state)
 
 /* ---- documents that change ----------------------------------------------- */
 
-/* Of the job that is played. */
+/* The documents of the job that is running. */
 static struct {
     struct test_random random;
-    uint64_t captured; /* hash of the documents of a capture */
-    bool replaced;     /* the documents, in the last round */
-    int op;            /* that is captured */
+    uint64_t captured; /* hash of the documents at the time of the capture */
+    bool replaced;     /* whether the last round replaced the documents */
+    int op;            /* the operation that is captured */
 } updates;
 
-/* Rank 0, for the world and what is expected. */
+/* Draws new documents. Rank 0 does this for the world and for what is
+ * expected. */
 static void
 draw_docs(struct job *job)
 {
@@ -117,7 +119,8 @@ capture_one(struct job *job, int rank, cudaGraphExec_t *exec_p)
     return good && well_cu(cudaGraphDestroy(graph));
 }
 
-/* Calls of the new documents; then a replay of a call of those before. */
+/* Makes calls with the new documents, then replays a call that was captured
+ * with the old ones. */
 static bool
 play_new_docs(struct job *job, int rank, cudaGraphExec_t exec)
 {
@@ -179,12 +182,12 @@ calls_follow_updates_and_older_captures_are_refused(void **state)
 
 /* ---- ranks that disagree ------------------------------------------------- */
 
-/* Ranks that disagree: the first call of rank 0 is another's. */
+/* Rank 0's first call is of another operation than that of the others. */
 static int
 play_other(struct job *job, int rank)
 {
     int n = job->w->c.shape.nranks;
-    bool late = n == RANKS; /* messages of different sizes */
+    bool late = n == RANKS; /* then messages differ in size */
     bool good = well(world_create(job->w, rank));
     carried_meet(job);
     good = good && well(carried_execute(
@@ -225,8 +228,8 @@ another_operation_of_equal_sizes_is_a_mismatch(void **state)
 
 /* ---- another thread's turn ----------------------------------------------- */
 
-/* While another thread's call has the batch transport, one is refused before
- * anything of it is in the stream; the next is as if it had not been. */
+/* While another thread's call holds the batch transport, a call is refused
+ * before any part of it is in the stream. The next call is unaffected. */
 static int
 play_busy(struct job *job, int rank)
 {
@@ -254,8 +257,8 @@ a_call_in_another_threads_turn_is_refused_whole(void **state)
     carried_nccl_run(job, play_busy);
 }
 
-/* Calls of several rounds have a stream of the plan's own, which is the
- * capture's until that ends. */
+/* A call of several rounds uses a stream of the plan's own. During a capture
+ * that stream belongs to the capture. */
 static int
 play_captured(struct job *job, int rank)
 {
@@ -284,15 +287,15 @@ a_call_beside_a_capture_is_refused_whole(void **state)
 {
     (void)state;
     struct job *job = carried_new(30, RANKS);
-    job->w->bytes_in_flight = 1; /* many rounds */
+    job->w->bytes_in_flight = 1; /* so that a call has many rounds */
     carried_plain(job, RANKS, 10);
     carried_nccl_run(job, play_captured);
 }
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* A call of a second plan waits in the stream behind one of the first, which
- * waits for the others: no kernel of it has begun. */
+/* A call of a second plan waits in the stream behind a call of the first plan,
+ * which waits for the other ranks. No kernel of the second call has begun. */
 static int
 play_destroy(struct job *job, int rank)
 {

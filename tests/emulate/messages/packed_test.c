@@ -168,14 +168,14 @@ open_fake(void **state)
     return 0;
 }
 
-/* What the ranks' threads share. */
+/* The state that the threads of the ranks share. */
 struct job {
     struct ranks_world g;
     struct world_ranks storage;
     struct world *w;
     unsigned char id[ULI_BATCH_ID_BYTES];
     int ops[16], nops; /* calls, in order */
-    int refuser;       /* of the first call, or -1 */
+    int refuser;       /* rank that refuses the first call, or -1 */
     int64_t chunk_bytes;
     _Atomic int aborted;
     _Atomic int met;
@@ -218,7 +218,7 @@ close_job(struct job *job)
     world_free(job->w);
 }
 
-/* One rank's part: made and ended by its thread. */
+/* The objects of one rank, which its thread makes and destroys. */
 struct part {
     struct job *job;
     int32_t rank;
@@ -235,7 +235,8 @@ open_part(struct part *part)
     struct ranks_one *one = &job->g.at[part->rank];
     struct uli_batch_params batch = {.rank = part->rank,
         .nranks = job->g.nranks,
-        .memory_kind = ULYX_MEMORY_HOST, /* no driver to enter */
+        /* no driver context needs to be entered */
+        .memory_kind = ULYX_MEMORY_HOST,
         .settings = &settings,
         .id = job->id,
         .deadline = uli_deadline_in(30)};
@@ -264,7 +265,8 @@ open_part(struct part *part)
                ULYX_SUCCESS);
 }
 
-/* All ranks first: a message may still be on its way to another one. */
+/* Waits for all ranks first, because a message to another rank may still be on
+ * its way. */
 static void
 close_part(struct part *part)
 {
@@ -298,7 +300,8 @@ sync_part(struct part *part)
     return expect_ok(cudaStreamSynchronize(part->job->g.at[part->rank].stream));
 }
 
-static _Atomic bool took_rounds; /* more than there are slots, some call */
+/* whether some call had more rounds than there are slots */
+static _Atomic bool took_rounds;
 
 /* ---- every byte ---------------------------------------------------------- */
 
@@ -333,7 +336,8 @@ run_job(struct job *job)
     for (int op = 0; op < ULYX_DIRECTIONS; op++)
         if (w->directions >> op & 1)
             w->order[w->norder++] = op;
-    /* each once, every byte counted, then all again without a pause */
+    /* each operation once with all writes counted, then all of them back to
+     * back */
     for (int i = 0; i < w->norder; i++) {
         job->ops[0] = w->order[i];
         job->nops = 1;
@@ -403,7 +407,7 @@ plain_job(uint64_t seed)
     job->w = ranks_new_world(P, &job->storage);
     world_plain_case(job->w, P, 24, 4, 2, 8, ULYX_DTYPE_F16);
     assert_true(open_job(job, &random, P, 2, 64));
-    job->chunk_bytes = ULI_GPU_LINE; /* for several rounds */
+    job->chunk_bytes = ULI_GPU_LINE; /* so that a call has several rounds */
     return job;
 }
 
@@ -454,7 +458,8 @@ a_refusal_names_the_rank_and_the_next_call_is_well(void **state)
     job->refuser = 0;
     assert_int_equal(ranks_run_threads(P, refusing_rank, job, 60), 0);
     ranks_download(&job->g);
-    for (int32_t t = 0; t < 3; t++) { /* nothing of the refuser's was touched */
+    /* no byte of the refusing rank's tensors was written */
+    for (int32_t t = 0; t < 3; t++) {
         struct image *dst = &w->dst[ULYX_SEQ_TO_HEAD][0][t];
         for (int64_t i = 0; i < dst->bytes; i++)
             assert_int_equal(dst->base[i], dst->base[0]);
@@ -511,8 +516,8 @@ a_captured_call_replays(void **state)
 
 /* ---- a rank that does not come ------------------------------------------- */
 
-/* All ranks except the last call. Their words show that the calls have begun
- * and not ended. Poison and an abort end the work on their streams. */
+/* All ranks except the last make a call. Their flags show that the calls have
+ * begun and not ended. Poison and an abort end the work on their streams. */
 static int
 lonely_rank(int rank, int nranks, void *context)
 {

@@ -19,11 +19,12 @@ set_up(void **state)
     (void)state;
     setenv("ULYX_NCCL_LIB", "/nowhere/libnccl.so", 1);
     setenv("ULYX_STAGE_CHUNK", "4K", 1);
-    setenv("ULYX_GPU_SMS", "2", 1); /* threads are dear here */
+    setenv("ULYX_GPU_SMS", "2", 1); /* emulated threads are slow */
     return 0;
 }
 
-/* Made-up nodes of so many ranks; 0: one node. */
+/* A job with made-up nodes of so many ranks each; 0: all ranks are on one
+ * node. */
 static struct job *
 new_job(double timeout_s, int ranks_per_node)
 {
@@ -112,8 +113,8 @@ every_byte_between_processes(void **state)
     draw_all(2, 705, true);
 }
 
-/* Heads that are shared: sums of several ranks on both sides of the network;
- * long enough for many chunks. */
+/* Several ranks share each head, so sums have shares from both nodes. Messages
+ * are long enough for many chunks. */
 static void
 sums_are_those_of_the_direct_exchange(void **state)
 {
@@ -190,8 +191,8 @@ a_rank_that_stops_is_named_and_streams_end(void **state)
     }
 }
 
-/* Rank 2 leaves while the others are in their call, mostly; they say so long
- * before the deadline. */
+/* Rank 2 leaves, mostly while the others are in their call; they report this
+ * long before their deadline. */
 static int
 play_left(struct job *job, int rank)
 {
@@ -251,7 +252,7 @@ play_killed(struct job *job, int rank)
                 well(carried_execute(job, rank, ULYX_SEQ_TO_HEAD)) &&
                 carried_sync(job, rank);
     if (rank == 1) {
-        carried_sleep(100); /* so that the others are in their call, mostly */
+        carried_sleep(100); /* by now the others are mostly in their call */
         raise(SIGKILL);
     }
     ulyx_status_t called =

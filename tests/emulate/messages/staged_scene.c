@@ -59,7 +59,7 @@ make_room(struct staged_case *c, int rank)
     return well_cu(cudaMalloc((void **)&c->room[rank], STAGED_ROOM));
 }
 
-/* All ranks get the failure at once, and none has a batch. */
+/* All ranks return the failure at once, and none keeps a batch. */
 static bool
 is_refused(
     struct staged_case *c, int rank, const struct uli_batch_params *params)
@@ -96,7 +96,8 @@ staged_rank(int rank, int nranks, void *context)
     struct staged_case *c = context;
     const struct emu_config config = {.devices = 1,
         .sm_count = 8,
-        .host_threads = 2, /* peers are elsewhere */
+        /* one more than here, because peers are in other processes */
+        .host_threads = 2,
         .wall_time = true};
     (void)nranks;
     if (c->processes && emu_open(&config))
@@ -153,8 +154,8 @@ staged_add(struct staged_case *c, int rank, const struct staged_piece *piece)
     return ranks_expect(c->used[rank] <= STAGED_ROOM);
 }
 
-/* All ranks draw the same sequence; each keeps its own pieces. A pair may have
- * none, or several in each direction. */
+/* All ranks draw the same sequence, and each keeps the pieces that concern it.
+ * A pair may have no piece, or several in each direction. */
 bool
 staged_draw(struct staged_case *c, int rank, int n)
 {
@@ -183,8 +184,10 @@ byte_of(const struct staged_piece *piece, int n, int i, int64_t at)
                            piece->to * 13 + n * 17 + i * 3);
 }
 
-/* The bytes of piece i in round n at its sender, and afterwards at both ranks.
- * The pieces of a pair are distinguished by a number that both ranks count. */
+/* Computes what the memory of piece i holds in run n. With `come` these are the
+ * bytes of the piece, which its sender has before the run and both ranks have
+ * after it; else poison. The pieces of a pair are distinguished by a number
+ * that both ranks count. */
 static void
 bytes_expect(const struct staged_case *c, int rank, int n, int i, bool come,
     unsigned char *bytes_p)

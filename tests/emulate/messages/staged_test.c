@@ -55,7 +55,8 @@ by_threads(struct staged_case *c, double limit_s)
 {
     const struct emu_config config = {.devices = c->devices,
         .sm_count = 8,
-        .host_threads = c->nranks + 1, /* a rank may be elsewhere */
+        /* one more than ranks, because a rank may wait outside the emulator */
+        .host_threads = c->nranks + 1,
         .wall_time = true};
     assert_int_equal(emu_open(&config), 0);
     emu_driver_no_peers(true);
@@ -102,7 +103,8 @@ threads_exchange_bytes(void **state)
     by_threads(new_case(3, 0, play_runs), 60);
 }
 
-/* The card is full of others that wait: one block a launch, which ends. */
+/* Other kernels that wait claim the whole device. A launch then has one block,
+ * and ends without waiting for others. */
 static void
 without_a_claim_one_block_exchanges_bytes(void **state)
 {
@@ -170,7 +172,7 @@ case_replay(struct staged_case *c, int rank, cudaGraphExec_t graph)
         good = staged_fill(c, rank, n) &&
                ranks_expect(cudaGraphLaunch(graph, c->streams[rank]) == 0) &&
                staged_sync(c, rank) && staged_check(c, rank, n);
-    /* and an ordinary run after them */
+    /* an ordinary run after the replays */
     return good && staged_fill(c, rank, 9) && well(staged_run(c, rank, 30)) &&
            staged_sync(c, rank) && staged_check(c, rank, 9);
 }
@@ -203,7 +205,7 @@ a_captured_run_is_replayed_with_new_bytes(void **state)
     by_threads(new_case(3, 2, play_graph), 60);
 }
 
-/* Runs on two streams in turn, none waited for. */
+/* Makes runs on two streams in turn without waiting for any. */
 static int
 play_streams(struct staged_case *c, int rank)
 {
@@ -236,7 +238,7 @@ runs_of_two_streams_follow_each_other(void **state)
 
 /* ---- faults -------------------------------------------------------------- */
 
-/* One piece from rank 0 to rank 1, of so many bytes as this rank thinks. */
+/* One piece from rank 0 to rank 1, for which this rank gives so many bytes. */
 static bool
 one_piece(struct staged_case *c, int rank, int64_t bytes)
 {
@@ -260,7 +262,8 @@ ends_with(
 static int
 play_late(struct staged_case *c, int rank)
 {
-    /* more than the slots of all queues hold, so the sender waits, too */
+    /* more than the slots of all queues hold, so that the sender waits as
+     * well */
     bool good = rank == 2 || one_piece(c, rank, 400000);
     if (good && rank == *(int *)c->context) {
         good = well(staged_run(c, rank, 0.05)) &&
@@ -268,7 +271,7 @@ play_late(struct staged_case *c, int rank)
                            "run 1: timed out waiting for rank 0 to send")
                      : ends_with(c, rank, ULYX_ERR_TIMEOUT,
                            "run 1: timed out waiting for rank 1 to receive"));
-        /* nothing moves any more, and nothing waits */
+        /* now nothing moves, and no call waits */
         good = good && well(staged_run(c, rank, 30)) && staged_sync(c, rank);
     }
     return !good;
@@ -353,7 +356,8 @@ play_bad_pieces(struct staged_case *c, int rank)
                    OPS->run(c->batches[rank], &bad[i], 1, c->streams[rank],
                        uli_deadline_in(9)) == ULYX_ERR_INVALID_ARGUMENT) &&
                good;
-    return !(good && play_runs(c, rank) == 0); /* as if nothing had been */
+    /* as if the refused calls had not been made */
+    return !(good && play_runs(c, rank) == 0);
 }
 
 static void
@@ -365,8 +369,8 @@ bad_pieces_are_refused_and_change_nothing(void **state)
 
 /* ---- a rank that is killed ----------------------------------------------- */
 
-/* Runs until rank 1 is no more; then its communicator fails, and its stream
- * ends by the poison. */
+/* Makes runs until rank 1 has died. Then this rank's communicator fails, and
+ * the poison ends its stream. */
 static int
 play_killed(struct staged_case *c, int rank)
 {

@@ -23,7 +23,8 @@ open_machine(void)
 {
     const struct emu_config config = {.devices = 1,
         .sm_count = 8,
-        .host_threads = HOST_THREADS, /* more than there are: as on the wall */
+        /* more than there are, so that time follows the wall clock */
+        .host_threads = HOST_THREADS,
         .wall_time = true};
     if (emu_open(&config) != 0 || fake_nccl_load() == NULL) {
         fprintf(stderr, "no emulated devices, or no NCCL for them\n");

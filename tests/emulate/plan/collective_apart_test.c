@@ -20,7 +20,8 @@
 #endif
 
 #define good(call) assert_int_equal((call), cudaSuccess)
-#define LATE_S     6.0 /* a deadline to wait for; creation ends within it */
+/* a timeout that tests wait out; creation must end within it */
+#define LATE_S 6.0
 
 /* ---- scenes -------------------------------------------------------------- */
 
@@ -30,7 +31,7 @@ set_up_staged(void **state)
     (void)state;
     setenv("ULYX_NCCL_LIB", "/nowhere/libnccl.so", 1);
     setenv("ULYX_STAGE_CHUNK", "4K", 1);
-    return setenv("ULYX_GPU_SMS", "2", 1); /* threads are dear here */
+    return setenv("ULYX_GPU_SMS", "2", 1); /* emulated threads are slow */
 }
 
 #ifdef FAKE_NCCL_OK
@@ -150,7 +151,8 @@ turn_end(struct turn *turn, ulyx_status_t status, const char *text)
             turn->status, turn->text, status, text ? text : "");
 }
 
-/* All ranks' calls, of which rank r ends as wanted[r]; no byte has come. */
+/* Makes the calls of all ranks. The call of rank r must return wanted[r], and
+ * no byte may arrive. */
 static void
 expect_errors(struct coll_scene *c, const struct coll_call *calls,
     const ulyx_status_t *wanted, const char *text)
@@ -187,7 +189,7 @@ every_bit_is_the_hosts(void **state)
     run_draws(2, 2, "2M", 5, 603);
 }
 
-/* Two ranks a node, and one: messages go over the network, too. */
+/* First two ranks per node, then one: messages also go over the network. */
 static void
 every_bit_is_the_hosts_between_nodes(void **state)
 {
@@ -217,7 +219,7 @@ sizes_that_differ_are_named_by_both(void **state)
         calls[r] = call;
     expect_errors(&c, calls, wanted, "alltoallv: rank ");
     coll_expect_well(&c, COLL_ALLTOALL, false);
-    /* the same with messages for others, which arrive */
+    /* the same with messages for other ranks, which arrive */
     struct turn turns[3];
     coll_fill(&c, &call, &random);
     call.bytes[0][2] = call.come[2][0] = 60;
@@ -235,7 +237,7 @@ sizes_that_differ_are_named_by_both(void **state)
     apart_close(&c);
 }
 
-/* Nothing moves anywhere, and every rank gets the error. */
+/* Nothing is moved on any rank, and every rank returns the error. */
 static void
 reductions_that_differ_move_nothing(void **state)
 {
@@ -281,7 +283,7 @@ different_calls_are_a_mismatch(void **state)
 
 /* ---- refusals ------------------------------------------------------------ */
 
-/* Nothing is moved anywhere, and the peers say why. */
+/* Nothing is moved on any rank, and the peers return the cause. */
 static void
 what_is_wrong_with_a_call_is_named_everywhere(void **state)
 {
@@ -337,7 +339,8 @@ capture_run(void *context)
     return NULL;
 }
 
-/* A sum, and pieces of another call; with calls between the replays. */
+/* A sum, and the pieces of another kind of call; between the replays there are
+ * direct calls. */
 static void
 captured_calls_are_replayed_with_new_data(void **state)
 {
@@ -412,7 +415,7 @@ gate_put(struct coll_scene *c, int32_t rank)
     return open;
 }
 
-/* And waits until its stream has ended. */
+/* Opens the gate and waits until the stream has ended. */
 static void
 gate_open(struct coll_scene *c, int32_t rank, uint32_t *gate)
 {
@@ -425,7 +428,8 @@ gate_open(struct coll_scene *c, int32_t rank, uint32_t *gate)
     good(cudaFreeHost(gate));
 }
 
-/* The calls of ranks 0 and 1 have returned, though rank 1's stream stands. */
+/* The calls of ranks 0 and 1 have returned, although rank 1's stream does not
+ * continue. */
 static void
 a_stream_that_stands_is_waited_for_by_streams_alone(void **state)
 {
@@ -497,7 +501,7 @@ a_rank_that_does_not_call_is_named_after_the_deadline(void **state)
     apart_close(&c);
 }
 
-/* One rank stands in its call, the other's stream in the batch. */
+/* Rank 0 waits in its call, and rank 1's stream waits in the batch. */
 static void
 an_abort_ends_calls_and_streams(void **state)
 {

@@ -21,7 +21,7 @@
 #include "ulyx/comm.h"
 #include "ulyx/memory.h"
 
-int collective_planted; /* number of the fault; 0 = none */
+int collective_planted; /* number of the planted fault; 0 = none */
 
 #define FAULT_NAME(name) #name,
 static const char *const names[] = {"NONE", COLLECTIVE_FAULTS(FAULT_NAME)};
@@ -33,9 +33,10 @@ enum { ELEMENTS = 1201, PIECE = 3501, SHIFT = 4 };
 struct rank {
     ulyx_comm_t *comm;
     cudaStream_t stream;
-    /* in a window or not; both hold src, then dst */
+    /* memory in a window and in none; both hold src, then dst */
     unsigned char *place[2], *fresh;
-    unsigned char *out[ROUNDS][2][2]; /* dst of each call: [window][sum] */
+    /* dst of each call: [round][window][sum] */
+    unsigned char *out[ROUNDS][2][2];
     unsigned char src[AREA];
 };
 
@@ -70,7 +71,8 @@ open_rank(int32_t r, struct test_random *random)
     one->fresh = device_memory(AREA);
     for (int i = 0; i < ROUNDS * 4; i++)
         one->out[i / 4][i / 2 % 2][i % 2] = device_memory(AREA);
-    for (int i = 0; i < AREA / 4; i++) { /* numbers whose order shows */
+    /* numbers whose sum depends on their order */
+    for (int i = 0; i < AREA / 4; i++) {
         float value = (float)(test_random_normal(random) *
                               (double)(1 << test_random_in(random, 0, 12)));
         memcpy(one->src + 4 * i, &value, 4);
@@ -90,7 +92,7 @@ open_all(uint64_t seed)
         .quiet = collective_planted != 0};
     struct test_random random = {seed};
     ulyx_unique_id_t id;
-    /* Chunks are of 128 bytes, and a queue has several of a piece. */
+    /* Chunks have 128 bytes, and a queue has several chunks of a piece. */
     setenv("ULYX_GPU_SMS", "1", 1);
     setenv("ULYX_GPU_RECV_BUFFER", "2K", 1);
     run_must(emu_open(&config) == 0);
@@ -107,11 +109,12 @@ open_all(uint64_t seed)
     run_must(ulyx_group_end() == ULYX_SUCCESS);
     for (int32_t r = 0; r < RANKS; r++)
         open_rank(r, &random);
-    run_must(ulyx_group_start() == ULYX_SUCCESS); /* the channel */
+    run_must(ulyx_group_start() == ULYX_SUCCESS); /* makes the channel */
     for (int32_t r = 0; r < RANKS; r++)
         run_must(ulyx_alltoall(ranks[r].comm, NULL, NULL, 0, ranks[r].stream) ==
                  ULYX_SUCCESS);
-    /* The kernel runs here for the first time: a fault may show already. */
+    /* The kernel runs here for the first time, so a planted fault may already
+     * show. */
     ulyx_status_t status = ulyx_group_end();
     if (status == ULYX_ERR_SYSTEM && collective_planted)
         _exit(RUN_CAUGHT);

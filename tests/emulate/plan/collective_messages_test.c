@@ -17,7 +17,7 @@
 #include "support/random.h"
 #include "support/test.h"
 
-int collective_messages_planted; /* number of the fault; 0 = none */
+int collective_messages_planted; /* number of the planted fault; 0 = none */
 
 #define FAULT_NAME(name) #name,
 static const char *const names[] = {
@@ -31,7 +31,8 @@ enum { SHARE_BYTES = 8 * 1600, AREA = SHARE_BYTES + 64 };
 
 /* ---- marks --------------------------------------------------------------- */
 
-/* Calls one after another from a drawn number on; the report is the host's. */
+/* Runs marks of consecutive calls, from a drawn number on, and compares what
+ * they keep with the host's account. */
 static bool
 marks_are_right(struct test_random *random)
 {
@@ -65,14 +66,15 @@ marks_are_right(struct test_random *random)
 /* ---- sums ---------------------------------------------------------------- */
 
 struct sum_case {
-    struct uli_messages_sum sum; /* pointers of the device */
+    struct uli_messages_sum sum; /* its pointers are of the device */
     int64_t elem, own_at, dst_at;
     bool in_place;
-    unsigned char own[AREA], dst[AREA]; /* dst: as the host adds it */
+    /* dst: the sum that the host computes */
+    unsigned char own[AREA], dst[AREA];
     unsigned char shares[RANKS_MOST][SHARE_BYTES];
 };
 
-/* Random bits, or zeros of either sign. */
+/* Draws random bits, or zeros of either sign. */
 static void
 draw_bits(struct test_random *random, unsigned char *at, int64_t bytes,
     int64_t elem, bool zeros)
@@ -107,7 +109,7 @@ draw_sum(struct sum_case *c, struct test_random *random)
         c->dst_at = c->own_at;
 }
 
-/* The same sum by the host, in dst. */
+/* Computes the same sum on the host, into dst. */
 static void
 add_on_host(struct sum_case *c)
 {

@@ -140,7 +140,8 @@ coll_draw(const struct coll_scene *c, struct coll_call *call,
 
 /* ---- data ---------------------------------------------------------------- */
 
-/* Numbers of all sizes, NaN and infinity among them, of any dtype; bytes. */
+/* Random bytes. Read as numbers of any dtype, they have all sizes and include
+ * NaN and infinity. */
 static void
 draw_data(unsigned char *at, struct test_random *random)
 {

@@ -12,13 +12,14 @@
 #include "emulate/plan/plan_scene.h"
 #include "ulyx/collective.h"
 
-enum { COLL_BYTES = 1 << 17 }; /* of a source or destination */
+enum { COLL_BYTES = 1 << 17 }; /* bytes of a source or destination */
 
 struct coll_rank {
-    unsigned char *outside;   /* device memory in no window: both areas */
-    unsigned char *src, *dst; /* on the device, of this call */
-    unsigned char *src_host, *dst_host; /* what the host's call gets */
-    unsigned char *seen;                /* dst, back from the device */
+    /* device memory in no window, for both a source and a destination */
+    unsigned char *outside;
+    unsigned char *src, *dst;           /* of the present call, on the device */
+    unsigned char *src_host, *dst_host; /* tensors of the host's call */
+    unsigned char *seen;                /* dst, copied back from the device */
 };
 
 struct coll_scene {
@@ -27,7 +28,8 @@ struct coll_scene {
     struct coll_rank at[PLAN_RANKS_MAX];
 };
 
-/* A call of either world: its pointers are src + src_at and dst + dst_at. */
+/* A call for both sides: the pointers of a rank are src + src_at and dst +
+ * dst_at. */
 enum coll_kind {
     COLL_ALLTOALL,
     COLL_ALLTOALLV,
@@ -38,15 +40,17 @@ enum coll_kind {
 };
 struct coll_call {
     enum coll_kind kind;
-    int64_t count; /* bytes of a piece, elements */
+    int64_t count; /* bytes of a piece, or elements */
     ulyx_dtype_t dtype;
     int32_t root;
-    bool in_place; /* ALLREDUCE, ALLGATHER: src lies in dst */
-    bool in_window[PLAN_RANKS_MAX][2]; /* src, dst */
+    bool in_place; /* whether src lies in dst (ALLREDUCE, ALLGATHER) */
+    bool in_window[PLAN_RANKS_MAX][2]; /* whether src and dst are in a window */
     int64_t src_at[PLAN_RANKS_MAX], dst_at[PLAN_RANKS_MAX];
-    /* ALLTOALLV: bytes[r][p] from r to p, and where, at r */
+    /* ALLTOALLV: bytes[r][p] go from r to p, from[r][p] and to[r][p] are places
+     * at r */
     int64_t bytes[PLAN_RANKS_MAX][PLAN_RANKS_MAX];
-    int64_t come[PLAN_RANKS_MAX][PLAN_RANKS_MAX]; /* as r expects of p */
+    /* the bytes that r expects from p */
+    int64_t come[PLAN_RANKS_MAX][PLAN_RANKS_MAX];
     int64_t from[PLAN_RANKS_MAX][PLAN_RANKS_MAX];
     int64_t to[PLAN_RANKS_MAX][PLAN_RANKS_MAX];
 };
@@ -54,39 +58,42 @@ struct coll_call {
 void coll_open(
     struct coll_scene *c, int32_t nranks, int32_t devices, double timeout_s);
 void coll_close(struct coll_scene *c);
-/* What they do besides plan_open and plan_close, for a scene that is connected
- * in another way: s has ranks, streams and windows of 2 * COLL_BYTES. */
+/* What coll_open and coll_close do besides plan_open and plan_close. For a
+ * scene that is connected in another way and has ranks, streams and windows of
+ * 2 * COLL_BYTES. */
 void coll_prepare(struct coll_scene *c);
 void coll_release(struct coll_scene *c);
 
 void coll_draw(const struct coll_scene *c, struct coll_call *call,
     struct test_random *random);
-/* New data everywhere, the same on host and device; destinations poisoned. */
+/* Draws new data, the same on host and device, and poisons the destinations. */
 void coll_fill(struct coll_scene *c, const struct coll_call *call,
     struct test_random *random);
-/* The call of one rank, on its device. */
+/* Makes the call of one rank, on its device. */
 ulyx_status_t coll_run(
     struct coll_scene *c, const struct coll_call *call, int32_t r);
-/* Call `which` of rank 0 with a wrong argument; the text that its error must
- * have. */
+/* Makes call number `which` of rank 0, which has a wrong argument. Returns the
+ * text that its error must contain. */
 enum { COLL_WRONG = 9 };
 const char *coll_wrong(
     struct coll_scene *c, int which, ulyx_status_t *status_p);
-/* The call of all ranks, in a group; all must succeed. */
+/* Makes the call of all ranks, in a group; all must succeed. */
 void coll_run_all(struct coll_scene *c, const struct coll_call *call);
-/* Each byte of each destination against the host's, which are as they were
- * filled until its call: then nothing has come anywhere. */
+/* Compares each byte of each destination with the host's. Until coll_host is
+ * called, the host's destinations are as they were filled, so the comparison
+ * shows that nothing has arrived. */
 void coll_compare(struct coll_scene *c, const struct coll_call *call);
-/* The host's call. */
+/* Makes the call on the host. */
 void coll_host(struct coll_scene *c, const struct coll_call *call);
-/* Runs the call and compares. */
+/* Makes the call on both sides and compares. */
 void coll_check(struct coll_scene *c, const struct coll_call *call);
 
-/* A call of fp32, of tensors in windows or outside. */
+/* A call of fp32 whose tensors are in windows, or in none. */
 struct coll_call coll_plain(enum coll_kind kind, int64_t count, bool window);
-/* A call that all make alike, and its bytes: the channel is in order. */
+/* Makes a call on which all ranks agree, and checks its bytes: the channel
+ * still works. */
 void coll_expect_well(struct coll_scene *c, enum coll_kind kind, bool window);
-/* So many drawn calls, each checked. */
+/* Draws and checks so many calls. */
 void coll_run_draws(
     struct coll_scene *c, struct test_random *random, int64_t draws);
 

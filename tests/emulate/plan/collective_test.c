@@ -66,7 +66,7 @@ give_back(int32_t device)
     uli_residency_release(device, &room);
 }
 
-/* Three launches a call, of which one warp waits. */
+/* A call then has three launches, and of these only one warp waits. */
 static void
 without_a_claim_every_bit_is_the_hosts(void **state)
 {
@@ -78,8 +78,8 @@ without_a_claim_every_bit_is_the_hosts(void **state)
     give_back(1);
 }
 
-/* One rank alone has no claim: all have one queue, and meet in the same words.
- */
+/* Only one rank has no claim. All ranks then use one queue, and signal each
+ * other by the same flags. */
 static void
 ranks_with_and_without_a_claim_meet(void **state)
 {
@@ -91,7 +91,7 @@ ranks_with_and_without_a_claim_meet(void **state)
 
 /* ---- differences --------------------------------------------------------- */
 
-/* The next call of rank r returns the error of the last one, once. */
+/* If the last call had an error, the next call of rank r returns it, once. */
 static void
 expect_reported(struct coll_scene *c, int32_t r, const struct coll_call *call,
     ulyx_status_t status, const char *text)
@@ -145,7 +145,7 @@ expect_all_reported(
     plan_sync(&c->s);
 }
 
-/* Nothing moves on any rank, and all ranks get the error. */
+/* Nothing is moved on any rank, and every rank returns the error. */
 static void
 reductions_that_differ_move_nothing(void **state)
 {
@@ -223,7 +223,8 @@ memory_of_the_host_is_refused_everywhere(void **state)
     coll_close(&c);
 }
 
-/* At every call: nothing moves on any rank, and the peers get the error. */
+/* For each call: nothing is moved on any rank, and the peers return the
+ * error. */
 static void
 what_is_wrong_with_a_call_is_named(void **state)
 {
@@ -262,7 +263,8 @@ wrong_arguments_are_refused_everywhere(void **state)
     struct coll_call call = coll_plain(COLL_ALLTOALL, 100, false);
     struct test_random random = {511};
     coll_fill(&c, &call, &random);
-    /* before there is a channel, from the agreement of the first use */
+    /* before the channel exists, the agreement of the first use carries the
+     * error */
     assert_status(ulyx_group_start(), ULYX_SUCCESS);
     assert_status(ulyx_alltoall(c.s.ranks.comms[0], c.at[0].src, c.at[0].dst,
                       -1, c.s.streams[0]),
@@ -271,7 +273,7 @@ wrong_arguments_are_refused_everywhere(void **state)
     assert_status(ulyx_group_end(), ULYX_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(ulyx_last_error(), "message_bytes is -1"));
     coll_expect_well(&c, COLL_ALLTOALL, false);
-    /* afterwards, from the stream; and a stream that takes turns */
+    /* afterwards the stream carries it; here two streams in turn */
     for (int i = 0; i < 2; i++) {
         assert_status(i ? ulyx_alltoall(c.s.ranks.comms[0], c.at[0].src,
                               c.at[0].dst, 100, NULL)
@@ -320,7 +322,8 @@ calls_replay(struct coll_scene *c, const struct coll_call *calls, int ncalls)
         good(cudaGraphExecDestroy(exec[r]));
 }
 
-/* A sum, pieces of it, and pieces of another call between the replays. */
+/* A sum and pieces of it, and pieces of another kind of call between the
+ * replays. */
 static void
 captured_calls_are_replayed_with_new_data(void **state)
 {
@@ -368,7 +371,7 @@ the_first_call_of_all_is_not_captured(void **state)
 
 /* ---- ranks that do not come ---------------------------------------------- */
 
-/* Rank 0 has called alone; the communicator has failed or is aborted. */
+/* Rank 0 has made a call alone; the communicator has failed or is aborted. */
 static void
 close_failed(struct coll_scene *c)
 {
@@ -425,12 +428,12 @@ an_abort_ends_calls_that_wait(void **state)
     assert_status(coll_run(&c, &call, 0), ULYX_SUCCESS);
     assert_status(ulyx_comm_destroy(c.s.ranks.comms[0]), ULYX_ERR_BUSY);
     assert_status(ulyx_comm_abort(c.s.ranks.comms[1]), ULYX_SUCCESS);
-    plan_sync(&c.s); /* rank 0's kernel leaves, long before ten minutes */
+    plan_sync(&c.s); /* rank 0's kernel ends long before the ten minutes */
     assert_status(coll_run(&c, &call, 0), ULYX_ERR_ABORTED);
     close_failed(&c);
 }
 
-/* A rank that comes late holds the others up, no more. */
+/* A rank that comes late delays the others and has no other effect. */
 static void
 a_late_rank_is_waited_for(void **state)
 {

@@ -19,7 +19,7 @@ enum { SEEDS = 2, RANKS = 3, DEVICES = 2, CALLS = 3 };
 static const char *const names[] = {"NONE", ENGINE_FAULTS(NAME)};
 enum { FAULTS = sizeof(names) / sizeof(names[0]) };
 
-/* Calls of several rounds back to back, sums among them. */
+/* Makes calls of several rounds back to back, sums among them. */
 static int
 run_here(int fault, uint64_t seed)
 {

@@ -49,7 +49,7 @@ plan_described(const struct world *w, int32_t rank)
 
 /* ---- every byte ---------------------------------------------------------- */
 
-/* Cases that the mode takes, and cases that it refuses by name. */
+/* Draws cases. Copy engines take some of them and refuse the others by name. */
 static void
 run_draws(int32_t nranks, int32_t devices, uint64_t seed, int64_t draws)
 {
@@ -76,7 +76,7 @@ run_draws(int32_t nranks, int32_t devices, uint64_t seed, int64_t draws)
                 ? "no copy engines: document tables"
                 : "engine on device memory (copy engines, by the plan's flag"));
         plan_round(&s);
-        plan_round(&s); /* slots and words once more */
+        plan_round(&s); /* once more with the same slots and flags */
         plan_drop(&s);
     }
     plan_close(&s);
@@ -104,7 +104,8 @@ every_byte_arrives_at_two_ranks_and_at_one(void **state)
     run_draws(1, 1, 604, test_draws(5));
 }
 
-/* Of the plan's first direction. */
+/* Returns the number of copies that the description gives for the plan's first
+ * direction. */
 static long
 copies_described(const struct world *w, int32_t rank)
 {
@@ -115,7 +116,7 @@ copies_described(const struct world *w, int32_t rank)
     return strtol(at, NULL, 10);
 }
 
-/* The context is entered once for all of them. */
+/* A call enters the context once for all its copies. */
 static void
 a_copy_costs_one_call_of_the_driver(void **state)
 {
@@ -147,8 +148,8 @@ payload_of(struct plan_scene *s, int32_t rank, int op)
     return bytes;
 }
 
-/* A second write of a byte is a fault at once; here the windows' bytes that
- * were not written at all are counted. */
+/* A second write of a byte is a fault at once; here the bytes of windows that
+ * were never written are counted. */
 static void
 every_byte_of_a_destination_is_written_once(void **state)
 {
@@ -186,8 +187,8 @@ every_byte_of_a_destination_is_written_once(void **state)
     plan_close(&s);
 }
 
-/* Rounds grow with the rows; what the plan holds in its receive buffer does
- * not. */
+/* The number of rounds grows with the rows, but the receive buffer that the
+ * plan uses does not. */
 static void
 many_rounds_go_through_two_slots(void **state)
 {
@@ -212,7 +213,8 @@ many_rounds_go_through_two_slots(void **state)
     plan_close(&s);
 }
 
-/* Dense tensors, contiguous shards: one copy per tensor, peer and direction. */
+/* Tensors are dense and shards contiguous, so one copy per tensor, peer and
+ * direction is enough. */
 static void
 copies_are_as_few_as_the_layout_permits(void **state)
 {
@@ -300,8 +302,8 @@ host_memory_has_no_copy_engines(void **state)
 
 /* ---- refusals ------------------------------------------------------------ */
 
-/* Rank 0 refuses call 1; its peers push into its receive buffer all the same,
- * and get the refusal from their next call. */
+/* Rank 0 refuses call 1. Its peers still push into its receive buffer, and
+ * their next call returns the refusal. */
 static void
 a_refused_call_is_named_by_the_next(void **state)
 {
@@ -358,7 +360,7 @@ a_captured_call_is_replayed_with_new_data(void **state)
     plan_close(&s);
 }
 
-/* The plan's own stream is the capture's until that ends. */
+/* During a capture the plan's own stream belongs to the capture. */
 static void
 a_call_beside_a_capture_is_refused(void **state)
 {
@@ -382,7 +384,8 @@ a_call_beside_a_capture_is_refused(void **state)
             ulyx_last_error(), "another stream captures a call of the plan"));
         good(cudaStreamEndCapture(caught[r], &graph[r]));
     }
-    for (int32_t r = 0; r < 2; r++) { /* refusals have no caller's stream */
+    /* a refusal is in no stream of the caller */
+    for (int32_t r = 0; r < 2; r++) {
         good(cudaSetDevice(r));
         good(cudaDeviceSynchronize());
     }
@@ -426,8 +429,8 @@ two_plans_are_in_flight_in_different_orders(void **state)
 
 /* ---- failures ------------------------------------------------------------ */
 
-/* The stream of a call whose peer does not come ends at the deadline, its
- * copies included, and dst is written to inside of the tensors only. */
+/* The stream of a call whose peer does not come ends at the deadline, including
+ * its copies. Of dst, only bytes of the tensors are written. */
 static void
 a_rank_that_does_not_come_is_named_after_the_deadline(void **state)
 {
@@ -440,7 +443,7 @@ a_rank_that_does_not_come_is_named_after_the_deadline(void **state)
     plan_destroy_all(&s);
 }
 
-/* The deadline is a minute; the abort of a peer ends the call long before. */
+/* The deadline is a minute. The abort of a peer ends the call long before. */
 static void
 an_abort_ends_a_call_that_waits(void **state)
 {

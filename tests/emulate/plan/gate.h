@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-/* open: 0, in host memory that devices reach. Return a cudaError_t. */
+/* `open` is a word in host memory that devices reach, 0 at first. Both return a
+ * cudaError_t. */
 int gate_launch(const uint32_t *open, void *stream);
 int gate_open_launch(uint32_t *open, void *stream);
 

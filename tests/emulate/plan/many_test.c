@@ -30,19 +30,21 @@ enum {
     MULTIPROCESSORS = 4,
     BATCH = 8, /* calls of a plan between two waits of the host */
     BATCHES = 20,
-    REGION_LIMIT = 6000, /* bytes, so that no case takes most of the time */
+    /* in bytes; keeps any one case from taking most of the time */
+    REGION_LIMIT = 6000,
     DELAY_US = 200,
     REPLAYS = 25,
 };
 
-/* All images of one operation at one rank, as they lie in the window. */
+/* The images of one operation at one rank, as they lie one after another in the
+ * window. */
 struct region {
     int64_t bytes;
     unsigned char *there, *before[VERSIONS], *after[VERSIONS];
 };
 
 struct many_plan {
-    struct plan_scene s; /* its own world and streams */
+    struct plan_scene s; /* each plan has its own world and streams */
     struct region regions[ULYX_DIRECTIONS][PLAN_RANKS_MAX];
 };
 
@@ -50,7 +52,7 @@ struct call {
     int op, version;
 };
 
-/* The results of a rank between two waits: one per call. */
+/* The results of a rank between two waits, one per call. */
 struct batch {
     struct call calls[PLANS][BATCH];
     unsigned char *results[PLANS][BATCH];
@@ -62,7 +64,7 @@ struct many_comm {
     struct plan_scene s;
     struct many_plan plans[PLANS];
     struct batch batches[PLAN_RANKS_MAX];
-    atomic_llong calls; /* exchanges, each by all ranks */
+    atomic_llong calls; /* exchanges, each of which all ranks make */
 };
 
 struct many {
@@ -150,7 +152,8 @@ largest_region(const struct many_plan *p)
     return largest;
 }
 
-/* Bytes of one rank's tensors, roughly, before anything is made of the case. */
+/* Estimates the bytes of one rank's tensors before anything is made for the
+ * case. */
 static bool
 small_case(const struct oracle_case *c)
 {
@@ -163,7 +166,7 @@ small_case(const struct oracle_case *c)
     return bytes > 0 && bytes < REGION_LIMIT;
 }
 
-/* Behind the images of the plans before it. */
+/* Places the images behind those of the plans before. */
 static void
 add_plan(struct many_comm *c, int n, struct test_random *random)
 {
@@ -179,7 +182,8 @@ add_plan(struct many_comm *c, int n, struct test_random *random)
             case_random(&w->c, random, c->nranks, n == 1);
         while (w->c.shape.nranks != c->nranks || !small_case(&w->c));
         w->max_sms = test_random_in(random, 0, 7) == 0 ? 2 : 1;
-        w->fixed_limits = n == 0; /* the first by slots, if it may */
+        /* the first plan goes by slots where it may */
+        w->fixed_limits = n == 0;
         w->slot_bytes = 1 << 16;
         p->s.keep = true;
         if (plan_draw(&p->s, w, random))
@@ -192,7 +196,7 @@ add_plan(struct many_comm *c, int n, struct test_random *random)
 
 /* ---- a rank -------------------------------------------------------------- */
 
-/* Equal on all ranks of a communicator. */
+/* Draws the same calls on all ranks of a communicator. */
 static void
 draw_calls(const struct many_comm *c, struct test_random *same, struct batch *b)
 {
@@ -207,7 +211,7 @@ draw_calls(const struct many_comm *c, struct test_random *same, struct batch *b)
         }
 }
 
-/* One call: up, the exchange, down. */
+/* Enqueues one call: the copy to the device, the exchange, the copy back. */
 static bool
 many_plan_enqueue(struct many_plan *p, int32_t rank, const struct call *call,
     unsigned char *result, struct test_random *own)
@@ -243,7 +247,8 @@ many_plan_is_right(const struct many_plan *p, int32_t rank,
     return false;
 }
 
-/* The calls of each plan in order; which plan is next is the rank's own. */
+/* The calls of each plan are in order. Which plan is next differs from rank to
+ * rank. */
 static bool
 run_batch(
     struct many_comm *c, int32_t rank, struct batch *b, struct test_random *own)
@@ -270,8 +275,8 @@ run_batch(
     return good;
 }
 
-/* Before any rank is at work: taking pinned memory may wait for a device, so
- * for a rank that waits for this one. */
+/* Runs before any rank makes calls: taking pinned memory may wait for a device,
+ * and so for a rank that waits for this one. */
 static void
 make_results(const struct many_comm *c, struct batch *b)
 {
@@ -434,7 +439,8 @@ struct replay {
     unsigned char *results[PLAN_RANKS_MAX][ULYX_DIRECTIONS];
 };
 
-/* A graph of all operations of the plan, each up, exchanged and down. */
+/* Captures all operations of the plan, each with its copies to and from the
+ * device, as one graph. */
 static bool
 many_plan_capture(struct many_plan *p, int32_t rank, unsigned char *data[],
     unsigned char *results[], cudaGraphExec_t *exec_p)

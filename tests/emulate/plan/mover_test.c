@@ -49,7 +49,7 @@ expect_mover(const ulyx_plan_t *plan, const char *algo, const char *name)
     assert_string_equal(uli_mover_choose(plan, algo)->name, name);
 }
 
-/* Of two ranks on device memory. */
+/* A world of two ranks on device memory. */
 static struct world *
 plain_world(struct plan_scene *s, uint64_t flags)
 {
@@ -62,7 +62,7 @@ plain_world(struct plan_scene *s, uint64_t flags)
     return w;
 }
 
-/* Drawn until its document tables can change the layout. */
+/* Draws worlds until one has document tables that change the layout. */
 static struct world *
 world_with_tables(struct plan_scene *s, uint64_t flags)
 {
@@ -111,7 +111,7 @@ device_memory_is_served_by_flag_and_name(void **state)
     plan_close(&s);
 }
 
-/* Copies that were captured cannot follow an update. */
+/* Captured copies cannot follow an update. */
 static void
 copy_engines_serve_no_tables(void **state)
 {
@@ -129,7 +129,8 @@ copy_engines_serve_no_tables(void **state)
     plan_close(&s);
 }
 
-/* Captured copies stay what they were, so the kernel serves such plans. */
+/* Captured copies cannot follow rows that change, so the mapped kernel serves
+ * such plans. */
 static void
 rows_that_change_are_served_by_the_kernel(void **state)
 {

@@ -19,7 +19,8 @@ plan_expect(struct plan_scene *s, int op)
     assert_true(world_check(s->w));
 }
 
-/* Rank 0's call of seq_to_head with so many times creation's strides of src. */
+/* Makes rank 0's call of seq_to_head, with the strides of src at creation
+ * multiplied by `times`. */
 static ulyx_status_t
 execute_strided(struct plan_scene *s, int64_t times)
 {
@@ -127,7 +128,7 @@ plan_play_capture(struct plan_scene *s, int first, int second, int times)
         assert_status(plan_execute(s, r, first), ULYX_SUCCESS);
         assert_status(plan_execute(s, r, second), ULYX_SUCCESS);
         assert_status(ulyx_plan_update(w->plans[r], NULL, NULL, s->streams[r]),
-            ULYX_ERR_UNSUPPORTED); /* it has no tables */
+            ULYX_ERR_UNSUPPORTED); /* the plan has no document tables */
         good(cudaStreamEndCapture(s->streams[r], &graph[r]));
         good(cudaGraphInstantiate(&exec[r], graph[r], 0));
     }
@@ -143,7 +144,7 @@ plan_play_capture(struct plan_scene *s, int first, int second, int times)
         w->norder = 2;
         assert_true(world_check(w));
     }
-    plan_round(s); /* direct calls continue where replays have ended */
+    plan_round(s); /* direct calls continue the numbering of the replays */
     for (int32_t r = 0; r < s->nranks; r++) {
         good(cudaGraphExecDestroy(exec[r]));
         good(cudaGraphDestroy(graph[r]));
@@ -186,7 +187,7 @@ plan_play_late(struct plan_scene *s)
     assert_non_null(strstr(ulyx_last_error(), "reshuffle, call 1, after "));
     assert_non_null(strstr(ulyx_last_error(), "waiting for rank 1 ("));
     assert_status(plan_execute(s, 0, 0), ULYX_ERR_TIMEOUT);
-    /* A peer's queued kernel ends at once when the failure reaches it. */
+    /* The failure ends the queued kernel of a peer at once. */
     assert_status(ulyx_comm_abort(s->ranks.comms[1]), ULYX_SUCCESS);
     plan_sync(s);
 }

@@ -33,14 +33,16 @@ open_rank(struct plan_scene *s, int32_t r)
     good(cudaStreamCreateWithFlags(&s->streams[r], cudaStreamNonBlocking));
 }
 
-/* The library keeps a card's contexts, so they are not reset afterwards. */
+/* The library keeps the contexts of a card, so its devices are not reset
+ * afterwards. */
 int32_t
 plan_machine(int32_t devices, int32_t multiprocessors, int32_t hosts)
 {
 #ifdef ULI_EMULATE
     const struct emu_config config = {.devices = devices,
         .sm_count = multiprocessors,
-        .host_threads = hosts + 1, /* a rank may be elsewhere */
+        /* one more than hosts, because a rank may wait outside the emulator */
+        .host_threads = hosts + 1,
         .wall_time = true};
     assert_int_equal(emu_open(&config), 0);
     return devices;
@@ -99,7 +101,7 @@ plan_disconnect(struct plan_scene *s)
     }
 }
 
-/* It may be in quarantine for a while. */
+/* The window may be in quarantine for a while. */
 void
 plan_free_window(ulyx_mem_t *mem)
 {
@@ -183,7 +185,7 @@ plan_upload(struct plan_scene *s)
 {
     world_fill(s->w);
     move_images(s, true);
-    /* Copies from pageable memory may still be on their way. */
+    /* Copies from pageable memory may still be in progress. */
     for (int d = 0; d < s->devices; d++) {
         good(cudaSetDevice(d));
         good(cudaDeviceSynchronize());

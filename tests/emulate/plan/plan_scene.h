@@ -18,63 +18,67 @@
 enum { PLAN_RANKS = 4, PLAN_RANKS_MAX = 8, PLAN_WINDOW_BYTES = 4 << 20 };
 
 struct plan_scene {
-    int32_t nranks, devices;  /* rank r on device r mod devices */
-    struct world_ranks ranks; /* its comms */
+    int32_t nranks, devices;  /* rank r is on device r mod devices */
+    struct world_ranks ranks; /* the communicators of the ranks */
     ulyx_mem_t *mems[PLAN_RANKS_MAX];
     unsigned char *windows[PLAN_RANKS_MAX];
     int64_t used[PLAN_RANKS_MAX];
     cudaStream_t streams[PLAN_RANKS_MAX];
-    bool keep;       /* images of the next world behind those of the last */
-    struct world *w; /* of now */
+    /* the images of the next world go behind those of the last one */
+    bool keep;
+    struct world *w; /* the present world */
     unsigned char *src[ULYX_DIRECTIONS][PLAN_RANKS_MAX][ULI_TENSORS];
     unsigned char *dst[ULYX_DIRECTIONS][PLAN_RANKS_MAX][ULI_TENSORS];
 };
 
-/* The machine: the emulator, of so many devices and multiprocessors, for so
- * many host threads; of a card as many devices as there are, which is returned.
- */
+/* Opens the emulator with so many devices and multiprocessors, for so many host
+ * threads. On a card, uses at most the devices that there are. Returns the
+ * number of devices. */
 int32_t plan_machine(int32_t devices, int32_t multiprocessors, int32_t hosts);
 void plan_machine_close(void);
-/* The ranks, on devices of the machine; several scenes may be connected.
- * timeout_s of the communicators. */
+/* Makes the ranks, on devices of the machine. Several scenes may be connected.
+ * timeout_s is that of the communicators. */
 void plan_connect(
     struct plan_scene *s, int32_t nranks, int32_t devices, double timeout_s);
 void plan_disconnect(struct plan_scene *s);
-/* Frees a window of a failed communicator, which has been destroyed. */
+/* Frees a window whose communicator has failed and been destroyed. */
 void plan_free_window(ulyx_mem_t *mem);
-/* Both at once: eight multiprocessors per device. */
+/* Opens the machine, with eight multiprocessors per device, and makes the
+ * ranks. */
 void plan_open(
     struct plan_scene *s, int32_t nranks, int32_t devices, double timeout_s);
-/* Every part of the library has given back what it took. failed: the
- * communicators are; their windows may be quarantined for a while. */
+/* Closes both, and checks that every part of the library has freed what it
+ * took. */
 void plan_close(struct plan_scene *s);
 
-/* Draws a world for the case in w and puts its images into the windows. False:
- * the layout refuses the case. */
+/* Draws a world for the case in w and puts its images into the windows. Returns
+ * false if the layout refuses the case. */
 bool plan_draw(
     struct plan_scene *s, struct world *w, struct test_random *random);
-/* The world's images have been drawn again, for strides of calls
- * (world_move). */
+/* Places the images of the world in the windows anew, after world_move has
+ * drawn them for the strides of a call. */
 void plan_place(struct plan_scene *s);
-/* Plans of all ranks, in one group. */
+/* Creates the plans of all ranks, in one group. */
 ulyx_status_t plan_create(struct plan_scene *s, struct world *w);
-/* Destroys plans and world. */
+/* Destroys the plans and the world. */
 void plan_drop(struct plan_scene *s);
 
-/* Sources and poisoned destinations to the windows, and back. */
+/* Copies sources and poisoned destinations to the windows, and destinations
+ * back. */
 void plan_upload(struct plan_scene *s);
 void plan_download(struct plan_scene *s);
 
 ulyx_status_t plan_execute(struct plan_scene *s, int32_t rank, int op);
-/* At all ranks; all well. */
+/* Makes the call on all ranks; all must succeed. */
 void plan_execute_all(struct plan_scene *s, int op);
 void plan_sync(struct plan_scene *s);
-/* Uploads, executes all operations, checks every byte. */
+/* Uploads, executes all operations, and checks every byte. */
 void plan_round(struct plan_scene *s);
 
-/* Pinned host memory, zeros. Where ranks are threads of a card, asynchronous
- * copies need it: those of other memory may wait for their stream, so for ranks
- * that the thread itself has yet to serve. */
+/* Takes pinned host memory, filled with zeros. On a card whose ranks are driven
+ * by one thread, asynchronous copies need pinned memory: a copy of other memory
+ * may wait for its stream, and so for ranks that the thread has not yet
+ * served. */
 unsigned char *plan_pinned_take(int64_t bytes);
 void plan_pinned_free(unsigned char *memory);
 

@@ -33,8 +33,8 @@ plain_world(struct plan_scene *s, int64_t slot_bytes, uint64_t seed)
 
 /* ---- every byte ---------------------------------------------------------- */
 
-/* Threads of blocks are what the emulator spends its time on, and what more of
- * them could show, other draws do. */
+/* Mostly few blocks. The emulator spends its time on the threads of blocks, and
+ * many draws find more than many blocks. */
 static int32_t
 few_or_many(struct test_random *random)
 {
@@ -87,8 +87,8 @@ every_byte_arrives_balanced(void **state)
     run_draws(2, 203, test_draws(12), true);
 }
 
-/* More plans than the card can hold the blocks of at one time: those that come
- * late take three launches per call. */
+/* More plans than the device can hold the blocks of at one time. The later ones
+ * take three launches per call. */
 static void
 plans_beyond_the_card_take_three_launches(void **state)
 {
@@ -117,9 +117,9 @@ plans_beyond_the_card_take_three_launches(void **state)
     plan_close(&s);
 }
 
-/* The driver calls that a call makes on the host: entering and leaving the
- * context with the mode of capture, the query whether the stream is being
- * captured, the kernel (by the runtime), the event behind it. */
+/* The driver calls of a call: entering and leaving the context, setting and
+ * restoring the capture mode, the query whether the stream is being captured,
+ * and the event behind the kernel. The runtime launches the kernel. */
 static void
 a_call_enters_the_context_once(void **state)
 {
@@ -185,7 +185,7 @@ a_tensor_outside_of_windows_is_refused_everywhere(void **state)
     plan_close(&s);
 }
 
-/* A refused call is on no stream that the caller could wait for. */
+/* A refused call is on no stream for which the caller could wait. */
 static void
 a_plan_may_be_destroyed_right_after_a_refusal(void **state)
 {

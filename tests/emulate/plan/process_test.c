@@ -27,19 +27,20 @@ enum { RANKS = 4, WINDOW_BYTES = 1 << 20, VICTIM = 1 };
 #define well(call)    ranks_expect((call) == ULYX_SUCCESS)
 #define well_cu(call) ranks_expect((call) == cudaSuccess)
 
-/* Of all ranks. */
+/* Shared by all ranks. */
 struct job {
     struct meet *meet;
-    int devices; /* rank r on device r mod devices */
+    int devices; /* rank r is on device r mod devices */
     int64_t draws;
     uint64_t seed;
     double timeout_s;
-    int signal;        /* what the victim raises */
-    pid_t *pids;       /* of the ranks */
-    _Atomic int *left; /* survivors that have not found out yet, shared */
+    int signal;  /* the signal that the victim raises */
+    pid_t *pids; /* process ids of the ranks */
+    /* shared: survivors that have not found the failure yet */
+    _Atomic int *left;
 };
 
-/* Of one process. */
+/* The state of one process. */
 struct rank {
     int32_t me, nranks, device;
     struct world_ranks ranks;
@@ -59,7 +60,8 @@ open_rank(struct rank *k, const struct job *job, int me, int nranks)
 {
     const struct emu_config config = {.devices = job->devices,
         .sm_count = 4,
-        .host_threads = 2, /* and one: time goes as for the other processes */
+        /* one more than here: time must pass as in the other processes */
+        .host_threads = 2,
         .wall_time = true,
         .processes = true};
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
@@ -104,7 +106,8 @@ rank_place(struct rank *k, const struct image *image)
     return at;
 }
 
-/* The world of the case, the same in all processes, and this rank's plan. */
+/* Makes the world of the case, which is the same in all processes, and this
+ * rank's plan. */
 static bool
 rank_create(struct rank *k, struct test_random *random)
 {
@@ -174,7 +177,7 @@ rank_exchange(struct rank *k, int op)
 
 /* ---- every byte ---------------------------------------------------------- */
 
-/* A case whose images have room in the window. */
+/* Draws a case for all ranks whose images fit into the window. */
 static void
 draw_case(struct oracle_case *c, struct test_random *random, int32_t nranks)
 {
@@ -198,7 +201,7 @@ rank_play(int me, int nranks, void *context)
         w->salt = i;
         w->max_sms = 1;
         if (!rank_create(&k, &random))
-            continue; /* the layout refuses it, in all processes alike */
+            continue; /* the layout refuses the case, in all processes alike */
         world_fill(w);
         for (int turn = 0; turn < 2; turn++)
             for (int op = 0; op < ULYX_DIRECTIONS && good; op++)
@@ -244,7 +247,7 @@ plain_plan(struct rank *k, struct world *w)
     return true;
 }
 
-/* The others' state when their call with this rank has ended. */
+/* Checks the state of a survivor when its call with the victim has ended. */
 static bool
 is_named(struct rank *k, ulyx_status_t expected, const char *words)
 {
@@ -260,8 +263,8 @@ is_named(struct rank *k, ulyx_status_t expected, const char *words)
     return good && ranks_expect(rank_execute(k, 0) == expected);
 }
 
-/* The victim takes part in call 1 and is gone in the middle of call 2, in which
- * its peers' kernels wait. */
+/* The victim takes part in call 1. It raises its signal in the middle of call
+ * 2, while the kernels of its peers wait. */
 static int
 rank_lose(int me, int nranks, void *context)
 {
@@ -273,9 +276,9 @@ rank_lose(int me, int nranks, void *context)
                 rank_move(&k, 0, true);
     if (me == VICTIM) {
         raise(job->signal);
-        _exit(0); /* continued: no rank waits for it any more */
+        _exit(0); /* resumed: no rank waits for it any more */
     }
-    /* The death may be detected before the call. */
+    /* The death may be detected before this call begins. */
     ulyx_status_t begun = good ? rank_execute(&k, 0) : ULYX_SUCCESS;
     good =
         good &&
@@ -285,7 +288,7 @@ rank_lose(int me, int nranks, void *context)
                                 : is_named(&k, ULYX_ERR_TIMEOUT,
                                       "timed out waiting for rank 1 ("));
     good = well(ulyx_plan_destroy(w->plans[me])) && good;
-    /* One that has left would be another rank lost. */
+    /* A survivor that left now would count as a second lost rank. */
     atomic_fetch_sub(job->left, 1);
     for (int i = 0; i < 3000 && atomic_load(job->left) > 0; i++)
         usleep(10000);

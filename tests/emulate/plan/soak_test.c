@@ -19,9 +19,11 @@ enum { CALLS = 24, DRAWS = 4, DELAY_US = 300 };
 
 struct soak {
     struct plan_scene s;
-    unsigned char *staged[PLAN_RANKS_MAX]; /* what goes up and comes down */
+    /* pinned memory for copies in both directions */
+    unsigned char *staged[PLAN_RANKS_MAX];
     uint64_t seed;
-    atomic_int wrong, calls; /* calls: exchanges of all ranks */
+    /* calls: exchanges, each of which all ranks make */
+    atomic_int wrong, calls;
 };
 
 static void
@@ -32,8 +34,8 @@ random_delay(struct test_random *random)
         nanosleep(&nap, NULL);
 }
 
-/* All images of an operation at a rank, on its stream; staged: pinned memory
- * for them. */
+/* Copies all images of an operation at a rank to or from the device, on the
+ * rank's stream, by way of the pinned memory `staged`. */
 static int
 plan_scene_move(
     struct plan_scene *s, int32_t rank, int op, unsigned char *staged, bool up)
@@ -52,7 +54,7 @@ plan_scene_move(
     return error;
 }
 
-/* What has come down, once the stream is through. */
+/* Takes over what was copied from the device, once the stream has ended. */
 static void
 plan_scene_unstage(
     struct plan_scene *s, int32_t rank, int op, const unsigned char *staged)
@@ -96,7 +98,8 @@ largest_images(const struct plan_scene *s, int32_t rank)
     return largest;
 }
 
-/* The poisoned destinations of an operation, as world_fill left them. */
+/* Returns a copy of the poisoned destinations of an operation, as world_fill
+ * left them. */
 static unsigned char *
 plan_scene_save(const struct plan_scene *s, int32_t rank, int op)
 {
@@ -110,7 +113,7 @@ plan_scene_save(const struct plan_scene *s, int32_t rank, int op)
     return all;
 }
 
-/* All ranks draw the same operations; delays are each rank's own. */
+/* All ranks draw the same operations, and each rank draws its own delays. */
 static int
 exchange_thread(int rank, int nranks, void *context)
 {
@@ -150,7 +153,7 @@ exchange_thread(int rank, int nranks, void *context)
     return failed;
 }
 
-/* One case of `nranks` ranks; false: the layout refuses it. */
+/* Runs one case of `nranks` ranks. Returns false if the layout refuses it. */
 static bool
 run_case(struct soak *k, struct test_random *random, bool balanced)
 {
@@ -199,7 +202,7 @@ exchanges_with_random_delays_are_right(void **state)
 
 enum { VICTIM = 1, STOPPED_RANKS = 3 };
 
-/* In memory of its own: a peer may still write to the tensors. */
+/* Uses memory of its own, because a peer may still write to the tensors. */
 static bool
 device_works(cudaStream_t stream)
 {
@@ -212,8 +215,9 @@ device_works(cudaStream_t stream)
     return cudaFree(there) == 0 && good && word == 0x0707070707070707u;
 }
 
-/* The victim's thread ends after the first call; the others' kernels of the
- * second one end at the deadline, name it, and leave the device usable. */
+/* The thread of the victim ends after the first call. The kernels of the
+ * others' second call end at the deadline and name the victim, and the device
+ * stays usable. */
 static int
 stop_after_one(int rank, int nranks, void *context)
 {

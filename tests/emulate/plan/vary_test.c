@@ -26,7 +26,7 @@ draw_case(struct world *w, struct test_random *random, enum kind kind)
     w->max_sms = (int32_t)test_random_in(random, 1, 2);
 }
 
-/* A plan of a random layout that the library takes. */
+/* Makes plans of a random layout that the library takes. */
 static struct world *
 draw_plan(struct plan_scene *s, struct test_random *random, enum kind kind)
 {
@@ -42,8 +42,8 @@ draw_plan(struct plan_scene *s, struct test_random *random, enum kind kind)
     }
 }
 
-/* Other rows for the world and its plans. False: its documents exceed the
- * case's maxima. */
+/* Draws other rows for the world and its plans. Returns false if the documents
+ * exceed the case's maxima. */
 static bool
 change_rows(struct plan_scene *s, struct test_random *random)
 {
@@ -103,8 +103,8 @@ calls_drop(struct plan_scene *s, cudaGraphExec_t *exec)
 
 /* ---- strides ------------------------------------------------------------- */
 
-/* The first and last calls use the strides of creation; between them some ranks
- * move some of their tensors. Replays have the strides of their capture. */
+/* The first and last calls use the strides of creation. Between them, some
+ * ranks move some of their tensors. A replay has the strides of its capture. */
 static void
 run_strides(struct plan_scene *s, struct test_random *random, enum kind kind)
 {
@@ -198,7 +198,7 @@ rows_change_for_calls_and_replays(void **state)
     plan_close(&s);
 }
 
-/* Two ranks, `rows` rows of at most `most`. */
+/* A world of two ranks that has `rows` rows now and at most `most`. */
 static struct world *
 plain_rows(struct plan_scene *s, int64_t rows, int64_t most)
 {
@@ -214,8 +214,8 @@ plain_rows(struct plan_scene *s, int64_t rows, int64_t most)
     return w;
 }
 
-/* A capture is that of one kernel, so the most rows say whether a call goes by
- * slots, whatever rows there are. */
+/* A capture records one kind of kernel. Therefore the maximum number of rows,
+ * not the present one, decides whether a call goes by slots. */
 static void
 the_most_rows_choose_slots(void **state)
 {

@@ -9,7 +9,8 @@
 #include "support/random.h"
 #include "support/test.h"
 
-/* A signal of the child ends it, and is not one more failed test. */
+/* Restores the signals, so that a signal ends the child and does not become a
+ * failed test of cmocka. */
 static void
 take_signals_back(void)
 {
@@ -51,7 +52,8 @@ runs_faults(const struct fault_runs *runs)
     return (int)(drawn < all ? drawn : all);
 }
 
-/* Of so many faults the nth, evenly apart; the first one is the seed's. */
+/* Returns the n-th of `count` faults, which are evenly apart. The seed selects
+ * the first. */
 static int
 drawn_fault(const struct fault_runs *runs, int count, int n)
 {

@@ -11,22 +11,25 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* How a run ends. BROKEN, like any other end, is no result about the fault. */
+/* How a run ends. RUN_BROKEN, and any other end, means that the run says
+ * nothing about the fault. */
 enum { RUN_WELL = 0, RUN_CAUGHT = 7, RUN_BROKEN = 8 };
 
 struct fault_runs {
-    const char *const *names; /* of faults; 0 = none planted */
-    int faults;               /* with 0 */
-    int64_t seeds;            /* 1, 2, ...; ULYX_TEST_DRAWS scales it */
-    int64_t drawn;            /* 0: all faults; else so many of them, of which
-                               * ULYX_TEST_DRAWS scales the number instead */
+    const char *const *names; /* names of the faults; 0 = no fault */
+    int faults;               /* how many, with fault 0 */
+    /* seeds 1, 2, ...; ULYX_TEST_DRAWS scales their number */
+    int64_t seeds;
+    /* faults to run; 0: all of them. If not 0, ULYX_TEST_DRAWS scales this
+     * number instead of the seeds */
+    int64_t drawn;
     unsigned limit_s;
-    bool astray; /* a signal that ends a run is a catch: a kernel went astray */
-    /* Plants the fault and runs. */
+    bool astray; /* whether a signal that ends a run counts as caught */
+    /* Runs one case with the fault planted. */
     int (*run)(int fault, uint64_t seed);
 };
 
-/* That the fault has nothing to do with. */
+/* For conditions that do not depend on the fault. */
 #define run_must(condition)                                                    \
     do {                                                                       \
         if (!(condition)) {                                                    \
@@ -35,8 +38,8 @@ struct fault_runs {
         }                                                                      \
     } while (0)
 
-/* Assert: well with none planted, in all seeds; each fault that is run is
- * caught, in all seeds. */
+/* Assert that with no fault planted all seeds succeed, and that each fault that
+ * is run is caught in all seeds. */
 void fault_runs_none_is_well(const struct fault_runs *runs);
 void fault_runs_each_is_caught(const struct fault_runs *runs);
 

@@ -20,7 +20,8 @@ int emulated_launch(void *graph, void *stream);
 void emulated_no_peers(int off);
 const char *emulated_fault(void);
 
-/* Devices of 4 multiprocessors; host_threads: more than ever wait at once. */
+/* Devices have 4 multiprocessors. host_threads is more than ever wait at one
+ * time. */
 EXPORT int
 emulated_open(int devices, int host_threads)
 {
@@ -31,7 +32,7 @@ emulated_open(int devices, int host_threads)
     return emu_open(&config);
 }
 
-/* NULL where there is none to be had. */
+/* Returns a stream, or NULL on failure. */
 EXPORT void *
 emulated_stream(int device)
 {
@@ -49,7 +50,7 @@ emulated_wait(void *stream)
     return (int)cudaStreamSynchronize(stream);
 }
 
-/* From here on the stream's work becomes a graph. */
+/* Begins a capture of the stream. */
 EXPORT int
 emulated_capture(void *stream)
 {
@@ -57,7 +58,7 @@ emulated_capture(void *stream)
         stream, cudaStreamCaptureModeThreadLocal);
 }
 
-/* The graph, to be launched; NULL where there is none to be had. */
+/* Ends the capture and returns its executable graph, or NULL on failure. */
 EXPORT void *
 emulated_captured(void *stream)
 {
@@ -77,14 +78,15 @@ emulated_launch(void *graph, void *stream)
     return (int)cudaGraphLaunch(graph, stream);
 }
 
-/* Whether devices can map each other, from the next communicator on. */
+/* Sets whether devices cannot map each other's memory, from the next
+ * communicator on. */
 EXPORT void
 emulated_no_peers(int off)
 {
     emu_driver_no_peers(off != 0);
 }
 
-/* The first fault that the emulator has seen, or NULL. */
+/* Returns the first fault that the emulator has recorded, or NULL. */
 EXPORT const char *
 emulated_fault(void)
 {

@@ -83,8 +83,9 @@ core_wait_launch(unsigned *flag, unsigned value, uint64_t limit_ns,
         launch, wait_kernel, flag, value, limit_ns, result);
 }
 
-/* words[0]: thread 0 may go; [2]: it has gone; [4 + i]: what thread i saw. The
- * others look at two words in turn, and so never at an unchanged one twice. */
+/* words[0]: thread 0 may raise words[2]. words[2]: it has done so. words[4 + i]: result of thread
+ * i. The other threads look at two words in turn, so that none loads the same word twice in a
+ * row. */
 __global__ void
 crowd_kernel(unsigned *words, uint64_t limit_ns)
 {

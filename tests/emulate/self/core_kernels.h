@@ -21,11 +21,12 @@ cudaError_t core_sum_launch(
 /* counter += 1 by every thread */
 cudaError_t core_count_launch(
     unsigned *counter, unsigned blocks, cudaStream_t stream);
-/* Waits until *flag >= value, at most limit_ns; *result = 1 reached, 2 not. */
+/* Waits until *flag >= value, at most limit_ns. *result = 1: reached, 2: not
+ * reached. */
 cudaError_t core_wait_launch(unsigned *flag, unsigned value, uint64_t limit_ns,
     unsigned *result, cudaStream_t stream);
-/* Where words[0] is set, thread 0 raises words[2], for which all threads wait,
- * at most limit_ns; words[4 + thread] = 1 reached, 2 not. */
+/* If words[0] is set, thread 0 raises words[2]. All threads wait for words[2],
+ * at most limit_ns. words[4 + thread] = 1: reached, 2: not reached. */
 cudaError_t core_crowd_launch(
     unsigned *words, unsigned threads, uint64_t limit_ns, cudaStream_t stream);
 /* Writes data[i] = value + i, then raises the flag, for a peer. */

@@ -178,7 +178,7 @@ deadline_passes_in_virtual_time(void **state)
     assert_true(emu_clock_ns() > hour_ns);
 }
 
-/* Some of the lanes are always awake, and time passes all the same. */
+/* Some of the lanes are always awake, but time passes. */
 static void
 many_lanes_sleep_in_turn(void **state)
 {
@@ -197,7 +197,7 @@ many_lanes_sleep_in_turn(void **state)
     }
 }
 
-/* A host thread that has not yet called is a reason to wait. */
+/* The emulator must wait for a host thread that has not made its first call. */
 static void *
 raise_flag(void *words)
 {
@@ -229,7 +229,8 @@ launch_by_another_host_thread_ends_a_wait(void **state)
     assert_int_equal(host, 1);
 }
 
-/* A host that only queries is waiting: deadlines pass for the kernel. */
+/* A host that only queries counts as waiting, so deadlines of the kernel
+ * pass. */
 static void
 host_that_polls_lets_time_pass(void **state)
 {
@@ -285,8 +286,8 @@ peers_exchange_through_flags(void **state)
     assert_int_equal(emu_fault_count(), 0);
 }
 
-/* Ranks as threads: each drives a device, puts to its right, takes from its
- * left, round after round over the same buffers. */
+/* Ranks are threads. Each drives a device, puts to its right neighbour and
+ * takes from its left, round after round over the same buffers. */
 enum { RANKS = 4, ROUNDS = 5, WORDS = 200 };
 
 struct rank {
@@ -408,7 +409,7 @@ recurse_in_child(int depth, int error_fd)
     _exit(cudaDeviceSynchronize() != cudaSuccess);
 }
 
-/* How the child ended, and what it wrote to standard error. */
+/* Returns how the child ended, and what it wrote to standard error. */
 static int
 run_child(int depth, char *text, size_t room)
 {

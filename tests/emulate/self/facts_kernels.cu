@@ -16,8 +16,8 @@ operand_descriptor(uint32_t place, const struct facts_operand *operand, int step
            (uint64_t)operand->base_offset << 49;
 }
 
-/* A fragment of step k16: register j holds row 16w + l/4 + 8*(j&1),
- * k = 2*(l%4) + 8*(j/2) and the next one. */
+/* Loads the fragment of one k16 step. Register j holds row 16w + l/4 + 8*(j&1), columns k = 2*(l%4)
+ * + 8*(j/2) and k + 1. */
 static __device__ __forceinline__ void
 load_fragment(uint32_t (&a)[4], const uint16_t *rows, int step)
 {
@@ -101,7 +101,7 @@ launch_product(const struct facts_product *product, const void *images,
                      (const uint4 *)images, a_rows, d);
 }
 
-/* B is MN-major: values of attention, in tiles as wide as heads. */
+/* B is MN-major, as the values of attention are, in tiles as wide as the heads. */
 template <int N>
 static cudaError_t
 launch_values(const struct facts_product *p, const void *images,
@@ -199,7 +199,7 @@ store_box(const void *map, uint32_t src, const struct coordinates &c)
 }
 #endif
 
-/* Shared memory: the box, then the barrier. */
+/* Shared memory holds the box, then the barrier. */
 __global__ void
 load_kernel(const __grid_constant__ CUtensorMap map, struct coordinates at,
     uint32_t bytes, uint4 *out)

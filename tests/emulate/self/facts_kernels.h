@@ -17,28 +17,30 @@ enum { FACTS_STEPS = 4, FACTS_A_BYTES = 16384, FACTS_B_BYTES = 40960 };
 
 /* Where the four k16 steps of an operand start, and its descriptor. */
 struct facts_operand {
-    uint32_t step[FACTS_STEPS]; /* bytes from the operand's place */
+    /* bytes from the begin of the operand to each step */
+    uint32_t step[FACTS_STEPS];
     uint32_t leading_bytes, stride_bytes, swizzle_bytes, base_offset;
     int trans;
 };
 
 struct facts_product {
     int n;         /* 64, 80 or 128; 96, 192 and 256 where B is MN-major */
-    int registers; /* A from a_rows instead of shared memory */
+    int registers; /* A comes from a_rows instead of shared memory */
     int f16;       /* operands are fp16 instead of bf16 */
     struct facts_operand a, b;
 };
 
-/* d[64][n] = sum over the steps. images = FACTS_A_BYTES of A, then
- * FACTS_B_BYTES of B, as they are to lie in shared memory; a_rows[64][64] for
- * A in registers. */
+/* d[64][n] = the sum over the steps. images: FACTS_A_BYTES of A, then
+ * FACTS_B_BYTES of B, as they shall lie in shared memory. a_rows[64][64]: A,
+ * where it is in registers. */
 cudaError_t facts_wgmma_launch(const struct facts_product *product,
     const void *images, const uint16_t *a_rows, float *d, cudaStream_t stream);
 
-/* One box into shared memory, then bytes of that to out. */
+/* Loads one box into shared memory, then copies `bytes` bytes of it to out. */
 cudaError_t facts_load_launch(const CUtensorMap *map, int rank,
     const int *coordinates, uint32_t bytes, void *out, cudaStream_t stream);
-/* The box of bytes from in through shared memory to the tensor. */
+/* Copies `bytes` bytes from in to shared memory, then stores them as a box of
+ * the tensor. */
 cudaError_t facts_store_launch(const CUtensorMap *map, int rank,
     const int *coordinates, uint32_t bytes, const void *in,
     cudaStream_t stream);

@@ -25,7 +25,7 @@
 
 enum { M = 64, K = 64, MAX_N = 256 };
 
-/* Small integers: products and sums are exact. */
+/* Values are small integers, so products and sums are exact. */
 static struct {
     uint16_t a[M * K], b[MAX_N * K];     /* bf16 */
     uint16_t a16[M * K], b16[MAX_N * K]; /* the same in fp16 */
@@ -71,7 +71,8 @@ open_quiet(void **state)
 #endif
 }
 
-/* Every test begins with device memory: without a device it is skipped. */
+/* Every test allocates device memory first; without a device, this skips the
+ * test. */
 static void
 memory_allocate(void **p, size_t bytes)
 {
@@ -92,7 +93,8 @@ image_put(unsigned char *image, uint32_t at, uint16_t v)
     memcpy(image + at, &v, sizeof v);
 }
 
-/* Panels of width bytes: byte row*width + ((2*col) ^ x), x from the row. */
+/* Panels have rows of `width` bytes. Element (row, column) is at byte row*width
+ * + ((2*column) ^ x), where x depends on the row. */
 static uint32_t
 in_panel(uint32_t row, uint32_t column, uint32_t width)
 {
@@ -119,7 +121,8 @@ lay_k_major(unsigned char *image, const uint16_t *rows, int count,
     o->leading_bytes = 16;
 }
 
-/* 8 x 16-byte core matrices of 128 bytes; the neighbour in K at LBO. */
+/* Core matrices of 8 rows x 16 bytes, 128 bytes each; the next one in K is LBO
+ * bytes further. */
 static void
 lay_cores(unsigned char *image, const uint16_t *rows, int count,
     struct facts_operand *o)
@@ -136,7 +139,7 @@ lay_cores(unsigned char *image, const uint16_t *rows, int count,
     o->stride_bytes = next_rows;
 }
 
-/* A row of a panel holds 64 rows' values of one k. */
+/* A row of a panel holds the values of 64 rows for one k. */
 static void
 lay_mn_major(unsigned char *image, const uint16_t *rows, int count,
     struct facts_operand *o)
@@ -153,7 +156,8 @@ lay_mn_major(unsigned char *image, const uint16_t *rows, int count,
     o->trans = 1;
 }
 
-/* As above, with panels further apart than their rows: tiles of 80 keys. */
+/* As above, with panels that are further apart than the bytes of their rows, as
+ * for tiles of 80 keys. */
 static void
 lay_apart(unsigned char *image, const uint16_t *rows, int count, uint32_t panel,
     struct facts_operand *o)
@@ -201,7 +205,7 @@ k_major_swizzled_is_exact(void **state)
             lay_k_major(f.images, f.a, M, swizzles[s], &p.a);
             lay_k_major(f.images + FACTS_A_BYTES, f.b, p.n, swizzles[s], &p.b);
             assert_int_equal(wrong_elements(&p), 0);
-            p.a.leading_bytes = p.b.leading_bytes = 4096; /* ignored */
+            p.a.leading_bytes = p.b.leading_bytes = 4096; /* must be ignored */
             assert_int_equal(wrong_elements(&p), 0);
         }
     assert_no_faults();
@@ -229,14 +233,14 @@ b_mn_major_is_exact(void **state)
         lay_k_major(f.images, f.a, M, 128, &p.a);
         lay_mn_major(f.images + FACTS_A_BYTES, f.b, n, &p.b);
         if (n == 64)
-            p.b.leading_bytes = 16; /* ignored */
+            p.b.leading_bytes = 16; /* must be ignored */
         assert_int_equal(wrong_elements(&p), 0);
     }
     assert_no_faults();
 }
 
-/* As the attention kernels have V: 1.5 panels of 64 columns, three, and four,
- * panels of 64 keys or of 80. A in shared memory and in registers. */
+/* V as the attention kernels have it: one and a half, three or four panels of
+ * 64 columns, with 64 or 80 keys. A is in shared memory or in registers. */
 static void
 values_of_wide_heads_are_exact(void **state)
 {
@@ -265,7 +269,7 @@ lbo_and_sbo_exchanged_is_wrong(void **state)
     uint32_t leading = p.b.leading_bytes;
     p.b.leading_bytes = p.b.stride_bytes;
     p.b.stride_bytes = leading;
-    /* 7604 of 8192 on the card, with its data */
+    /* On the card, 7604 of 8192 elements were wrong, with its data. */
     assert_in_range(wrong_elements(&p), 6500, 8192);
 }
 
@@ -296,9 +300,9 @@ a_in_registers_is_exact(void **state)
     assert_no_faults();
 }
 
-/* The tile 256 bytes past a multiple of 1024, swizzled by address bits, with
- * the base offset that should account for the 256 bytes: half the rows come out
- * wrong. */
+/* The tile begins 256 bytes after a multiple of 1024 and is swizzled by address
+ * bits. The base offset should account for the 256 bytes, but half of the rows
+ * come out wrong. */
 static void
 wrong_base_offset_is_named(void **state)
 {
@@ -321,7 +325,7 @@ wrong_base_offset_is_named(void **state)
 }
 
 /* ---- TMA ---- */
-/* A tensor whose element i is i mod 60000 + 1, never zero. */
+/* Returns a tensor whose element i is i mod 60000 + 1, which is never 0. */
 static uint16_t *
 make_tensor(size_t elements, void **device)
 {
@@ -334,7 +338,7 @@ make_tensor(size_t elements, void **device)
     return host;
 }
 
-/* Loads the box and compares with the tensor, element by element. */
+/* Loads the box and compares it with the tensor, element by element. */
 static void
 check_box(
     const struct uli_tensor_map_spec *spec, const uint16_t *host, const int *at)
@@ -409,7 +413,7 @@ outside_of_the_tensor_is_zero(void **state)
     free(host);
 }
 
-/* Memory [b][s][h][d], as {d, s, h, b} and as {d, h, s, b}. */
+/* Memory [b][s][h][d], described as {d, s, h, b} and as {d, h, s, b}. */
 static void
 four_dimensions_clip_per_sequence(void **state)
 {
@@ -431,7 +435,7 @@ four_dimensions_clip_per_sequence(void **state)
     free(host);
 }
 
-/* The as-received buffer [P][b][t][h][d], as {d, h, t, b, p}. */
+/* The receive buffer [P][b][t][h][d], described as {d, h, t, b, p}. */
 static void
 five_dimensions_clip_at_the_chunk(void **state)
 {
@@ -445,7 +449,7 @@ five_dimensions_clip_at_the_chunk(void **state)
     (void)state;
     check_box(&spec, host, (int[]){0, 1, 0, 1, 1});
     check_box(&spec, host, (int[]){0, 0, 24, 0, 2});
-    spec.box[4] = 2; /* two chunks */
+    spec.box[4] = 2; /* two chunks per box */
     check_box(&spec, host, (int[]){0, 1, 0, 1, 1});
     check_box(&spec, host, (int[]){0, 1, 0, 1, 2});
     free(host);

@@ -90,8 +90,8 @@ cudaError_t ring_launch(int fault, const int *in, int *out);
 /* d[64][64] = a b^T of 64 x 32 operands a[m][k], b[n][k], bf16 */
 cudaError_t wgmma_launch(
     int fault, const uint16_t *a, const uint16_t *b, float *d);
-/* out[i] = in[i] + 1 by way of data, which another device reads. Bulk stores,
- * or plain ones. */
+/* out[i] = in[i] + 1, by way of `data`, which another device reads. Stores are
+ * bulk stores or plain ones. */
 cudaError_t flag_put_launch(
     int fault, int bulk, const int *in, int *data, unsigned *flag);
 cudaError_t flag_take_launch(

@@ -8,8 +8,7 @@
 
 enum { N = BLOCK_COUNT };
 
-/* The thread's own word, copied asynchronously in two groups: a dummy, then
- * the word itself. */
+/* Copies the thread's own word asynchronously, in two groups: first a dummy, then the word. */
 static __device__ void
 copy_in(int fault, int *words, const int *in)
 {

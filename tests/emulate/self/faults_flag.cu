@@ -10,7 +10,7 @@
 enum { THREADS = 128, HALF = FLAG_COUNT / 2 };
 
 #if PTX_SM90
-/* Two stores of half the data each through one stage of shared memory. */
+/* Two stores of half of the data each, through one stage of shared memory. */
 static __device__ void
 put_bulk(int fault, int *stage, const int *in, int *data)
 {
@@ -103,7 +103,7 @@ await_flag(int fault, unsigned *flag)
 }
 
 #if PTX_SM90
-/* What the peer wrote through the generic proxy, read through the other. */
+/* Reads through the asynchronous proxy what the peer wrote through the generic one. */
 static __device__ void
 take_bulk(int fault, unsigned char *shared, const int *data)
 {

@@ -37,7 +37,7 @@ ring_produce(int fault, const struct ring &ring, const int *in)
     }
 }
 
-/* Four warps, thread i of 128. */
+/* Runs on four warps, as thread i of 128. */
 static __device__ void
 ring_consume(int fault, const struct ring &ring, const int *shared, int *out)
 {

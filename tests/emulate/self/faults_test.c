@@ -37,7 +37,8 @@ to_device(const void *host, size_t bytes)
     return p;
 }
 
-/* Each runs one kernel and returns how many results are wrong. */
+/* Each of these functions runs one kernel and returns how many results are
+ * wrong. */
 static int
 run_ring(int fault)
 {
@@ -102,7 +103,8 @@ run_flag_as(int fault, int bulk, int bulk_take)
     good(flag_take_launch(fault, bulk_take, data, flag, d_out));
     good(cudaSetDevice(0));
     int *d_in = to_device(in, sizeof in);
-    cudaDeviceEnablePeerAccess(1, 0); /* perhaps it is already */
+    /* an error is ignored, because the access may be enabled already */
+    cudaDeviceEnablePeerAccess(1, 0);
     good(flag_put_launch(fault, bulk, d_in, data, flag));
     good(cudaSetDevice(1));
     cudaMemcpy(out, d_out, sizeof out, cudaMemcpyDeviceToHost);

@@ -9,7 +9,8 @@
 #if PTX_SM90
 enum { ROWS = 64, DEPTH = 32, OPERAND_BYTES = ROWS * DEPTH * 2 };
 
-/* Element (row, k) of 8-row x 16-byte core matrices, neighbours in K first. */
+/* Returns the byte of element (row, k). Core matrices have 8 rows x 16 bytes, and neighbours in K
+ * come first. */
 static __device__ uint32_t
 core_offset(uint32_t row, uint32_t k)
 {

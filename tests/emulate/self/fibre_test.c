@@ -14,8 +14,8 @@ static void *main_sp, *fibre_sp[FIBRES];
 static int current, finished;
 static double results[FIBRES];
 
-/* Integers and doubles live across switches, more than there are registers
- * that the switch could forget. */
+/* More integers and doubles are live across switches than there are registers
+ * that the switch must save. */
 static void
 fibre_body(void)
 {

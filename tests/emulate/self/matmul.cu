@@ -46,7 +46,7 @@ ring_produce(const struct ring &ring, const CUtensorMap *a, const CUtensorMap *b
     }
 }
 
-/* Consumer 0 or 1: its 64 rows of the tile. */
+/* Multiplies the 64 rows of the tile that belong to consumer 0 or 1. */
 static __device__ __forceinline__ void
 ring_multiply(const struct ring &ring, int consumer, int steps, float (&acc)[64])
 {
@@ -70,7 +70,7 @@ ring_multiply(const struct ring &ring, int consumer, int steps, float (&acc)[64]
     }
 }
 
-/* acc to the panels of c: 16 columns at a time, as four 8 x 8 matrices. */
+/* Stores acc to the panels of c, 16 columns at a time, as four 8 x 8 matrices. */
 static __device__ __forceinline__ void
 acc_store(uint32_t panels, int consumer, const float (&acc)[64])
 {

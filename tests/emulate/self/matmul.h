@@ -12,8 +12,8 @@
 extern "C" {
 #endif
 
-/* c[m][n] = a[m][k] b[n][k]^T, bf16, device memory at multiples of 16; n and k
- * are multiples of 8, otherwise any size. */
+/* c[m][n] = a[m][k] b[n][k]^T in bf16. Device addresses are multiples of 16, n
+ * and k are multiples of 8, m is any size. */
 cudaError_t matmul_launch(const uint16_t *a, const uint16_t *b, uint16_t *c,
     int m, int n, int k, cudaStream_t stream);
 

@@ -32,8 +32,8 @@ make_operand(struct test_random *random, size_t count, void **device)
     return host;
 }
 
-/* The result is rounded to bf16 (2^-9 of the value); sums may differ by the
- * order of k additions. */
+/* The result is rounded to bf16 (2^-9 of the value). Sums may differ by the
+ * order of the k additions. */
 static void
 product_check(const uint16_t *a, const uint16_t *b, const uint16_t *c, int m,
     int n, int k)

@@ -11,7 +11,7 @@ one_block(unsigned threads, size_t shared_bytes)
     return { dim3(1), dim3(threads), shared_bytes, nullptr, 0 };
 }
 
-/* Rows of 16-bit elements to shared memory, pitch 48 bytes. */
+/* Stores rows of 16-bit elements to shared memory, with a pitch of 48 bytes. */
 static __device__ void
 rows_stage(unsigned char *place, const uint16_t *rows, int count, int columns)
 {
@@ -125,8 +125,7 @@ units_warp_launch(uint32_t *out)
     return uli_kernel_launch(one_block(96, 0), warp_kernel, out);
 }
 
-/* On compute capability 8.0 as well: cp.async is no user of the asynchronous
- * proxy. */
+/* Also runs on compute capability 8.0, because cp.async does not use the asynchronous proxy. */
 __global__ void
 copy_kernel(const uint32_t *in, uint32_t *out, int count, int valid)
 {
@@ -154,8 +153,8 @@ units_copy_launch(const uint32_t *in, uint32_t *out, int count, int valid)
         one_block(64, 4096 + 8), copy_kernel, in, out, count, valid);
 }
 
-/* Warp 0 fills a word and arrives at barrier 1; warp 1 waits there, reads,
- * and gives the word back at barrier 2. */
+/* Warp 0 writes a word and arrives at barrier 1, where warp 1 waits. Warp 1 reads the word and
+ * arrives at barrier 2, which returns the word to warp 0. */
 __global__ void
 named_kernel(uint32_t *out, int rounds)
 {
@@ -198,7 +197,7 @@ units_convert_launch(
         one_block(64, 0), convert_kernel, in, bf16, f16, count);
 }
 
-/* A chain: block b adds one after block b - 1 did. */
+/* A chain: block b adds one after block b - 1 has. */
 __global__ void
 turns_kernel(uint32_t *turn, uint32_t *value)
 {

@@ -25,25 +25,26 @@ cudaError_t units_tf32_launch(const float *a, const float *b, float *d);
 cudaError_t units_stmatrix_launch(const uint16_t *in, uint16_t *out);
 /* out[16]: results of votes, shuffles and reductions of warp 0. */
 cudaError_t units_warp_launch(uint32_t *out);
-/* out[i] = in[i] by cp.async that arrives on an mbarrier; zeros from valid. */
+/* out[i] = in[i] by cp.async, which arrives on an mbarrier; zeros from byte
+ * `valid` on. */
 cudaError_t units_copy_launch(
     const uint32_t *in, uint32_t *out, int count, int valid);
-/* out[r] = the value of round r that warp 1 reads from warp 0 after a named
+/* out[r] = the value that warp 1 reads from warp 0 in round r, after a named
  * barrier. */
 cudaError_t units_named_launch(uint32_t *out, int rounds);
-/* out[i] = both halves' conversions of in[i]. */
+/* bf16[i] and f16[i] = in[i] and -in[i], converted and packed into a word. */
 cudaError_t units_convert_launch(
     const float *in, uint32_t *bf16, uint32_t *f16, int count);
-/* Blocks take turns in order: the last value is blocks. */
+/* The blocks take turns in order, so the last value is `blocks`. */
 cudaError_t units_turns_launch(uint32_t *turn, uint32_t *value, int blocks);
 /* o[64][64] = sum over j < tiles of bf16(q k_j^T / 8) v_j; q, k_j, v_j are
  * 64 x 64 bf16. Products overlap as in an attention kernel. */
 cudaError_t units_overlap_launch(const uint16_t *q, const uint16_t *k,
     const uint16_t *v, float *o, int tiles);
-/* Launches what the emulator does not do. */
+/* Launches of what the emulator does not support. */
 cudaError_t units_cluster_launch(void);
 cudaError_t units_multicast_launch(void);
-/* More shared memory than allowed. */
+/* Launches with more shared memory than allowed. */
 cudaError_t units_shared_launch(size_t bytes, int prepare);
 
 #ifdef __cplusplus

@@ -11,7 +11,7 @@
 #if PTX_SM90
 enum { SIDE = 64, TILE_BYTES = SIDE * 128, THREADS = 128 };
 
-/* Row r of a tile at r * 128 bytes, 16-byte pieces swizzled by the row. */
+/* Row r of a tile is at r * 128 bytes; its 16-byte pieces are swizzled by the row. */
 static __device__ void
 load_tile(unsigned char *place, const uint16_t *rows)
 {

@@ -90,7 +90,8 @@ tf32_drops_the_low_bits(void **state)
     float a[16 * 8], b[8 * 8], d[16 * 8] = {0};
     (void)state;
     for (int i = 0; i < 128; i++)
-        a[i] = (float)(i % 13 - 6) + 0x1p-20f; /* lost */
+        /* the last bits are lost in tf32 */
+        a[i] = (float)(i % 13 - 6) + 0x1p-20f;
     for (int i = 0; i < 64; i++)
         b[i] = (float)(i % 7 - 3);
     void *da = to_device(a, sizeof a), *db = to_device(b, sizeof b);
@@ -187,10 +188,10 @@ conversions_round_to_even(void **state)
     } cases[] = {
         {0.0f, 0x0000, 0x0000},
         {1.0f, 0x3f80, 0x3c00},
-        {1.00390625f, 0x3f80, 0x3c04},    /* bf16: half way, to even */
-        {1.01171875f, 0x3f82, 0x3c0c},    /* bf16: half way, to even */
-        {1.00048828125f, 0x3f80, 0x3c00}, /* f16: half way, to even */
-        {1.00146484375f, 0x3f80, 0x3c02}, /* f16: half way, to even */
+        {1.00390625f, 0x3f80, 0x3c04},    /* bf16: a tie, to even */
+        {1.01171875f, 0x3f82, 0x3c0c},    /* bf16: a tie, to even */
+        {1.00048828125f, 0x3f80, 0x3c00}, /* f16: a tie, to even */
+        {1.00146484375f, 0x3f80, 0x3c02}, /* f16: a tie, to even */
         {65504.0f, 0x4780, 0x7bff},
         {65519.0f, 0x4780, 0x7bff},
         {65520.0f, 0x4780, 0x7c00},
@@ -219,7 +220,7 @@ conversions_round_to_even(void **state)
     }
 }
 
-/* Order through relaxed accesses and fences, over many blocks. */
+/* Relaxed accesses and fences order the work of many blocks. */
 static void
 fences_order_a_chain_of_blocks(void **state)
 {
@@ -231,7 +232,7 @@ fences_order_a_chain_of_blocks(void **state)
     assert_int_equal(words[0], 40);
 }
 
-/* Small integers, so that scores and sums are exact in bf16 and fp32. */
+/* Values are small integers, so scores and sums are exact in bf16 and fp32. */
 static void
 check_overlap(uint64_t seed)
 {

@@ -14,7 +14,8 @@
 
 enum { MOST_RANKS = 3, STEPS = 3 };
 
-/* As between the host's ranks in single precision (train_ranks_test.c). */
+/* The tolerance of ranks on the host in single precision
+ * (train_ranks_test.c). */
 #define TOLERANCE 1e-6
 
 struct seen {
@@ -122,7 +123,8 @@ two_ranks_have_the_hosts_losses(void **state)
     check_device(options, 2);
 }
 
-/* 4 heads on 3 ranks: equal work cuts heads by rows, which follow documents. */
+/* 4 heads on 3 ranks: for equal work, heads are cut by rows, and the cuts
+ * follow the documents. */
 static void
 three_ranks_have_the_hosts_losses(void **state)
 {
