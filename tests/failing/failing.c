@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The wrapped functions (failing.h). Live blocks are a table of addresses, for
- * memory that other functions gave (getline, getaddrinfo) is freed by the same
- * free.
+ * The wrapped functions (failing.h). Live blocks are kept in a table of
+ * addresses, because free also frees memory that came from other functions
+ * (getline, getaddrinfo), which must not count.
  */
 #include "failing/failing.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls of the library that fail at a chosen moment. The linker puts these
- * functions in the place of the C library's (--wrap), for the library's objects
- * and the test's own; what other libraries call is not touched.
+ * Makes calls of the library fail at a chosen moment. The linker replaces the C
+ * library's functions by these (--wrap) in the objects of the library and of
+ * the test; calls of other libraries are unaffected.
  */
 #ifndef TESTS_FAILING_FAILING_H
 #define TESTS_FAILING_FAILING_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The functions that failing.c wraps; CMakeLists.txt has the same, and free.
+ * The functions that failing.c wraps. CMakeLists.txt lists the same functions,
+ * and free.
  */
 #ifndef TESTS_FAILING_FAILING_KINDS_H
 #define TESTS_FAILING_FAILING_KINDS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls of a rank while one of them fails: each once, from creation to
- * destroy. The scene's own memory is static, so that all allocations are the
+ * The calls of a rank while one of them fails: each call once, from creation to
+ * destroy. The scene's own memory is static, so all allocations are the
  * library's.
  */
 #ifndef TESTS_FAILING_SCENE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The file of the targets that read a file; see fuzz.h.
+ * The file of fuzz targets that read a file; see fuzz.h.
  */
 #include "fuzz/fuzz.h"
 

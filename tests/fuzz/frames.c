@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Input over a connection of the bootstrap: a stream of frames, in pieces whose
- * length the first byte gives; and the payload of a join, and a hello.
+ * Input over a connection of the bootstrap: a stream of frames, cut into pieces
+ * whose length the first byte gives; also the payload of a join, and a
+ * hello.
  */
 #include <stdlib.h>
 #include <string.h>

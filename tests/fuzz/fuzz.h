@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A fuzz target is one file that defines fuzz_one. Linked with libFuzzer,
- * fuzz_one gets libFuzzer's inputs; linked with replay.c, the inputs that are
- * stored in tests/fuzz/corpus, and damaged copies of each.
+ * A fuzz target is one file that defines LLVMFuzzerTestOneInput. Linked with
+ * libFuzzer, the target gets libFuzzer's inputs; linked with replay.c, it gets
+ * the inputs stored in tests/fuzz/corpus and damaged copies of each.
  */
 #ifndef TESTS_FUZZ_FUZZ_H
 #define TESTS_FUZZ_FUZZ_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launchers' variables, as lines NAME=VALUE: a rank below the number of ranks,
- * or a refusal.
+ * The variables of launchers, as lines NAME=VALUE: they must give a rank below
+ * the number of ranks, or be refused.
  */
 #include <stdlib.h>
 #include <string.h>

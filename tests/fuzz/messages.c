@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Messages between ranks of several nodes: posts of agreements, votes, windows,
- * poison. The first byte selects the sender, the rest is a message, with the
- * token of the communicator. Between two simulated nodes over the tests'
- * network.
+ * poison. The first byte selects the sender; the rest is a message, which gets
+ * the token of the communicator. The communicator has two simulated nodes over
+ * the tests' network.
  */
 #include <stdlib.h>
 #include <string.h>

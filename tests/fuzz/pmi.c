@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A launcher's answers by PMI-1 (and Slurm's PMI-2 server), to rank 0, which
- * stores, and to rank 1, which reads: text that ends within its room, or a
- * refusal.
+ * Answers of a launcher by PMI-1 (and of Slurm's PMI-2 server), to rank 0,
+ * which stores, and to rank 1, which reads: the client must get text that ends
+ * within its buffer, or refuse.
  */
 #include <stdlib.h>
 #include <string.h>

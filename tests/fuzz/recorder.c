@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The flight recorder in a control segment of another process, as ulyx_info
- * ranks reads it: what is copied makes sense.
+ * ranks reads it: all values that are copied must be valid.
  */
 #include <stdlib.h>
 #include <string.h>

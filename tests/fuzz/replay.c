@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * replay FOLDER: gives a target every file of the folder, and each damaged in
- * ways that are drawn: bytes changed, cut short, a piece repeated. For
+ * replay FOLDER: passes every file of the folder to a target, and randomly
+ * damaged copies of each: bytes changed, cut short, a piece repeated. For
  * compilers without libFuzzer, and for the test suite.
  */
 #include <dirent.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dumps, as ulyx_info report reads them: accepted values are valid, and the
- * report can be made from them.
+ * Dumps, as ulyx_info report reads them: values that are accepted must be
+ * valid, and a report must be made from them.
  */
 #include "tools/info_report.h"
 

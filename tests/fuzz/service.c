@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests of peers to the service thread of a process: the first byte gives
- * the number and kind of descriptors that come along; the rest is the message,
- * with the endpoint of a communicator that exists.
+ * Requests of peers to the service thread of a process. The first byte gives
+ * the number and kind of descriptors that accompany the message; the rest is
+ * the message, which gets the endpoint of an existing communicator.
  */
 #include <fcntl.h>
 #include <pthread.h>

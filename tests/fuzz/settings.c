@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Setting files: every number that is taken lies in its range.
+ * Setting files: every number that is accepted must lie in its range.
  */
 #include <stdlib.h>
 #include "base/settings.h"

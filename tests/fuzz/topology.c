@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Machine descriptions, hwloc's and NCCL's: read or refused.
+ * Machine descriptions of hwloc and NCCL: each must be read or refused.
  */
 #include <stdlib.h>
 #include "fuzz/fuzz.h"

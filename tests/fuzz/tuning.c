@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tuning files: what is taken lies within the tables.
+ * Tuning files: every accepted value must lie within the tables.
  */
 #include <stdlib.h>
 #include "fuzz/fuzz.h"

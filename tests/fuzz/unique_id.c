@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Unique ids, as bytes and as text: what is taken as text gives the same id
- * when it is written and read again.
+ * Unique ids, as bytes and as text: text that is accepted must give the same id
+ * after it is written and read again.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Guarded buffers: alignment, poison, and that any changed guard byte shows.
+ * Guarded buffers: their alignment, their poison, and that a change of any
+ * guard byte is found.
  */
 #include "support/buffers.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tests' generator, and the kernel's through uli_random_bytes().
+ * The generator of the tests, and random bytes of the kernel by
+ * uli_random_bytes().
  */
 #include "support/random.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The starter of ranks: what counts as failed, limits, victims, memory.
+ * The functions that start ranks: what counts as a failed rank, limits,
+ * victims, shared memory.
  */
 #include "support/ranks.h"
 

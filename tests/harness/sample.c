@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cases with every outcome, run by reports_test.py only.
+ * Test cases with every outcome. Only reports_test.py runs them.
  */
 #include <stdio.h>
 #include <unistd.h>

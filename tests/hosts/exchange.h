@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan for q, k and v with KV heads that ranks of a host share, and its
- * tensors: what the programs that run on several hosts exchange.
+ * What the programs on several hosts exchange: a plan for q, k and v whose KV
+ * heads are shared by ranks of a host, and its tensors.
  */
 #ifndef TESTS_HOSTS_EXCHANGE_H
 #define TESTS_HOSTS_EXCHANGE_H

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank of a communicator over hosts, from its environment, for
- * scripts/netns-suite.sh. Exchanges q, k and v back and forth and checks every
- * byte, until the calls are done or one fails:
+ * One rank of a communicator over hosts, which meets by its environment; for
+ * scripts/netns-suite.sh. It exchanges q, k and v back and forth and checks
+ * every byte, until all calls are made or one fails:
  *
  *     hosts_rank CALLS [ROWS [SECONDS]]
  *
- * Prints "rank R has met" with communicator and plan made, waits so many
- * seconds, prints "rank R has begun" after the first call, and in the end "rank
- * R of P on N nodes: done, T s the longest call", and ends with 0; or "rank R:
- * STATUS after T s of at most D: cause", T the time that the failing call took,
- * and ends with 3; with 4 where bytes are wrong.
+ * Output and exit code:
+ *     rank R has met      communicator and plan are made; the rank now waits
+ *                         SECONDS
+ *     rank R has begun    the first call has returned
+ *     rank R of P on N nodes: done, T s the longest call     ends with 0
+ *     rank R: STATUS after T s of at most D: cause           ends with 3
+ * where T is the time that the failing call took and D its timeout. Ends with 4
+ * where bytes are wrong.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an exchange puts on a host's link: counted by the kernel, given by the
- * plan, and computed here from the shape alone.
+ * What an exchange puts on a host's link: counted by the kernel, reported by
+ * the plan, and computed here from the shape alone.
  *
  *     hosts_wire CALLS ROWS
  *
- * For each operation, of the ranks of one host and so many calls:
+ * For each operation, over the ranks of one host and CALLS calls:
+ *     due    each row of a head, once per rank of another host that reads it,
+ *            or with the schedule hier once per host; and each share of a sum,
+ *            once per rank or per host
+ *     plan   the plan's wire_bytes: equal to due; with hier, more by less than
+ *            8 bytes per sum
+ *     link   what has left through the interface, as packets
  *
- *     due    a head of a row to each rank that reads it on another host or, of
- *            algo hier, to each host; a share of a sum from each rank or host
- *     plan   the plan's wire_bytes: due, and by hier less than 8 a sum more
- *     link   what has left by the interface, in packets
- *
- * plan <= link, for nothing is compressed; and, since what is not payload is
- *     a header and words of 512 bytes at most for each put, of which there are
- *     at most 16 a pair of ranks and call (READY, EAGER, DONE, records) and
- *     two a chunk (FILLED or credit), here of 64 KiB and more: 1 / 64;
- *     UCX's header of 64 bytes at most a fragment of 8 KiB: 1 / 128;
- *     headers of Ethernet, IP and TCP, 94 bytes at most a packet;
- *     1460 bytes at most a segment sent again;
- *     64 KiB of barriers, keepalives, ARP,
- * link <= plan * (1 + 3 / 128) + 8192 a pair and call + 94 a packet + 1460 a
- * segment sent again + 65536. Ends with 0, or says what is not so and ends
- * with 3 (a call failed) or 5.
+ * plan <= link, because nothing is compressed. Beyond the payload there are
+ *     a header, and words of at most 512 bytes, per put: at most 16 puts per
+ *     pair of ranks and call (READY, EAGER, DONE, records), and two per
+ *     chunk (FILLED or credit), where a chunk has 64 KiB or more: 1 / 64;
+ *     UCX's header, at most 64 bytes per fragment of 8 KiB: 1 / 128;
+ *     headers of Ethernet, IP and TCP, at most 94 bytes per packet;
+ *     at most 1460 bytes per segment that is sent again;
+ *     64 KiB of barriers, keepalives and ARP.
+ * Therefore link <= plan * (1 + 3 / 128) + 8192 per pair and call + 94 per
+ * packet + 1460 per segment sent again + 65536. Ends with 0; or prints which
+ * relation does not hold, and ends with 3 (a call failed) or 5.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hosts_rank of another version: the version that it sends at a meeting is 99.
+ * hosts_rank of another version: at a meeting it sends the version 99.
  */
 #include "bootstrap/meet/auth.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The soaks' ranks after a peer has been killed or stopped.
+ * What the ranks of a soak do after a peer has been killed or stopped.
  */
 #ifndef TESTS_SOAK_AFTERMATH_H
 #define TESTS_SOAK_AFTERMATH_H

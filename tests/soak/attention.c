@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The soak's attention; see attention.h. Each query head has a key head of its
- * own: gradients of shared key heads are sums over ranks, whose bits depend on
- * the set of ranks.
+ * The soak's attention; see attention.h. Each query head has a KV head of its
+ * own: a gradient of a shared KV head would be a sum over ranks, whose bits
+ * depend on the set of ranks.
  */
 #include "soak/attention.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls that the soak makes again and again on a communicator, each with
- * a check of the data that it gave.
+ * The calls that a soak repeats on a communicator. Each checks the data that it
+ * received.
  */
 #ifndef TESTS_SOAK_CALLS_H
 #define TESTS_SOAK_CALLS_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The faults of one rank of a soak, at a moment that is drawn: the thread or
- * process that injects the fault, and the errors that the other ranks must get.
+ * The faults of one rank of a soak, injected at a random moment: the thread or
+ * process that injects the fault, and the errors that the other ranks must
+ * return.
  */
 #ifndef TESTS_SOAK_FAULTS_H
 #define TESTS_SOAK_FAULTS_H

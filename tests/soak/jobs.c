@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Meetings and holdings of the soaks; see jobs.h.
+ * How the ranks of soaks meet, and what a process holds; see jobs.h.
  */
 #include "soak/jobs.h"
 

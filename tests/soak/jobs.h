@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Processes that meet by a unique id, over and over, and what a process holds.
+ * Processes that meet again and again by unique ids, and the resources that a
+ * process holds.
  */
 #ifndef TESTS_SOAK_JOBS_H
 #define TESTS_SOAK_JOBS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The exchange of the soaks: q, k and v of grouped-query attention, by the
+ * The exchange of the soaks: q, k and v of grouped-query attention, through the
  * public API alone. Values are whole numbers that encode tensor, row, head and
- * element, so that results, also sums, are checked without an oracle.
+ * element, so results, and sums too, are checked without an oracle.
  */
 #ifndef TESTS_SOAK_SCENE_H
 #define TESTS_SOAK_SCENE_H

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * soak WORLD SECONDS DEADLINE [SEED [SCENES|goals]]: scenes that are drawn -
- * how many ranks, of a communicator that was created or split, which call,
- * which path of data, which fault of which rank and when - until the time is
- * over, or, with goals, each fault has been injected as often as the table
- * below says.
- * WORLD: threads, processes, or hosts (under netns-test.sh spread). DEADLINE:
- * of calls that wait for a rank that stays stopped or is cut off, in seconds.
+ * soak WORLD SECONDS DEADLINE [SEED [SCENES|goals]]
+ *
+ * Runs random scenes until SECONDS are over, SCENES scenes were run, or, with
+ * "goals", each fault was injected as often as the table below says. A scene
+ * draws the number of ranks, whether the communicator was created or split, the
+ * call, the path of the data, the fault, its rank and its moment.
+ * WORLD is threads, processes, or hosts (under netns-test.sh spread). DEADLINE,
+ * in seconds, is the timeout of calls that wait for a rank that stays stopped
+ * or is cut off.
  * Prints a line "row FAULT WORLD ..." for each fault, from which
  * scripts/soak.sh makes a table, and for each failed scene its seed and the
- * reason: soak WORLD 60 DEADLINE SEED 1 repeats the scene. Ends with 1 where a
+ * reason: soak WORLD 60 DEADLINE SEED 1 repeats the scene. Ends with 1 if a
  * scene failed or a goal was not reached.
  */
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Communicators and plans by the thousand: what a process holds after many is
- * what it held after few. ULYX_TEST_DRAWS=34 makes it ten thousand.
+ * Thousands of communicators and plans: after many of them a process holds what
+ * it held after a few. ULYX_TEST_DRAWS=34 makes it ten thousand.
  */
 #include <stdio.h>
 #include <unistd.h>

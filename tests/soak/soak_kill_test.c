@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SIGKILL of one rank at random moments of everything that a communicator
- * does. Each survivor gets an error that names the rank, long before its
- * deadline; shrink gives the survivors a communicator that exchanges; and
- * nothing is left in the survivors. ULYX_TEST_DRAWS = kills of each kind.
+ * SIGKILL of one rank at random moments of every kind of call on a
+ * communicator. Each survivor gets an error that names the rank, long before
+ * its deadline; shrink gives the survivors a communicator that exchanges; and
+ * nothing is left in the survivors. ULYX_TEST_DRAWS sets the kills of each
+ * kind.
  */
 #include <pthread.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Processes that exchange under limits that systems set (descriptors, locked
- * memory, a small or read-only /dev/shm), under a storm of signals, with a rank
- * that is stopped for a while, and sizes beyond all reason.
+ * Processes that exchange under limits of the system (descriptors, locked
+ * memory, a small or read-only /dev/shm), while signals arrive all the time,
+ * with a rank that is stopped for a while, and with absurd sizes.
  */
 #include <pthread.h>
 #include <sched.h>

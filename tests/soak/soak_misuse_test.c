@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls that no program should make: peers that have left, groups in disorder,
- * one plan from two threads, arguments that one rank alone gets wrong. Each
- * ends at once with an error that names the cause.
+ * Calls that no program should make: to peers that have left, groups out of
+ * order, one plan from two threads, arguments that only one rank gets wrong.
+ * Each ends at once with an error that names the cause.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank that is killed, or stopped, at random moments of exchanges between
- * nodes, by each schedule. After a death each survivor gets the name of the
- * dead rank, long before its deadline, and shrinks and continues. A rank that
- * is stopped and resumed in time causes no error. A rank that stays stopped is
- * named as awaited by all other ranks when their deadline is over, and never as
- * lost. ULYX_TEST_DRAWS = scenes of each schedule.
+ * A rank is killed or stopped at random moments of exchanges between nodes,
+ * with each schedule. After a death each survivor gets an error that names the
+ * dead rank, long before its deadline; the survivors shrink and continue. A
+ * rank that is stopped and resumed in time causes no error. If a rank stays
+ * stopped, all other ranks name it at their deadline as awaited, never as lost.
+ * ULYX_TEST_DRAWS sets the scenes of each schedule.
  */
 #include <pthread.h>
 #include <signal.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One allocation: slack to align, guard, data, guard. The guard's pattern
- * depends on the position, so a shifted copy of guard bytes shows too.
+ * A buffer is one allocation: slack for the alignment, guard, data, guard. The
+ * guard's pattern depends on the position, so a copy of guard bytes to another
+ * position shows too.
  */
 #include "support/buffers.h"
 

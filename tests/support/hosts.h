@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks of a test on several hosts: `scripts/netns-test.sh spread` makes hosts
- * as namespaces and lists a process of each in ULYX_TEST_HOSTS. Processes that
- * ranks_run_processes starts then enter these hosts, so that every test of
- * processes is also a test of nodes. Ranks still share the test's memory.
+ * Runs the ranks of a test on several hosts. `scripts/netns-test.sh spread`
+ * makes hosts of namespaces and lists one process of each in
+ * ULYX_TEST_HOSTS. Processes that ranks_run_processes starts then enter these
+ * hosts, so every test of processes is also a test of nodes. Ranks still share
+ * the memory of the test.
  */
 #ifndef TESTS_SUPPORT_HOSTS_H
 #define TESTS_SUPPORT_HOSTS_H

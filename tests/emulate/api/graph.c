@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Graphs: what a capture recorded, and its replay. A node is an operation's
- * template and the nodes that it follows; a launch makes an operation of each.
+ * Graphs: what a capture recorded, and its replay. A node is a template of an
+ * operation, with the nodes that it follows; a launch makes an operation from
+ * each node.
  */
 #include "emulate/api/api.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches: a launch that a card would refuse is refused here, with a fault
- * that has the reason. Kernels are identified by address; their names come from
- * the program's dynamic symbols.
+ * Launches. A launch that a card would refuse is refused here, with a fault
+ * that names the reason. Kernels are identified by address; their names come
+ * from the program's dynamic symbols.
  */
 #include "emulate/api/api.h"
 #include <dlfcn.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention on device memory through the public API, against the reference in
- * double precision on the host: random problems on strided tensors that end
- * where their memory ends, documents on either side, replay of a graph, and
- * what is refused or found out later. On emulated devices or on a card.
+ * Attention on device memory through the public API, compared with the
+ * reference in double precision on the host: random problems on strided tensors
+ * that end where their memory ends, documents on the host or on the device,
+ * replay of a graph, and errors that are returned at once or found later. Runs
+ * on emulated devices or on a card.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention backward on device memory through the public API, against the
- * reference in double precision on the host from the same rounded inputs:
- * random problems into poisoned gradients, replay of a graph, bits, and what is
- * refused or found out later. On emulated devices or on a card.
+ * Attention backward on device memory through the public API, compared with the
+ * reference in double precision on the host, from the same rounded inputs:
+ * random problems with poisoned gradients, replay of a graph, equal bits of
+ * repeated runs, and errors that are returned at once or found later. Runs on
+ * emulated devices or on a card.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A random problem of attention on strided tensors of a device that end where
- * their memory ends, and the same in double precision on the host, for tests of
- * the public calls. On emulated devices or on a card.
+ * For tests of the public calls: a random problem of attention on strided
+ * tensors of a device, which end where their memory ends, and the same problem
+ * in double precision on the host. Runs on emulated devices or on a card.
  */
 #ifndef TESTS_EMULATE_API_WORLD_H
 #define TESTS_EMULATE_API_WORLD_H

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of tiles that prepare makes on the device against the definition:
- * random documents (with gaps, empty, batched), segments and masks; every row
- * in exactly one tile, each descriptor what a search row by row says, section
- * by section of the keys, longest first. Where the list is arithmetic it has
- * the same tiles. Bad tables are named and leave an empty list.
+ * The list of tiles that prepare makes on the device is compared with the
+ * definition. Documents (with gaps, empty, batched), segments and masks are
+ * random. Every row must be in exactly one tile, each descriptor must be what a
+ * search row by row finds, and the order must be by sections of the keys,
+ * longest tile first. Where the list is arithmetic it must have the same tiles.
+ * Bad tables must be named and leave an empty list.
  */
 #include "support/test.h"
 #include "support/random.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device table's rows around their kernels, on the emulator: which kernels
- * take a call, how many blocks they use, and calls that end badly. Results are
- * kernelcheck's matter.
+ * The rows of the device table, apart from their kernels, on the emulator:
+ * which kernels take a call, how many blocks they use, and calls that fail.
+ * kernelcheck tests the results.
  */
 #include "support/test.h"
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Faults planted into the portable backward kernels (backward_plant.py): each
- * must be reported by the emulator or refused by kernelcheck's judge, in every
- * seed; the same source with none planted must pass. The suite draws a few;
- * ULYX_TEST_DRAWS=20 runs all of them.
+ * Faults planted into the portable backward kernels (backward_plant.py). The
+ * emulator must report each fault, or kernelcheck's judge must refuse its
+ * result, in every seed; the same source without a fault must pass. The suite
+ * draws a few faults; ULYX_TEST_DRAWS=20 runs all of them.
  */
 #include <cuda_runtime.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The mma kernels' own address functions, lane by lane.
+ * The address functions of the mma kernels themselves, called for each lane.
  */
 #include "mma_banks.h"
 #include "attention/cuda/portable/mma_shape.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * No access to shared memory in the mma kernels' loop has a bank conflict: of
- * the 32 banks of four bytes, the lanes that are served at once use each once.
- * Those are eight lanes where a lane has 16 bytes, else all.
+ * No access to shared memory in the loop of the mma kernels has a bank
+ * conflict: the lanes that are served at the same time use each of the 32 banks
+ * of four bytes once. Eight lanes are served at the same time where a lane
+ * accesses 16 bytes, else all lanes.
  */
 #include "support/test.h"
 #include "mma_banks.h"

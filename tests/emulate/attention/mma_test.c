@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The portable forward kernels (mma.sync and plain) on the emulator: what
- * kernelcheck's families do not reach. Flags that come late or never, any
+ * The portable forward kernels (mma.sync and plain) on the emulator, where
+ * kernelcheck's families do not reach: flags that are set late or never, any
  * number of blocks, pieces and strides of every kind, all pairs of head
- * dimensions, and that none of these changes a bit.
+ * dimensions; and none of these may change a bit.
  */
 #include "support/test.h"
 #include "sm90_case.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The comparison is by a bound that holds for any order of sums: p is rounded
- * to the dtype (half a place of each), the output once more; scores are exact
- * products of which fp32 keeps 24 bits.
+ * Results are compared within a bound that holds for any order of sums: p is
+ * rounded to the dtype (half a unit in the last place each), the output is
+ * rounded once more, and scores are exact products of which fp32 keeps 24
+ * bits.
  */
 #include "sm90_case.h"
 #include <math.h>

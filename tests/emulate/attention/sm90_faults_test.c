@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Faults planted into the Hopper kernels (sm90_plant.py): each must be reported
- * by the emulator or show in the result, in every seed; the same sources with
- * none planted must pass.
+ * Faults planted into the Hopper kernels (sm90_plant.py). The emulator must
+ * report each fault, or the result must show it, in every seed; the same
+ * sources without a fault must pass.
  */
 #include "sm90_case.h"
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sets flags, or writes pieces and sets their flags, one after another, some
- * time apart, as a peer that sends pieces.
+ * Sets flags, or writes pieces and sets their flags, one after another with pauses, as a peer does
+ * that sends pieces.
  */
 #include "sm90_case.h"
 #include "device/cuda/ptx.h"

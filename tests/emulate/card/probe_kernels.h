@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels of probe_test.c. Pointers that a host word is named by are addresses
- * of the device. Launches return a cudaError_t.
+ * The kernels of probe_test.c. Pointers to words of host memory are the
+ * addresses that the device uses. Launches return a cudaError_t.
  */
 #ifndef TESTS_EMULATE_CARD_PROBE_KERNELS_H
 #define TESTS_EMULATE_CARD_PROBE_KERNELS_H

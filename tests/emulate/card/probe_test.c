@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What no manual says and no emulator knows, asked of the card at hand: which
- * calls of the driver wait for a kernel that spins in the same context, how
- * many launches the driver takes, how many streams run at one time, what a word
- * of host memory costs a kernel, and an event the host. The answers are
- * printed: none is wrong; an error of the driver is, and a call that does not
- * return even when the kernel has ended.
+ * Measures on the present card what no manual says and the emulator cannot
+ * know: which calls of the driver wait for a kernel that spins in the same
+ * context, how many launches the driver takes, how many streams run at one
+ * time, what a word of host memory costs a kernel, and what an event costs the
+ * host. The answers are printed, and none of them is wrong. An error of the
+ * driver fails the test, and so does a call that does not return even after the
+ * kernel has ended.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A crash on the scheduler's thread, mostly a fibre that ran over its stack's
- * guard page: prints which emulated thread crashed and ends the process by the
- * signal. A test framework's handler would jump from the wrong stack. Signals
- * of other threads go to the previous handlers.
+ * A crash on the scheduler's thread, mostly because a fibre ran into the guard
+ * page of its stack: prints which emulated thread crashed, and ends the process
+ * by the signal. The handler of a test framework would jump from the wrong
+ * stack. Signals of other threads go to the previous handlers.
  */
 #include "emulate/core/emu.h"
 #include <signal.h>

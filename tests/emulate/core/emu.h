@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulator's objects: threads in warps in blocks in launches, scheduled by
- * one thread; operations in streams; asynchronous operations of the engines.
- * Everything below the API (api/) is touched by the scheduler's thread only,
- * except what emu.lock guards: operations, streams, events, and the counts of
- * waiting hosts.
+ * The objects of the emulator: threads in warps in blocks in launches, which
+ * one thread schedules; operations in streams; asynchronous operations of the
+ * engines. Everything below the API (api/) is used by the scheduler's thread
+ * only, except what emu.lock protects: operations, streams, events, and the
+ * counts of waiting hosts.
  */
 #ifndef EMULATE_CORE_EMU_H
 #define EMULATE_CORE_EMU_H

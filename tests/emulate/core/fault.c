@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random numbers of the run, and the list of faults.
+ * The random numbers of a run, and the list of faults.
  */
 #include "emulate/core/emu.h"
 #include <stdarg.h>

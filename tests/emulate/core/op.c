@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operations of streams and graphs. An operation waits for those it follows;
- * what it is ordered after is the join of their ends and of what the host was
- * ordered after when it was enqueued. Functions expect emu.lock to be held,
- * emu_op_perform excepted.
+ * Operations of streams and graphs. An operation waits for the operations that
+ * it follows. It is ordered after their ends, and after what the host was
+ * ordered after when it enqueued the operation. All functions except
+ * emu_op_perform expect emu.lock to be held.
  */
 #include "emulate/memory/memory.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collective instructions: the lanes named by the mask meet, each with its
- * operands, which must be equal; the last to come performs the instruction
- * for all. A lane that comes to another instruction of the same mask, or ends,
- * while others wait for it is a fault. Lanes may wait under several masks, so a
- * wrong mask shows as a lane missing for ever (core/stall.c).
+ * Collective instructions. The lanes that the mask names meet, each with its
+ * operands, which must be equal; the last lane to arrive performs the
+ * instruction for all. It is a fault if a lane arrives at another instruction
+ * with the same mask, or ends, while others wait for it. Lanes may wait under
+ * several masks, so a wrong mask shows as a lane that never arrives
+ * (core/stall.c).
  */
 #include "emulate/core/emu.h"
 

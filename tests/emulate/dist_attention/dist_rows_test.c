@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The small kernels of distributed attention against the host's routine and
- * the obvious, over random strides, poison and guard bytes; and with faults
- * planted into them by dist_plant.py, each of which is found in every seed.
- * Numbers are small integers, so sums are exact in any order.
+ * The small kernels of distributed attention are compared with the host's
+ * routine and with plain loops, over random strides, poison and guard bytes.
+ * dist_plant.py plants faults into them, each of which must be found in every
+ * seed. Values are small integers, so sums are exact in any order.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Distributed attentions whose device memory cannot be mapped, so that messages
- * carry what their plans exchange: random cases as where it is mapped, each by
- * NCCL (an imitation) and through memory of the host.
+ * Distributed attentions whose device memory cannot be mapped, so their plans
+ * exchange by messages. The random cases are those of memory that can be
+ * mapped; each runs over NCCL (an imitation) and through memory of the host.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls of distributed attention on device memory: captures and replays, what
- * is refused and by which words, what the device finds out later, a rank that
- * does not come. One thread drives two ranks.
+ * Calls of distributed attention on device memory: captures and replays,
+ * refused calls and their texts, errors that the device finds later, and a rank
+ * that does not come. One thread drives two ranks.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random distributed attentions on device memory, as the host's: close to the
- * fp64 reference within the host's bounds, bit by bit what one rank computes,
- * over poisoned outputs and between guard bytes.
+ * Random distributed attentions on device memory are compared as those of host
+ * memory are: with the fp64 reference within the host's bounds, and bit by bit
+ * with one rank. Outputs hold poison before, and guard bytes surround them.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulated CUDA driver: all that src/device looks up, over the emulator.
- * The library under test opens it as libcuda.so.1, as it opens the real one:
- * the program's run path comes first. Tests bring faults by the calls below.
+ * The emulated CUDA driver: all entry points that src/device looks up,
+ * implemented over the emulator. The library under test opens it as
+ * libcuda.so.1, by which name it also opens the real driver, because the
+ * program's run path comes first. Tests inject faults by the calls below.
  */
 #ifndef EMULATE_DRIVER_DRIVER_H
 #define EMULATE_DRIVER_DRIVER_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulated driver under src/device: memory kinds, streams, events,
+ * The emulated driver below src/device: memory kinds, streams, events,
  * captures, shared memory, and how time passes when host threads wait for each
- * other outside of the emulator. The library opens it by itself, as libcuda.
+ * other outside of the emulator. The library opens the driver as libcuda by
+ * itself.
  */
 #include <pthread.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The library that a program of the emulated API tests opens as libcuda.so.1:
- * its lookup is the program's own.
+ * The library that a program with the emulated API opens as libcuda.so.1: its
+ * lookup is that of the program.
  */
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pages of the host's that devices reach, and calls of the host's in streams
- * and graphs, over the emulated driver.
+ * Pages of the host that devices reach, and calls of the host in streams and
+ * graphs, over the emulated driver.
  */
 #include "device/pinned.h"
 

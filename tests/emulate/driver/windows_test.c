@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Communicators of device memory on emulated devices, through the public API:
- * windows of the caller's, of the library's and of the pool, as kernels and
- * copies reach them; the table on the device read back by copies; and a
- * kernel that waits for a peer in vain, which leaves when that peer aborts
- * while no host thread of the library waits.
+ * windows in the caller's memory, in the library's and in the pool, as kernels
+ * and copies reach them; the table on the device, read back by copies; and a
+ * kernel that waits in vain for a peer. The kernel must end when that peer
+ * aborts, although no host thread of the library waits.
  */
 #include <stdio.h>
 #include <string.h>

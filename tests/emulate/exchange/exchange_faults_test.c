@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Faults planted into the exchange kernels (exchange_plant.py): each must be
- * reported by the emulator or show in the result, in every seed; the same
- * sources with none planted must pass. Faults of the protocol run in calls of
- * three ranks, those of the loops over a tile in items of one rank.
+ * Faults planted into the exchange kernels (exchange_plant.py). The emulator
+ * must report each fault, or the result must show it, in every seed; the same
+ * sources without a fault must pass. Faults of the protocol run in calls of
+ * three ranks, faults of the loops over a tile in items of one rank.
  */
 #include "exchange_ranks.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loops of the exchange kernels alone: one item at one rank, without peers,
- * against the copies and sums of the host. The item is drawn: extents that are
- * no powers of two, strides with gaps and in another order at the source,
- * alignments, tiles that end within rows, warps that share them. Some items are
- * laid by the strides of the call, while the table has others.
+ * compared with the copies and sums of the host. The item is drawn: extents
+ * that are no powers of two, strides with gaps and in another order at the
+ * source, alignments, tiles that end within rows, and warps that share tiles.
+ * Some items lie by the strides of the call, which differ from those of the
+ * table.
  */
 #ifndef TESTS_EMULATE_EXCHANGE_EXCHANGE_ITEMS_H
 #define TESTS_EMULATE_EXCHANGE_EXCHANGE_ITEMS_H

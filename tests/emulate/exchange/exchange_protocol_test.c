@@ -3,7 +3,7 @@
  * What the exchange kernels guarantee beyond right bytes: a stopped rank,
  * poison and refusals end calls with a cause, and no call hangs; a captured
  * graph replays with new data; every alignment works; the tree of sums over
- * nodes has the host's bits.
+ * nodes has the bits of the host.
  */
 #include "exchange_ranks.h"
 

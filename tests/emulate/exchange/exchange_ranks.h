@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The exchange kernels on emulated devices: ranks with their words, slots,
- * windows and tables in device memory, filled from a reshuffle_world whose
- * images are host memory.
+ * The exchange kernels on emulated devices: ranks whose flags, slots, windows
+ * and tables are in device memory, filled from a reshuffle_world whose images
+ * are host memory.
  */
 #ifndef TESTS_EMULATE_EXCHANGE_EXCHANGE_RANKS_H
 #define TESTS_EMULATE_EXCHANGE_EXCHANGE_RANKS_H

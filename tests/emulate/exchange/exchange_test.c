@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The exchange kernels' real source on emulated devices against obvious
- * placement: random layouts, strides, alignments, launches, devices. The same
- * file runs on a card, several ranks of a process on each device.
+ * The real source of the exchange kernels on emulated devices, compared with
+ * obvious placement: random layouts, strides, alignments, launches and devices.
+ * The same file runs on a card, with several ranks of a process on each
+ * device.
  */
 #include "exchange_ranks.h"
 

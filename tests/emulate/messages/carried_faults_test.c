@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Faults planted into the exchange by messages and the transport "staged"
- * (carried_plant.py), each in a process of its own, because behaviour after a
- * fault is undefined. A fault is caught by a race, a wrong byte or a call that
- * fails; the unchanged sources pass.
+ * Faults planted into the exchange by messages and into the transport "staged"
+ * (carried_plant.py). Each runs in a process of its own, because behaviour
+ * after a fault is undefined. A race, a wrong byte or a failed call reveals a
+ * fault; the unchanged sources pass.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scene of carried plans with an NCCL as batch transport, which has kernels
- * of its own. Each rank is a thread.
+ * The scene of carried plans with an imitation of NCCL that has kernels of its
+ * own as batch transport. Each rank is a thread.
  */
 #ifndef TESTS_EMULATE_MESSAGES_CARRIED_NCCL_H
 #define TESTS_EMULATE_MESSAGES_CARRIED_NCCL_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scene of batches on emulated devices that cannot map each other's memory:
- * one communicator per rank, whose hooks the batch has.
+ * The scene of batches on emulated devices that cannot map each other's memory.
+ * Each rank has a communicator, whose hooks the batch uses.
  */
 #ifndef TESTS_EMULATE_MESSAGES_DEVICE_SCENE_H
 #define TESTS_EMULATE_MESSAGES_DEVICE_SCENE_H

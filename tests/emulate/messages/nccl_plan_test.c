@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans by NCCL through the public calls, on emulated devices whose memory
- * cannot be mapped. Each rank is a thread, and the NCCL has kernels of its own.
- * Every byte is compared with obvious placement; a rank that does not come,
- * refusals, a library that is missing.
+ * Plans that exchange by NCCL, through the public calls, on emulated devices
+ * whose memory cannot be mapped. Each rank is a thread, and the imitation of
+ * NCCL has kernels of its own. Every byte is compared with obvious placement.
+ * Also a rank that does not come, refusals, and a missing library.
  */
 #include <stdlib.h>
 #include "emulate/messages/carried_nccl.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packed plans through the public calls, in rounds of small messages: every
- * byte against obvious placement, between nodes; documents that change; ranks
- * that disagree; a plan that is destroyed too early.
+ * Plans that exchange by messages, through the public calls, in rounds of small
+ * messages: every byte is compared with obvious placement, also between nodes.
+ * Also documents that change, ranks that disagree, and a plan that is destroyed
+ * too early.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The exchange by messages on emulated devices that cannot reach each other.
- * Each rank is a thread; batches go by fake_nccl, which has kernels of its own.
- * Every byte is compared with obvious placement, sums bit for bit; refusals,
- * graphs, and a rank that does not come.
+ * Each rank is a thread; batches go over fake_nccl, which has kernels of its
+ * own. Every byte is compared with obvious placement, and sums bit for bit.
+ * Also refusals, graphs, and a rank that does not come.
  */
 #include "emulate/exchange/exchange_ranks.h"
 

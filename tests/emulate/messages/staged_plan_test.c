@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans by staging through the public calls, where there is no NCCL: on one
- * node and on several over the network, threads and processes as ranks. Every
- * byte of all operations, sums as the direct exchange has them; graphs; a rank
- * that stops, one that is killed, abort.
+ * Plans that exchange through memory of the host, where there is no NCCL,
+ * through the public calls: on one node and on several over the network, with
+ * threads and processes as ranks. Every byte of all operations is checked, and
+ * sums have the bits of the direct exchange. Also graphs, a rank that stops, a
+ * rank that is killed, and abort.
  */
 #include <signal.h>
 #include <stdio.h>

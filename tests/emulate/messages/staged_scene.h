@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Ranks with the transport "staged" on emulated devices that cannot map each
- * other's memory: random pieces from each to each, every byte against what was
- * sent, guards around them.
+ * other's memory: random pieces from each rank to each, of which every byte is
+ * compared with what was sent, with guards around them.
  */
 #ifndef TESTS_EMULATE_MESSAGES_STAGED_SCENE_H
 #define TESTS_EMULATE_MESSAGES_STAGED_SCENE_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The transport "staged": what batches promise (transport/batch.h), with ranks
- * as threads, as processes, and on nodes of their own over the network; then
- * ranks that do not come, that send something else, that are killed; abort.
+ * The transport "staged": the contract of batches (transport/batch.h), with
+ * ranks as threads, as processes, and on nodes of their own over the network.
+ * Then ranks that do not come, ranks that send something else, ranks that are
+ * killed, and abort.
  */
 #include "emulate/messages/staged_scene.h"
 

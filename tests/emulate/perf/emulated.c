@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The frame of ulyx_perf on emulated devices: before main a device is opened,
- * with an NCCL that has kernels; after main the program ends with 90 where the
- * emulator has found a fault or the library has not freed everything. With
- * PERF_TEST_FAULT=element each call leaves a wrong byte (--wrap). The tool
+ * Puts ulyx_perf on emulated devices: before main a device is opened, with an
+ * imitation of NCCL that has kernels; after main the program ends with 90 if
+ * the emulator has recorded a fault or the library has not freed everything.
+ * With PERF_TEST_FAULT=element each call leaves a wrong byte (--wrap). The tool
  * itself has no such hooks.
  */
 #include <cuda_runtime.h>

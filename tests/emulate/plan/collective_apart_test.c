@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Collectives on device memory that cannot be mapped, through the public calls,
- * by each batch transport: drawn calls against the host's, bit for bit;
- * refusals, differences, captures, deadlines, ends. Every rank calls from a
- * thread of its own, as calls return once all ranks have made theirs.
+ * over each batch transport: drawn calls are compared with those of the host
+ * bit for bit. Also refusals, ranks that differ, captures, deadlines, and the
+ * end of communicators. Every rank calls from a thread of its own, because a
+ * call returns only once all ranks have made theirs.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of collectives by messages, alone: marks against the numbers that
- * they keep, sums against the host's, bit for bit. The source has faults
- * planted into it (collective_messages_plant.py), none of them at first; each
- * must be reported by the emulator or show in a result, in every seed.
+ * The kernels of collectives by messages, alone: marks are compared with the
+ * numbers that they keep, and sums with the host's, bit for bit. The source
+ * also has faults planted into it (collective_messages_plant.py); with none
+ * active all must pass, and each fault must be reported by the emulator or show
+ * in a result, in every seed.
  */
 #include <cuda_runtime.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives on device memory beside the same calls on host memory: for each
- * rank a source and a destination of one size on its device, in its window or
- * outside, and two images of the destination on the host: the device's result,
- * and the result of the host's call. All of a destination is compared, so the
- * bytes between and around the pieces guard them.
+ * Collectives on device memory beside the same calls on host memory. Each rank
+ * has a source and a destination of one size on its device, in its window or
+ * outside of it, and two images of the destination on the host: the result of
+ * the device, and the result of the host's call. The whole destination is
+ * compared, so the bytes between and around the pieces serve as guards.
  */
 #ifndef TESTS_EMULATE_PLAN_COLLECTIVE_SCENE_H
 #define TESTS_EMULATE_PLAN_COLLECTIVE_SCENE_H

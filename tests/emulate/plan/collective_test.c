@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives on device memory through the public calls: drawn calls against
- * the host's, bit for bit; refusals, differences, captures, deadlines, ends.
+ * Collectives on device memory through the public calls: drawn calls are
+ * compared with those of the host bit for bit. Also refusals, ranks that
+ * differ, captures, deadlines, and the end of communicators.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Faults planted into the copy engines' kernel (engine_plant.py), each in a
- * process of its own, because behaviour after a fault is undefined. A fault is
- * caught by a race, a wrong byte or a call that fails; the unchanged kernel
- * passes.
+ * Faults planted into the kernel that goes with copy engines (engine_plant.py).
+ * Each runs in a process of its own, because behaviour after a fault is
+ * undefined. A race, a wrong byte or a failed call reveals a fault; the
+ * unchanged kernel passes.
  */
 #include <stdlib.h>
 #include "emulate/plant/fault_runs.h"

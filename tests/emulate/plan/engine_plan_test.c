@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans by copy engines through the public calls, on emulated devices: random
- * layouts in chunks of a few KiB, every byte of every image against obvious
- * placement and written once; refusals, captures, deadlines, aborts.
+ * Plans by copy engines, through the public calls, on emulated devices: random
+ * layouts in chunks of a few KiB. Every byte of every image is compared with
+ * obvious placement and written once. Also refusals, captures, deadlines and
+ * aborts.
  */
 #include <stdio.h>
 #include <stdlib.h>

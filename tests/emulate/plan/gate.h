@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A kernel that keeps a stream from what follows, until another opens it.
+ * A kernel that holds back what follows it in its stream, until another kernel
+ * opens the gate.
  */
 #ifndef TESTS_EMULATE_PLAN_GATE_H
 #define TESTS_EMULATE_PLAN_GATE_H

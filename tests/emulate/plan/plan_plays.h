@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cases of plans of every mode, in a scene whose plans are made.
+ * Cases that hold for plans of every mover, in a scene whose plans exist.
  */
 #ifndef TESTS_EMULATE_PLAN_PLAYS_H
 #define TESTS_EMULATE_PLAN_PLAYS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Ranks of one process on emulated devices or cards, through the public calls
- * alone: communicators of CUDA memory, a window each, a stream each, and the
- * images of a reshuffle_world in the windows.
+ * alone: each has a communicator of CUDA memory, a window and a stream, and the
+ * images of a reshuffle_world lie in the windows.
  */
 #ifndef TESTS_EMULATE_PLAN_SCENE_H
 #define TESTS_EMULATE_PLAN_SCENE_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Plans on device memory through the public calls: random layouts, every byte
- * of every image against obvious placement; refusals, captures, updates,
- * deadlines, several plans at once.
+ * of every image compared with obvious placement. Also refusals, captures,
+ * updates, deadlines, and several plans at once.
  */
 #include <stdlib.h>
 #include <string.h>

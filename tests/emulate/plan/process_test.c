@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Plans on device memory between processes, each with an emulator of its own.
- * Device memory is memfds, so kernels of one process read the stores of
- * another's. Every byte of a rank's images is checked; a rank that is killed in
- * the middle of an exchange, and one that is stopped, are named by the others.
- * Races across processes are not detected, and waiting kernels poll every 0.2
- * ms.
+ * Device memory is memfds, so kernels of one process read what those of another
+ * have stored. Every byte of a rank's images is checked. A rank that is killed
+ * in the middle of an exchange, or stopped, is named by the others. Races
+ * across processes are not detected, and waiting kernels poll every 0.2 ms.
  */
 #include <cuda_runtime.h>
 #include <signal.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks as threads of their own, 1 to 8 on 1 to 4 devices, that exchange with
- * random delays before, between and after what they enqueue: every byte of
- * every call. ULYX_TEST_DRAWS=N makes it N times as long: 1250 are 100,000
- * exchanges and more.
+ * 1 to 8 ranks on 1 to 4 devices, each a thread, exchange with random delays
+ * before, between and after the calls that they enqueue. Every byte of every
+ * call is checked. ULYX_TEST_DRAWS=N makes the test N times as long; 1250 give
+ * 100,000 exchanges and more.
  */
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What calls and updates of a plan on device memory may vary: strides and rows,
- * by random layouts, every byte of every image against obvious placement; of
- * calls, and of replays of calls that were captured before.
+ * What calls and updates of a plan on device memory may change: strides and
+ * rows, with random layouts. Every byte of every image is compared with obvious
+ * placement, after calls, and after replays of calls that were captured before
+ * the change.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs with a fault planted, each in a process of its own, as what follows a
- * fault is undefined and what it leaves behind is to be gone.
+ * Runs with planted faults. Each runs in a process of its own, because what
+ * follows a fault is undefined, and what it leaves behind must not reach the
+ * next run.
  */
 #ifndef TESTS_EMULATE_PLANT_FAULT_RUNS_H
 #define TESTS_EMULATE_PLANT_FAULT_RUNS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a test in Python asks of the emulated machine. Device memory is memory
- * that the host can read and write as well: a tensor of the host over it is
- * good once its stream has ended.
+ * The calls by which a test in Python controls the emulated machine. The host
+ * can read and write device memory as well: a tensor of the host over device
+ * memory is valid once its stream has ended.
  */
 #include <cuda_runtime.h>
 #include <stdbool.h>

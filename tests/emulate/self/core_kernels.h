@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launchers of the kernels that core_test.c runs.
+ * Functions that launch the kernels of core_test.c.
  */
 #ifndef TESTS_EMULATE_SELF_CORE_KERNELS_H
 #define TESTS_EMULATE_SELF_CORE_KERNELS_H

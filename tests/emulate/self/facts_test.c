@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What was measured on an H100 about wgmma's operand layouts and TMA's boxes,
- * row by row: the emulator must do what the card did, where the card was right
- * and where it was not. Host code lays the operands out by the card's formulas,
- * independently of the emulator's own. Built by nvcc, the same on a card.
+ * row by row: the emulator must do what the card did, also where the card's
+ * result was wrong. Host code lays the operands out by the card's formulas,
+ * independently of the emulator's own. The same test, built by nvcc, runs on a
+ * card.
  */
 #include "support/test.h"
 #include "emulate/self/fixture.h"

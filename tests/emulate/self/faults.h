@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Planted faults. Each family is a small correct kernel that takes the number
- * of the one thing to do wrong; 0 is the correct twin. The list says which
- * kind of fault the emulator must report; RING_BROKEN is a race or a misuse of
- * the mbarrier, whichever the order of things shows first; WRONG means that the
- * result itself is wrong and nothing else can be said.
+ * of the one mistake to make; 0 is the correct kernel. The list says which kind
+ * of fault the emulator must report. RING_BROKEN is a race or a misuse of the
+ * mbarrier, whichever shows first; WRONG means that only the result is
+ * wrong.
  */
 #ifndef TESTS_EMULATE_SELF_FAULTS_H
 #define TESTS_EMULATE_SELF_FAULTS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The emulator reports each planted fault in every one of many seeds, with the
- * kind that the list of faults.h names, and reports nothing, with the right
- * result, for the correct twins.
+ * kind that faults.h lists. For the correct kernels it reports nothing, and
+ * their results are right.
  */
 #include "support/test.h"
 #include "emulate/self/fixture.h"

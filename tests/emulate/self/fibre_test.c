@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fibre switch alone, so that it can run for other machines as well:
- * callee-saved registers survive, stacks are apart, thousands of switches in
- * any order. A plain program: 0 is success.
+ * The fibre switch alone, so that this test can run on other machines as well:
+ * callee-saved registers survive, stacks do not overlap, thousands of switches
+ * in any order. A plain program: 0 is success.
  */
 #include "emulate/core/fibre.h"
 #include <stdio.h>

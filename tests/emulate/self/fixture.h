@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Begin and end of the emulator's tests, and conversions of their numbers.
+ * Setup and teardown of the emulator's tests, and conversions of numbers.
  */
 #ifndef TESTS_EMULATE_SELF_FIXTURE_H
 #define TESTS_EMULATE_SELF_FIXTURE_H

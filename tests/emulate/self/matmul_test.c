@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tiled matrix product against a plain one: on the emulator in several
- * seeds, and, built by nvcc, on a card (else skipped).
+ * The tiled matrix product is compared with a plain one: on the emulator with
+ * several seeds and, built by nvcc, on a card (else the test is skipped).
  */
 #include "support/test.h"
 #include "emulate/self/fixture.h"

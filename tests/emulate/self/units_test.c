@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Instruction families that the measured facts do not cover, each against
+ * Instruction families that facts_test.c does not cover, each compared with
  * plain arithmetic; and what the emulator refuses, by name.
  */
 #include "support/test.h"

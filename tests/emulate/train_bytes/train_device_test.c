@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * train_bytes --device cuda on an emulated device, ranks as threads: losses and
- * gradient norms of its steps are the host's on one rank, within what single
- * precision gives, and alike on all ranks.
+ * train_bytes --device cuda on an emulated device, with ranks as threads: the
+ * losses and gradient norms of its steps are equal on all ranks, and equal to
+ * those of one rank on the host within single precision.
  */
 #include <math.h>
 #include <stdio.h>
