@@ -28,7 +28,7 @@ struct shared {
     struct meet *meet;
     ulyx_unique_id_t id;
     _Atomic int forked, cleaned;
-    _Atomic int looked; /* remaining ranks without a failure */
+    _Atomic int looked; /* remaining ranks that have found no failure */
 };
 
 /* The objects that a rank holds when its process ends. */
@@ -43,8 +43,9 @@ typedef ulyx_status_t (*call_fn)(struct member *m);
 
 struct end {
     void (*leave)(void);
-    bool lost;    /* else it has left */
-    call_fn call; /* of the others, afterwards */
+    /* the peers see a failure; else they see a rank that has left */
+    bool lost;
+    call_fn call; /* the call that the other ranks make afterwards */
     const char *ranks_per_node;
     const char *algo;
     bool refused; /* some ranks may get PEER_REFUSED instead */
@@ -180,7 +181,7 @@ exit_from_log(
     exit(0);
 }
 
-/* The call that logs belongs to no communicator. */
+/* The line is logged by a call that belongs to no communicator. */
 static void
 leave_in_a_log_line(void)
 {
@@ -227,7 +228,8 @@ clean_up(void)
 
 /* ---- the others ---------------------------------------------------------- */
 
-/* Waits until the process has ended, reaped or not. */
+/* Waits until the process has ended, whether or not its parent has reaped
+ * it. */
 static bool
 await_end(pid_t pid)
 {
@@ -245,8 +247,8 @@ await_end(pid_t pid)
     return !there || state == 'Z';
 }
 
-/* Waits until this rank has recorded the end, as a failure or as a
- * departure. */
+/* Waits until this rank has recorded the end of the other rank, as a failure or
+ * as a departure. */
 static bool
 await_failure(ulyx_comm_t *comm)
 {
@@ -258,8 +260,8 @@ await_failure(ulyx_comm_t *comm)
     return !uli_deadline_over(deadline);
 }
 
-/* The first rank that makes the call fails the communicator for all, so each
- * waits for the others here. */
+/* Waits for the other ranks, because the first rank that makes the call fails
+ * the communicator for all. */
 static bool
 await_others(void)
 {
@@ -403,7 +405,7 @@ fork_body(int rank, int nranks, void *context)
     if (rank == LEAVER) {
         fflush(NULL);
         child_end(fork());
-        /* Unknown to the C library, so without its fork handlers. */
+        /* The C library does not see this call, so no fork handlers run. */
         child_end((pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
     }
     bool good =

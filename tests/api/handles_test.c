@@ -69,7 +69,8 @@ objects_destroy(struct objects *o)
     assert_status(ulyx_comm_destroy(o->comm), ULYX_SUCCESS);
 }
 
-/* Refused, and the error names the kind of handle. */
+/* Checks that the call was refused and that the error names the kind of
+ * handle. */
 static void
 assert_gone(ulyx_status_t status, const char *kind)
 {
@@ -136,7 +137,7 @@ destroyed_handles_are_refused(void **state)
     assert_gone(ulyx_dist_attention_destroy(o.dist), "distributed attention");
     assert_gone(ulyx_dist_attention_describe(o.dist, text, sizeof(text)),
         "distributed attention");
-    objects_make(&o); /* reuses the memory of the first */
+    objects_make(&o); /* the new objects reuse the memory of the first ones */
     objects_destroy(&o);
 }
 

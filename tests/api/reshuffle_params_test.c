@@ -99,8 +99,8 @@ SPOIL(huge, s->tensors[0].dim = INT64_MAX / 4)
 SPOIL(far_rows, s->tensors[0].seq_strides[1] = INT64_MAX / 8;
       s->tensors[0].seq_strides[2] = 16)
 
-/* Heads outside of rows, with room for the 10 rows that this rank has at
- * creation. */
+/* The strides of heads are larger than those of rows, with room for the 10 rows
+ * that this rank has at creation. */
 static void
 set_head_major(struct set *s)
 {

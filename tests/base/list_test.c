@@ -11,7 +11,7 @@ struct item {
     struct uli_list node;
 };
 
-/* The numbers in list order, read forwards, as decimal digits; the links
+/* Returns the numbers in list order as decimal digits, read forwards. The links
  * backwards must agree. */
 static int
 list_digits(struct uli_list *head)

@@ -22,7 +22,7 @@ struct fixture {
     char directory[64];
     char text[LOG_BYTES]; /* the log, read back */
     char host[256];
-    pid_t pid; /* of the process that logged */
+    pid_t pid; /* id of the process that logged */
     const char *level, *subsystems, *file;
     rank_fn body;
 };
@@ -81,7 +81,8 @@ read_log(struct fixture *f, const char *name)
         fclose(file);
 }
 
-/* Runs body in nranks processes with this log, whose text is then in f. */
+/* Runs body in nranks processes with these settings of the log, and reads the
+ * text of the log into f. */
 static void
 run_ranks(struct fixture *f, int nranks, rank_fn body, const char *level,
     const char *subsystems)
@@ -370,7 +371,7 @@ fixture_drain(int fd, struct fixture *f)
     return have;
 }
 
-/* Lines, all whole. */
+/* Counts lines, and checks that all are whole. */
 static int
 count_lines(const char *text)
 {
@@ -381,7 +382,7 @@ count_lines(const char *text)
     return count;
 }
 
-/* Standard error is a pipe that other processes have, too, and that no process
+/* Standard error is a full pipe that other processes share and that no process
  * reads. */
 static int
 log_into_a_full_pipe(int rank, int nranks, void *context)
@@ -436,7 +437,8 @@ pipe_whose_reader_is_gone_kills_nobody(void **state)
     assert_int_equal(ranks_run_processes(1, log_to_nobody, *state, 20), 0);
 }
 
-/* With a reader that goes, and without any. */
+/* The log goes to a FIFO whose reader goes away, and to one without a
+ * reader. */
 static int
 log_into_a_fifo(int rank, int nranks, void *context)
 {

@@ -95,7 +95,7 @@ late_ranks_are_runs_and_the_rest_is_counted(void **state)
     }
 }
 
-/* It comes from memory of other ranks. */
+/* A rank's list of late ranks comes from the memory of other ranks. */
 static void
 late_ranks_of_others_are_taken_only_whole(void **state)
 {
@@ -127,7 +127,7 @@ late_ranks_of_others_are_taken_only_whole(void **state)
 
 enum { VIEWED = 6 };
 
-/* As rank 0 finds the cause. */
+/* The waits of ranks, from which rank 0 finds the cause. */
 struct waits {
     bool missing[VIEWED];
     int32_t awaits[VIEWED];
@@ -159,14 +159,15 @@ those_that_only_wait_themselves_are_not_named(void **state)
     static const struct waits cases[] = {
         /* no rank has announced a wait */
         {{0, 1, 0, 0, 1, 0}, {-1, -1, -1, -1, -1, -1}, "ranks 1, 4"},
-        /* 1 waits for 2, which is not missed here, and that for 5 */
+        /* rank 1 waits for rank 2, which is not missing here and waits for rank
+         * 5 */
         {{0, 1, 0, 0, 0, 0}, {-1, 2, 5, -1, -1, -1}, "rank 5"},
         {{0, 1, 1, 1, 0, 0}, {-1, 3, 3, -1, -1, -1}, "rank 3"},
         /* a circle, and a rank that waits for rank 0 */
         {{0, 1, 1, 0, 0, 0}, {-1, 2, 1, -1, -1, -1}, "ranks 1-2"},
         {{0, 1, 0, 0, 0, 0}, {-1, 3, -1, 1, -1, -1}, "rank 1"},
         {{0, 1, 0, 0, 0, 0}, {1, 0, -1, -1, -1, -1}, "rank 1"},
-        /* a circle is no cause where there is one */
+        /* the circle is not the cause, because another rank is */
         {{0, 1, 1, 0, 1, 0}, {-1, 2, 1, -1, 5, -1}, "rank 5"},
     };
     (void)state;
@@ -176,7 +177,8 @@ those_that_only_wait_themselves_are_not_named(void **state)
             &waits, VIEWED, 0, waits_missing, waits_of, waits_mark};
         char text[64];
         memset(
-            waits.marks, true, sizeof(waits.marks)); /* of an earlier search */
+            /* left by an earlier search */
+            waits.marks, true, sizeof(waits.marks));
         struct uli_late late = uli_late_find(&view, ULI_LATE_REACH);
         uli_late_ranks(&late, text, sizeof(text));
         assert_string_equal(text, cases[i].named);

@@ -19,7 +19,7 @@ struct fixture {
     char system_file[96], user_file[128], log_file[96], config[96];
 };
 
-/* Settings of the test's environment must not reach the test. */
+/* Removes the settings of the test's environment. */
 static void
 clear_environment(void)
 {
@@ -76,7 +76,7 @@ fixture_load(const struct fixture *f, struct uli_settings *settings_p)
     return uli_settings_load_files(f->system_file, f->user_file, settings_p);
 }
 
-/* The load fails, and its text has all of the words. */
+/* Checks that loading fails and that its error text has all three words. */
 static void
 assert_refused(
     const struct fixture *f, const char *a, const char *b, const char *c)
@@ -285,7 +285,7 @@ good_values_of_every_type_are_taken(void **state)
 
 /* ---- names that do not exist --------------------------------------------- */
 
-/* In a child: loads three times, its log in log_file. */
+/* Runs in a child: loads the settings three times, with the log in log_file. */
 static int
 load_three_times(int rank, int nranks, void *context)
 {
@@ -300,7 +300,7 @@ load_three_times(int rank, int nranks, void *context)
     return 0;
 }
 
-/* Reads the child's log; returns how often it has the word. */
+/* Reads the child's log. Returns how often it contains the word. */
 static int
 count_in_log(struct fixture *f, const char *word)
 {
@@ -363,8 +363,8 @@ line_without_a_value_warns(void **state)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 static const struct CMUnitTest tests[] = {
-    /* The first case: a child inherits what this process has logged or opened
-     * before. */
+    /* This case is first, because its child inherits what this process has
+     * logged or opened. */
     CASE(misspelt_variable_warns_once_with_the_nearest),
     CASE(variables_of_tests_and_tools_do_not_warn),
     CASE(line_without_a_value_warns),

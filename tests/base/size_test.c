@@ -23,7 +23,8 @@ wide_clamp(wide value)
     return value > INT64_MAX ? INT64_MAX : (int64_t)value;
 }
 
-/* Any magnitude is as likely as any other, and the ends come often. */
+/* Draws a number: all magnitudes are equally likely, and the ends of the range
+ * are frequent. */
 static int64_t
 size_draw(struct test_random *random)
 {

@@ -178,7 +178,7 @@ every_dtype_has_its_size(void **fixture)
     assert_int_equal(ulyx_dtype_size(-1), 0);
 }
 
-/* What is about a third rank, or about memory, is true at every rank. */
+/* A status that concerns a third rank, or memory, is true at every rank. */
 static void
 status_of_a_peer_is_kept_where_it_is_true_here(void **state)
 {
@@ -211,7 +211,7 @@ reasons_of_peers_are_bounded(void **state)
         uli_status_reason(invalid, "", 1, text), "invalid argument");
     assert_string_equal(uli_status_reason(invalid, "a\nb\x1b[0m\xff", 9, text),
         "invalid argument: a?b?[0m?");
-    memset(sent, 'x', sizeof(sent)); /* without an end */
+    memset(sent, 'x', sizeof(sent)); /* no terminating zero */
     uli_status_reason(invalid, sent, sizeof(sent), text);
     assert_int_equal(
         strlen(text), strlen("invalid argument: ") + ULI_REFUSAL_BYTES);

@@ -12,7 +12,7 @@
 
 enum { MOST = 2, RANKS = 3 };
 
-/* A public struct and the library's, whose fields lie elsewhere. */
+/* A public struct, and the library's struct, whose fields have other places. */
 struct given {
     size_t size;
     int32_t code;
@@ -193,7 +193,8 @@ list_of(const struct own *own, int64_t *values)
     return list.count;
 }
 
-/* The text of the first difference, or "". */
+/* Checks that the text of the first difference is this one; "" if there is
+ * none. */
 static void
 own_compare(const struct own *a, const struct own *b, const char *text)
 {

@@ -19,7 +19,8 @@ size_of(const void *bytes)
     return size;
 }
 
-/* A caller's struct of `size` bytes, all of them its own and none behind. */
+/* Allocates a caller's struct of `size` bytes, with nothing readable behind
+ * it. */
 static unsigned char *
 callers_struct(size_t size, unsigned char fill)
 {
@@ -71,7 +72,7 @@ static void
 shorter_elements_take_the_macros_values(void **state)
 {
     (void)state;
-    const int64_t two[4] = {5, 6, 7, 8}; /* of two words each */
+    const int64_t two[4] = {5, 6, 7, 8}; /* two elements of two words each */
     struct grown own;
     assert_status(uli_struct_array(&grown_kind, two, 16, 2, "list"), 0);
     uli_struct_element(&grown_kind, two, 16, 1, &own);
@@ -205,8 +206,8 @@ every_struct_is_filled_at_every_legal_size(void **state)
     }
 }
 
-/* The least sizes are those of the first release, for ever: a number here is
- * never changed, only added. */
+/* The least sizes are those of the first release. A number here is never
+ * changed; numbers are only added. */
 static void
 least_sizes_are_frozen(void **state)
 {

@@ -49,7 +49,7 @@ poll_ms_is_held_between_zero_and_the_slice(void **fixture)
     assert_int_equal(uli_deadline_poll_ms(uli_deadline_in(3600), 50), 50);
 }
 
-/* Rounded down, a wait of under a millisecond would spin. */
+/* If waits were rounded down, one of less than a millisecond would spin. */
 static void
 poll_ms_rounds_up(void **fixture)
 {

@@ -52,7 +52,7 @@ expect_refused(const char *path, ulyx_status_t status, const char *cause)
 {
     char why[ULI_FILE_WHY], *text = why;
     size_t bytes = 7;
-    alarm(20); /* a hang is a failure */
+    alarm(20); /* a hang fails the test */
     assert_int_equal(uli_file_read(path, 1000, &text, &bytes, why), status);
     alarm(0);
     if (!strstr(why, cause))
@@ -97,7 +97,7 @@ what_is_no_file_is_refused(void **state)
     assert_int_equal(errno, ENOENT);
 }
 
-/* Regular by its mode; a plain read of it waits. */
+/* By its mode the file is regular, but a plain read of it waits. */
 static void
 file_without_end_is_not_waited_for(void **state)
 {

@@ -36,7 +36,7 @@ other_texts_are_refused(void **state)
         struct uli_port_range range = {9, 9};
         if (uli_port_range_parse(rows[i], &range))
             fail_msg("\"%s\" is taken for a range", rows[i]);
-        assert_int_equal(range.first, 9); /* untouched */
+        assert_int_equal(range.first, 9); /* unchanged */
     }
 }
 

@@ -29,7 +29,7 @@ posts_are_taken_once_each(void **state)
 
 struct ring {
     struct uli_semaphore turns[THREADS];
-    int64_t passed; /* by the thread that has the turn */
+    int64_t passed; /* only the thread that has the turn writes it */
 };
 struct runner {
     struct ring *ring;
@@ -42,7 +42,7 @@ pass_turns(void *context)
     struct runner *runner = context;
     struct ring *ring = runner->ring;
     for (int i = 0; i < ROUNDS; i++) {
-        /* short waits too, which give up while a post is on its way */
+        /* some waits are short, and give up while a post may be under way */
         while (
             !uli_semaphore_wait(&ring->turns[runner->index], i % 3 ? -1 : 1000))
             ;
@@ -72,7 +72,7 @@ no_post_is_slept_through(void **state)
     assert_int_equal(ring.passed, (int64_t)THREADS * ROUNDS);
 }
 
-/* The waiter frees what the poster has just posted to. */
+/* The waiter frees the semaphore as soon as the post has arrived. */
 static void *
 post_once(void *context)
 {
