@@ -16,7 +16,7 @@
 
 enum { TEXT_BYTES = 96 };
 
-/* Apart from those of real environments. */
+/* Numbers that real environments do not use. */
 static atomic_uint meetings = 1000;
 
 uint32_t
@@ -105,7 +105,7 @@ env_job_expect(const struct env_job *job, const struct env_rank *ranks,
                 ranks[r].text);
 }
 
-/* Roots of failed meetings before are given time to go. */
+/* Roots of failed meetings may still be ending; the job waits for them. */
 void
 env_job_run_well(const struct env_job *job)
 {

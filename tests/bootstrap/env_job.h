@@ -12,10 +12,10 @@
 
 enum { ENV_RANKS = 4 };
 
-/* Shared by the ranks of a test. */
+/* What the ranks of a test share. */
 struct env_job {
     struct uli_settings settings;
-    const char *entries[8]; /* beside rank and size */
+    const char *entries[8]; /* entries other than rank and size */
     int nranks;
     uint32_t meeting;
     double patience_s;
@@ -31,18 +31,20 @@ struct env_rank {
     char text[1024];
 };
 
-/* Deadlines of 20 s, no rank absent; failed meetings stay for 0.5 s only. */
+/* Sets deadlines of 20 s and no absent rank. Failed meetings stay for 0.5 s
+ * only. */
 void env_job_init(struct env_job *job, int nranks);
-/* A meeting's number that no other in this process has. */
+/* Returns a meeting number that no other call in this process has returned. */
 uint32_t env_job_meeting(void);
 /* Runs all ranks and waits for them. */
 void env_job_run(const struct env_job *job, struct env_rank *ranks);
-/* A thread of one rank, for jobs whose ranks differ. */
+/* The thread of one rank, for jobs whose ranks differ. */
 void *env_job_rank(void *context);
-/* Ends the test unless all that came have this status and text. */
+/* Fails the test unless all ranks that came have this status and text. */
 void env_job_expect(const struct env_job *job, const struct env_rank *ranks,
     ulyx_status_t status, const char *text);
-/* Runs, expects success, and that no thread and no descriptor is left. */
+/* Runs the job. Expects success, and that no thread and no descriptor is
+ * left. */
 void env_job_run_well(const struct env_job *job);
 
 #endif

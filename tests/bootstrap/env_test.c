@@ -29,7 +29,7 @@ id_of_the_parent_is_taken_first(void **state)
     assert_status(
         uli_unique_id_to_string(&id, job.settings.comm_id, ULI_SETTING_TEXT),
         0);
-    /* These lead nowhere: they must not be looked at. */
+    /* These meeting points do not exist, so the ranks must not use them. */
     strcpy(job.settings.rendezvous_dir, "/nonexistent");
     job.entries[0] = "LOCAL_WORLD_SIZE=4";
     env_job_run(&job, ranks);
@@ -52,8 +52,8 @@ cut_id_is_refused_by_name(void **state)
 
 /* ---- one node ------------------------------------------------------------ */
 
-/* The name is the process's own: another checkout's tests may run at the same
- * time on this machine. */
+/* The name contains the process id, because tests of another checkout may run
+ * on this machine at the same time. */
 static void
 one_node_job(struct env_job *job)
 {
@@ -124,7 +124,8 @@ one_node_without_rank_0_times_out(void **state)
         "by rank 0 on this host; last: @ulyx/");
 }
 
-/* Holds a name of another user's job until the test ends this process. */
+/* Holds the abstract name of a job as another user, until the test ends this
+ * process. */
 static int
 port_squat(int rank, int nranks, void *context)
 {
@@ -179,9 +180,9 @@ squatted_name_is_named_with_its_holder(void **state)
 
 /* ---- MASTER_ADDR --------------------------------------------------------- */
 
-#define SECRET "0123456789abcdef" /* as short as it may be */
+#define SECRET "0123456789abcdef" /* the shortest that is allowed */
 
-/* A port that was free a moment ago. */
+/* Returns a port that was free a moment ago. */
 static int
 free_port(void)
 {
@@ -227,7 +228,7 @@ ranks_meet_at_a_name(void **state)
     env_job_run_well(&job);
 }
 
-/* As the address of a URL is written. */
+/* The address is written as in a URL. */
 static void
 address_in_brackets_is_an_address(void **state)
 {
@@ -272,7 +273,7 @@ link_local_address_without_interface_is_refused_at_once(void **state)
 
 static struct {
     atomic_bool on;
-    atomic_int count, elsewhere; /* listeners; not on 127.0.0.1 */
+    atomic_int count, elsewhere; /* listeners; those not on 127.0.0.1 */
 } listening;
 
 int __real_uli_socket_listen(struct uli_socket_address *address, int *fd_p);

@@ -35,7 +35,7 @@ folder_make(struct folder *folder, struct env_job *job)
         folder->path, job->meeting);
 }
 
-/* No file is left in the folder. */
+/* Checks that no file is left in the folder. */
 static void
 folder_remove(const struct folder *folder)
 {
@@ -63,7 +63,8 @@ ranks_meet_through_a_file_and_leave_none(void **state)
     folder_remove(&folder);
 }
 
-/* A dead job's file, then rank 0 comes half a second after the others. */
+/* Puts the file of a dead job there. Rank 0 then comes half a second after the
+ * others. */
 static void
 run_with_stale_file(const char *text, mode_t mode)
 {
@@ -86,12 +87,13 @@ stale_file_is_passed_over(void **state)
     struct uli_endpoint place;
     ulyx_unique_id_t id;
     char text[600];
-    /* Its root is dead. */
+    /* The root that the file names has ended. */
     meeting_close(meeting_open(MEETING_V4, 20, 0, &place));
     uli_unique_id_encode(&place, &id);
     assert_status(uli_unique_id_to_string(&id, text, sizeof(text)), 0);
     run_with_stale_file(text, 0600);
-    /* Half of it, none of it, and what others could have written. */
+    /* Half of the text, no text, and a file that other users could have
+     * written. */
     text[strlen(text) / 2] = 0;
     run_with_stale_file(text, 0600);
     run_with_stale_file("", 0600);
@@ -172,7 +174,7 @@ missing_folder_is_named(void **state)
 
 /* ---- killed starts ------------------------------------------------------- */
 
-/* The behaviour of the call that gives the file its name. */
+/* What the wrapped call does that gives the file its name. */
 static enum { NAMING_WORKS, NAMING_KILLS, LINKING_FAILS } naming;
 
 int __real_linkat(int from, const char *old, int to, const char *path, int how);
@@ -245,9 +247,10 @@ files_of_killed_starts_are_removed(void **state)
         {"ulyx-my-job.7-0.1234", 0600, 120, true},
         {"ulyx-other-3.1", 0600, 3600, true},
         {"ulyx-other-4", 0600, 2 * 86400, true},
-        {"ulyx-other-5", 0600, 3600, false},    /* may be waiting */
-        {"ulyx-other-6.77", 0600, 5, false},    /* is being written */
-        {"ulyx-other-7.77", 0644, 3600, false}, /* not written by us */
+        /* a rank may still be waiting */
+        {"ulyx-other-5", 0600, 3600, false},
+        {"ulyx-other-6.77", 0600, 5, false},    /* is still being written */
+        {"ulyx-other-7.77", 0644, 3600, false}, /* no file of this library */
         {"ulyx-notes.txt", 0600, 9 * 86400, false},
         {"ulyx-7", 0600, 9 * 86400, false},
         {"results-4", 0600, 9 * 86400, false},

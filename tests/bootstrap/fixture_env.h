@@ -13,7 +13,7 @@ struct fixture_env {
     const char *entries[FIXTURE_ENV_MAX];
 };
 
-/* Valid while the fixture is. */
+/* Returns the environment, which is valid as long as the fixture. */
 struct uli_env fixture_env(const struct fixture_env *fixture);
 
 #endif

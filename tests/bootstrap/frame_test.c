@@ -107,7 +107,7 @@ reader_takes_streams_cut_anywhere(void **state)
     }
 }
 
-/* Feeds all of a stream; true if the reader refused it. */
+/* Feeds a whole stream. Returns whether the reader refused it. */
 static bool
 read_damaged(struct test_random *random, const struct stream *stream)
 {

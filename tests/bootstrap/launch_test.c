@@ -31,7 +31,7 @@ set_up(void **state)
     return 0;
 }
 
-/* Runs a shell command; its output, and its exit status. */
+/* Runs a shell command. Stores its output and returns its exit status. */
 static int
 run_shell(const char *command, char *output_p)
 {
@@ -74,7 +74,7 @@ assert_all_met(const char *command, int nranks, int meetings)
 }
 
 static const char with_open_mpi[] =
-    /* libpmix leaks a few bytes a process; leaks of ours show elsewhere. */
+    /* libpmix leaks a few bytes per process; other tests find leaks of ours. */
     "export ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0; "
     "mpirun --allow-run-as-root --oversubscribe -np 4 " LAUNCHED_RANK
     " 3 4 2>&1";
@@ -95,7 +95,7 @@ open_mpi_ranks_meet_through_pmix(void **state)
         test_skip("this mpirun has no PMIx that fits: %s", output);
 }
 
-/* Two ranks of mpi_rank, which both print ok. */
+/* Runs two ranks of mpi_rank, which must both print "ok". */
 static void
 run_mpi(const char *order, const char *options)
 {
@@ -126,8 +126,8 @@ communicators_and_mpi_come_in_any_order(void **state)
         run_mpi(orders[i], "");
 }
 
-/* Rank 0 waits for the other in a fence of PMIx, which the other leaves, at the
- * end of MPI_Finalize, before it comes to that fence. */
+/* Rank 0 waits for the other rank in a fence of PMIx. At the end of
+ * MPI_Finalize the other rank leaves PMIx before it comes to that fence. */
 static void
 ranks_that_left_mpi_late_are_waited_for(void **state)
 {

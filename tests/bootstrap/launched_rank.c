@@ -44,7 +44,7 @@ main(int argc, char **argv)
         status = ranks_meet(&settings, &rank, &nranks);
     if (!status && argc > 2 && atoi(argv[2]) != nranks)
         status = uli_error(ULYX_ERR_MISMATCH, "%d ranks", nranks);
-    /* One write a line: ranks share the output. */
+    /* Each line is one write, because the ranks share the output. */
     char line[1200];
     int length =
         status ? snprintf(line, sizeof(line), "failed: %s: %s\n",

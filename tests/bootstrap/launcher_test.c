@@ -11,13 +11,15 @@
 #include "support/test.h"
 
 struct expected {
-    const char *launcher; /* NULL: refused, `text` is in the error */
+    /* NULL: the environment is refused, with `text` in the error */
+    const char *launcher;
     int32_t rank, nranks;
     bool one_node;
     const char *job;
     bool pmix;
     int pmi_fd;
-    const char *text; /* of the error, or what was overruled */
+    /* text of the error, or of the note about what was overruled */
+    const char *text;
 };
 
 #define TORCHRUN                                                               \
@@ -286,14 +288,15 @@ no_launcher_is_no_error(void **state)
     assert_true(launch.nranks == 0 && launch.local_rank == -1);
 }
 
-/* Each of four tasks of srun would be a whole job of one rank. */
+/* srun started four tasks, and by torchrun's variables each would be a whole
+ * job of one rank. */
 static void
 one_rank_within_several_is_refused(void **state)
 {
     (void)state;
     static const struct {
         struct fixture_env env;
-        const char *text; /* NULL: taken */
+        const char *text; /* NULL: accepted */
     } nested[] = {
         {{{SRUN, "RANK=0", "WORLD_SIZE=1", NULL}},
             "by torchrun this is the only rank (RANK=0, WORLD_SIZE=1), and by "

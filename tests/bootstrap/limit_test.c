@@ -61,8 +61,8 @@ soft_limit_is_raised_for_strangers(void **state)
     assert_true(fds[KNOCKS - 1] >= 0);
 }
 
-/* Leaves `spare` numbers free, also where there are gaps between numbers in
- * use. */
+/* Leaves `spare` descriptor numbers free, even if there are gaps between the
+ * numbers in use. */
 static void
 leave_files(int spare)
 {
@@ -75,7 +75,7 @@ leave_files(int spare)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* A root in a child that may open `spare` connections. */
+/* Starts a root in a child that may open `spare` connections. */
 static pid_t
 fork_root(int spare, struct uli_endpoint *place_p)
 {
@@ -109,7 +109,8 @@ fork_root(int spare, struct uli_endpoint *place_p)
     assert_true(child > 0);
     close(ready[1]);
     close(params.listeners[0]);
-    assert_int_equal(read(ready[0], &byte, 1), 1); /* the limit is set */
+    /* read returns once the child has set its limit */
+    assert_int_equal(read(ready[0], &byte, 1), 1);
     close(ready[0]);
     return child;
 }
@@ -157,16 +158,16 @@ hard_limit_is_named(void **state)
         refused += ranks[r].status == ULYX_ERR_SYSTEM &&
                    strstr(ranks[r].text, "the hard limit of open files");
     }
-    /* All ranks that had joined receive the failure; of the other ranks those
-     * that get a descriptor before their deadline, once joined ranks have
+    /* All ranks that had joined receive the failure. Of the other ranks, those
+     * do that get a descriptor before their deadline, after joined ranks have
      * left. */
     assert_in_range(refused, RANKS - 3, RANKS);
 }
 
 /* ---- accept() that fails ------------------------------------------------- */
 
-/* The accepts of this process that fail, and their errno: `count` of them, from
- * number `first` on. */
+/* The calls of accept4 that fail in this process: `count` calls from number
+ * `first` on, with the errno `number`. */
 static struct {
     atomic_int first, count, number, calls;
 } shortage;
@@ -216,7 +217,7 @@ shortage_that_passes_ends_no_meeting(void **state)
     }
 }
 
-/* And costs no more than a look now and then. */
+/* While the shortage lasts, the root retries only now and then. */
 static void
 shortage_that_stays_is_named(void **state)
 {
@@ -247,9 +248,10 @@ shortage_that_stays_is_named(void **state)
 /* ---- strangers and the job ----------------------------------------------- */
 
 struct siege {
-    int files, strangers; /* each process's hard limit; how many are silent */
+    /* the hard limit of each process; how many silent connections */
+    int files, strangers;
     ulyx_unique_id_t id;
-    atomic_int stage; /* 1: the id is made, 2: the strangers are in */
+    atomic_int stage; /* 1: the id is made, 2: the strangers have connected */
 };
 
 static void
@@ -259,8 +261,8 @@ await_stage(struct siege *siege, int stage)
         usleep(1000);
 }
 
-/* Silent connections, held until the test closes them or the root drops
- * them. */
+/* Makes silent connections and holds them until the test closes them or the
+ * root drops them. */
 static int
 siege_begin(struct siege *siege)
 {

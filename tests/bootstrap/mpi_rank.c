@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <ulyx/ulyx.h>
 
-/* MPI's call of PMIx's function comes here first. */
+/* Replaces PMIx's function, so that MPI's call comes here first. */
 int PMIx_Finalize(const void *options, size_t count)
     __attribute__((visibility("default")));
 

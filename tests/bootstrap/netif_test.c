@@ -57,7 +57,7 @@ machine_add(struct machine *machine, const char *name, const char *address)
     assert_true(uli_address_parse(address, &netif->address));
 }
 
-/* "10.0.0.1:9 [fd00::1]:9" in the order that was chosen. */
+/* Formats the chosen addresses in order, as "10.0.0.1:9 [fd00::1]:9". */
 static void
 assert_chosen(const struct machine *machine, const char *list,
     const char *family, const char *expected)

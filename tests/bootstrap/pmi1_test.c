@@ -17,17 +17,17 @@
 
 enum { CLIENTS = 4, PAIRS = 64, LINE = 2048 };
 
-/* The server's fault. */
+/* What the server does wrong. */
 enum fault {
     FAULT_NONE,
-    FAULT_SILENT,      /* answers nothing */
-    FAULT_CLOSES,      /* closes at the barrier */
-    FAULT_VERSION,     /* has version 2 */
+    FAULT_SILENT,      /* does not answer */
+    FAULT_CLOSES,      /* closes the connection at the barrier */
+    FAULT_VERSION,     /* reports version 2 */
     FAULT_PUT,         /* refuses to store */
-    FAULT_NO_VALUE,    /* has no such key */
-    FAULT_ENDLESS,     /* an answer without an end */
-    FAULT_TINY_VALUES, /* stores 8 bytes */
-    FAULT_OTHER_ANSWER /* answers something else */
+    FAULT_NO_VALUE,    /* does not have the key */
+    FAULT_ENDLESS,     /* sends an answer without an end */
+    FAULT_TINY_VALUES, /* stores only 8 bytes per value */
+    FAULT_OTHER_ANSWER /* answers another question */
 };
 
 struct server {
@@ -43,7 +43,7 @@ struct server {
 static void
 server_answer(const struct server *server, int client, const char *line)
 {
-    /* In two pieces, as a stream may come. */
+    /* Writes in two pieces, because a stream may arrive in pieces. */
     size_t half = strlen(line) / 2;
     ssize_t wrote = write(server->fds[client], line, half);
     wrote = write(server->fds[client], line + half, strlen(line) - half);
@@ -140,7 +140,8 @@ serve_line(struct server *server, int client, const char *line)
     }
 }
 
-/* One line of a client; false when it has gone or is to be left. */
+/* Serves one line of a client. Returns false when the client has gone or must
+ * be left. */
 static bool
 serve_client(struct server *server, int client)
 {
@@ -205,7 +206,7 @@ client_thread(void *context)
     return NULL;
 }
 
-/* All clients share a value of rank 0's of `length` bytes. */
+/* Runs all clients, which share a value of `length` bytes from rank 0. */
 static void
 clients_run(
     enum fault fault, int value_bytes, int length, struct client *clients)
@@ -264,7 +265,7 @@ faults_are_named(void **state)
     (void)state;
     static const struct {
         enum fault fault;
-        int rank; /* the rank that gets the error */
+        int rank; /* rank that gets the error */
         ulyx_status_t status;
         const char *text;
     } cases[] = {

@@ -33,7 +33,8 @@ fill_ranks(struct meeting_rank *ranks, int count, size_t bytes, int gathers)
     }
 }
 
-/* All ranks that came have this status, and an error with this text. */
+/* Checks that all ranks that came have this status, and an error with this
+ * text. */
 static void
 assert_all(const struct meeting_rank *ranks, int count, ulyx_status_t status,
     const char *text)
@@ -61,7 +62,7 @@ gather_over(enum meeting_kind kind)
         fill_ranks(ranks, 5, sizes[i], 7);
         meeting_run(&place, ranks, 5);
         assert_all(ranks, 5, ULYX_SUCCESS, "");
-        /* A meeting that all have left ends by itself. */
+        /* A meeting that all ranks have left ends by itself. */
         assert_true(meeting_all_ended());
         uli_root_release(root, 0);
     }
@@ -124,7 +125,7 @@ gather_of_one_rank(void **state)
     meeting_close(root);
 }
 
-/* Ranks whose members differ in speed: the slow one reads old tables late. */
+/* The ranks differ in speed: the slow rank reads old tables late. */
 static void
 gather_with_late_rank(void **state)
 {
@@ -267,7 +268,8 @@ rank_that_leaves_early_is_named(void **state)
     meeting_close(root);
 }
 
-/* The others wait for it meanwhile, and have ten seconds. */
+/* Meanwhile the other ranks wait for the rank that fails, and their timeout is
+ * ten seconds. */
 static void
 rank_that_fails_sends_the_reason(void **state)
 {
@@ -304,8 +306,8 @@ struct shared {
     pid_t pids[3];
 };
 
-/* Rank 0's process has the root: one with threads is better not forked under
- * the leak checker. */
+/* The process of rank 0 runs the root. A process with threads should not be
+ * forked under the leak checker. */
 static void
 open_in_rank_0(int rank, struct shared *shared)
 {
@@ -393,7 +395,7 @@ no_root_times_out_by_name(void **state)
     assert_non_null(strstr(ulyx_last_error(), "Connection refused"));
 }
 
-/* The first address leads nowhere: the second is taken. */
+/* No root is at the first address, so the second is used. */
 static void
 dead_address_is_passed_over(void **state)
 {

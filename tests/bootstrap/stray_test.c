@@ -16,8 +16,7 @@
 #include "support/random.h"
 #include "support/test.h"
 
-/* A bad peer's behaviour on a fresh connection, which it leaves open or
- * closes. */
+/* What a bad peer does on a new connection, which it leaves open or closes. */
 typedef void (*stray_fn)(int fd);
 
 static void
@@ -68,7 +67,8 @@ other_version(int fd)
     bytes_send(fd, hello, sizeof(hello));
 }
 
-/* The honest hello, and this end's share behind the root's challenge. */
+/* Sends a correct hello, reads the root's challenge, and writes this end's key
+ * share to answer_p. */
 static void
 stray_greet(int fd, struct uli_auth *auth, unsigned char *answer_p)
 {
@@ -90,7 +90,8 @@ stray_greet(int fd, struct uli_auth *auth, unsigned char *answer_p)
 
 static const unsigned char *secret;
 
-/* Answers with the proof of `end` by the meeting's secret, or another. */
+/* Answers with the proof of `end`, made with the meeting's secret or, if not
+ * `right`, with another. */
 static void
 stray_answer(int fd, struct uli_auth *auth, enum uli_auth_end end, bool right)
 {
@@ -109,7 +110,8 @@ wrong_proof(int fd)
     stray_answer(fd, &auth, ULI_AUTH_RANK, false);
 }
 
-/* The root's own kind of proof, sent back to it: labels differ. */
+/* Sends the root's own kind of proof back to the root, which must refuse it
+ * because proofs carry labels. */
 static void
 reflected_proof(int fd)
 {
@@ -117,8 +119,8 @@ reflected_proof(int fd)
     stray_answer(fd, &auth, ULI_AUTH_ROOT, true);
 }
 
-/* Shares that would make the key public: the neutral element, and bytes that
- * are no element. The proof is right for a product of zero. */
+/* Sends key shares that would make the key public: the neutral element, and
+ * bytes that are no group element. The proof fits a product of zero. */
 static void
 share_send(int fd, int byte)
 {
@@ -144,7 +146,7 @@ share_of_no_element(int fd)
     share_send(fd, 0xFF);
 }
 
-/* Has the secret, then breaks the protocol. */
+/* Proves the secret; the caller then breaks the protocol. */
 static void
 stray_authenticate(int fd)
 {
@@ -198,12 +200,12 @@ nonsense_after_proof(int fd)
 static const struct {
     const char *name;
     stray_fn act;
-    const char *why; /* as the root logs it */
+    const char *why; /* the reason that the root logs */
 } strays[] = {
     {"garbage", stray_garbage, "not ulyx"},
     {"http", stray_http, "closed within its first message"},
     {"short hello", short_hello, "closed within its first message"},
-    {"port scan", port_scan, ""}, /* closed or reset, as it falls */
+    {"port scan", port_scan, ""}, /* closed or reset, whichever comes first */
     {"silence", stray_silence, "no handshake within 0.3 s"},
     {"other version", other_version, "protocol version 99, here 2"},
     {"wrong proof", wrong_proof, "wrong secret"},
@@ -265,7 +267,7 @@ struct fire {
     int count;
 };
 
-/* Random bytes of random length, some behind an honest hello. */
+/* Sends random bytes of random length, some of them after a correct hello. */
 static void *
 knock_thread(void *context)
 {
@@ -344,7 +346,8 @@ slow_peer_holds_up_nobody(void **state)
     meeting_run(&place, ranks, 2);
     assert_int_equal(ranks[0].status, ULYX_SUCCESS);
     assert_int_equal(ranks[1].status, ULYX_SUCCESS);
-    /* It was cut off after 0.4 s, though a rank came only after 1 s. */
+    /* The connection was cut off after 0.4 s, although a rank came only after 1
+     * s. */
     assert_int_equal(meeting_raw_drain(fd, 5), 0);
     assert_true(uli_clock_ns() - begin < 15 * INT64_C(1000000000));
     close(fd);
@@ -406,7 +409,8 @@ rank_names_a_root_of_another_version(void **state)
         "has protocol version 1, this rank has 2");
 }
 
-/* Its hello was as long, and so is what it reads before it looks. */
+/* Version 1 had a hello of the same length, and reads an answer of the same
+ * length before it checks the version. */
 static void
 rank_of_version_1_reads_the_roots_version(void **state)
 {
@@ -467,7 +471,8 @@ serve_guesser(void *context)
     return NULL;
 }
 
-/* Whether a secret fits what the guesser has: its scalar, and the answer. */
+/* Returns whether a secret fits what the guesser has: its scalar and the
+ * answer. */
 static bool
 guess_fits(const struct guesser *guesser, const unsigned char *candidate)
 {
@@ -507,7 +512,7 @@ fake_root_can_test_one_guess_only(void **state)
     }
 }
 
-/* Accepts any proof, but has no secret. */
+/* The false root accepts any proof, but does not have the secret. */
 static void
 rank_refuses_a_root_without_the_secret(void **state)
 {

@@ -27,8 +27,8 @@ depth_of(int32_t nranks, int32_t rank)
     return place.parent < 0 ? 0 : 1 + depth_of(nranks, place.parent);
 }
 
-/* Each rank is a child of its parent only; a rank's children divide the rest of
- * its range. */
+/* Each rank is a child of its parent and of no other rank; the children of a
+ * rank divide the rest of its range. */
 static void
 every_rank_has_one_place(void **state)
 {
@@ -57,8 +57,9 @@ every_rank_has_one_place(void **state)
     }
 }
 
-/* The cost of a gather, computed from the places: messages, bytes that leave
- * the busiest rank in tables, steps; beside the costs of the star's root. */
+/* The cost of a gather, computed from the places: messages, bytes of tables
+ * that leave the busiest rank, and steps. The costs of a star's root are beside
+ * them. */
 static void
 messages_of_4096_ranks_are_few_everywhere(void **state)
 {
@@ -175,8 +176,8 @@ communicator_of_many_ranks_meets_by_the_tree(void **state)
 
 /* ---- absence ------------------------------------------------------------- */
 
-/* Rank 5 joins and gathers nothing: the tree cannot even be built. Then it
- * comes to one gather less than the others. */
+/* First, rank 5 joins and gathers nothing, so the tree cannot be built. Then
+ * rank 5 takes part in one gather less than the others. */
 static void
 missing_ranks_are_named_everywhere(void **state)
 {
@@ -210,8 +211,8 @@ missing_ranks_are_named_everywhere(void **state)
 
 enum { STRANGERS = 15, STRANGERS_MAX = 1024 };
 
-/* While on, so many silent connections stand at each listener before anybody
- * else can come. */
+/* While `on` is set, each new listener first gets so many silent connections,
+ * before any other rank can connect. */
 static struct {
     atomic_bool on;
     atomic_int count;
@@ -262,7 +263,7 @@ silent_connections_delay_no_rank(void **state)
         if (ranks[i].status)
             fail_msg("rank %d: %s", i, ranks[i].text);
     assert_true(strangers.count >= STRANGERS);
-    /* One alone, waited for, would take two seconds. */
+    /* Waiting for even one silent connection would take two seconds. */
     if (took > 1500000000)
         fail_msg("it took %g s", (double)took / 1e9);
 }

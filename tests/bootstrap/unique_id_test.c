@@ -18,7 +18,8 @@
 #include "support/ranks.h"
 #include "support/test.h"
 
-#define LINGER_S 30.0 /* of a failed meeting, unless a test has less */
+/* how long a failed meeting stays, unless a test sets less */
+#define LINGER_S 30.0
 
 static void
 make_place(struct uli_endpoint *place, int count)
@@ -242,7 +243,8 @@ creation_honours_the_settings(void **state)
     assert_status(uli_unique_id_to_string(&id, text, sizeof(text)), 0);
     assert_non_null(strstr(text, "/127.0.0.1:"));
     assert_null(strchr(text, ','));
-    usleep(300000); /* its deadline is over: it answers ranks that come late */
+    /* the deadline is over, and the root answers ranks that come late */
+    usleep(300000);
     assert_status(uli_unique_id_destroy(&id), 0);
     assert_true(meeting_all_ended());
     setenv("ULYX_SOCKET_IFNAME", "=nowhere9", 1);
@@ -254,7 +256,8 @@ creation_honours_the_settings(void **state)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Joins with 20 s of patience; the status of a gather, and how long it took. */
+/* Joins with a timeout of 20 s. Returns the status of a gather and stores how
+ * long it took. */
 static ulyx_status_t
 try_id(const ulyx_unique_id_t *id, int nranks, int rank, double *took_s_p)
 {
@@ -282,7 +285,8 @@ served_id_is_refused_at_once_where_it_was_made(void **state)
     (void)state;
     struct shared shared;
     double took_s;
-    /* Whether its root stays or, at a port that is given, has gone. */
+    /* The root of a used id stays in one round; in the other, at a requested
+     * port, it has gone. */
     for (int stays = 0; stays < 2; stays++) {
         if (!stays)
             setenv("ULYX_PORT", "27831", 1);
@@ -301,8 +305,8 @@ served_id_is_refused_at_once_where_it_was_made(void **state)
     assert_true(meeting_all_ended());
 }
 
-/* All three meet; then 1 and 2 come again, whose process did not make the id.
- */
+/* All three ranks meet. Then ranks 1 and 2, whose process did not make the id,
+ * come again. */
 static int
 meet_and_come_again(int rank, int nranks, void *context)
 {
@@ -435,7 +439,8 @@ id_is_destroyed_by_its_maker_only(void **state)
     assert_non_null(strstr(ulyx_last_error(), "did not make this unique id"));
     foreign.bytes[30] ^= 1;
     assert_status(uli_unique_id_destroy(&foreign), ULYX_ERR_INVALID_ARGUMENT);
-    /* A child has a copy of the maker's book, not its thread. */
+    /* A child has a copy of the maker's list of ids, but not the thread that
+     * serves them. */
     assert_status(uli_unique_id_create(&shared.id), 0);
     assert_int_equal(
         ranks_run_processes(1, destroy_of_another, &shared.id, 30), 0);
@@ -477,7 +482,8 @@ roots_of_served_ids_are_few(void **state)
     assert_few_stay(ids);
 }
 
-/* They would answer late ranks for half a minute. */
+/* Otherwise the roots of failed ids would answer late ranks for half a minute
+ * each. */
 static void
 roots_of_failed_ids_are_few(void **state)
 {
@@ -534,7 +540,7 @@ port_that_is_given_serves_again(void **state)
     unsetenv("ULYX_PORT");
 }
 
-/* The failed meeting still answers late ranks for a moment. */
+/* For a moment the failed meeting still answers ranks that come late. */
 static void
 port_that_is_given_serves_after_a_failure(void **state)
 {
@@ -551,9 +557,9 @@ port_that_is_given_serves_after_a_failure(void **state)
     assert_true(meeting_all_ended());
 }
 
-/* Two ids fill two ports; a third has none left, and its error names the range.
- * As of all ports of these tests: below those that the kernel gives to
- * connections of other programs. */
+/* Two ids use two ports. For a third id no port is left, and its error names
+ * the range. Like all ports in these tests, these are below the ports that the
+ * kernel gives to connections of other programs. */
 static void
 ports_are_of_the_range(void **state)
 {

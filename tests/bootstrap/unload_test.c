@@ -29,7 +29,8 @@ symbol_find(void *library, const char *name, void *function_p)
     return symbol != NULL;
 }
 
-/* Opens it, uses it, closes it, and gives threads time to run on. */
+/* Opens the library, uses it, closes it, and gives its threads time to
+ * continue. */
 static int
 run_rounds(bool (*use)(const struct calls *calls))
 {
