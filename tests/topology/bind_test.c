@@ -43,7 +43,7 @@ binding_count(const struct uli_binding *binding)
     return total;
 }
 
-/* For a rank that may use cores [from, to). */
+/* Finds the binding of a rank that may use the cores [from, to). */
 static struct uli_binding
 binding_find(const struct uli_topology *t, const char *gpu, const char *nics,
     int32_t from, int32_t to)
@@ -59,7 +59,7 @@ binding_find(const struct uli_topology *t, const char *gpu, const char *nics,
     return binding;
 }
 
-/* A DGX's cores 0-55 and 112-167 are NUMA node 0, the rest node 1. */
+/* On a DGX, cores 0-55 and 112-167 are NUMA node 0, and the others node 1. */
 static void
 devices_give_the_cores_and_memory_of_their_node(void **state)
 {
@@ -207,7 +207,8 @@ a_thread_runs_on_its_cores_and_the_caller_does_not_move(void **state)
     pthread_barrier_destroy(&barrier);
 }
 
-/* The policy of a page, or of this thread where address is NULL. */
+/* Returns the memory policy of a page, or of this thread where address is
+ * NULL. */
 static int
 pages_policy(void *address, unsigned long nodes_p[16])
 {
@@ -256,7 +257,7 @@ pages_prefer_their_node(void **state)
     munmap(pages, (size_t)bytes);
 }
 
-/* The setting, and what a process keeps of a description. */
+/* The setting, and the descriptions that a process keeps. */
 static void
 machines_are_read_once_and_off_is_off(void **state)
 {

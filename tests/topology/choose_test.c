@@ -16,7 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The file's two rules: 12 KiB messages meet the first, larger the second. */
+/* The file has two rules: messages of 12 KiB match the first, larger ones the
+ * second. */
 static const char rules[] =
     "ulyx tuning 1\n"
     "link nic latency=4.1us send=350ns 4K=90ps/B 64K=21.7ps/B\n"
@@ -24,7 +25,7 @@ static const char rules[] =
     "rule nodes=2-32 ranks_per_node=8 bytes=0-16K -> hier chunks=2\n"
     "rule nodes=1- -> pairwise\n";
 
-/* As they are by default, but for where a tuning file would be. */
+/* Default settings, but without a tuning file. */
 static struct uli_settings
 own_settings(void)
 {
@@ -98,7 +99,7 @@ caller_before_rules_before_the_model(void **state)
     assert_non_null(strstr(c.reason, "fastest by the model: "));
     assert_non_null(strstr(c.reason, "(measured)"));
     assert_true(c.best.time_s <= c.other.time_s);
-    /* No rule sends one node's bytes by a network's schedule. */
+    /* With one node, no rule selects a schedule for a network. */
     c = planner_choose(&planner, 1, 32768, "");
     assert_int_equal(c.algo, ULI_ALGO_DIRECT);
     assert_string_equal(c.reason, "one node");
@@ -128,8 +129,8 @@ bad_names_and_files_are_refused(void **state)
     assert_memory_equal(&planner, &before, sizeof(planner));
 }
 
-/* All operations of the demand, one after another, by a schedule whose longest
- * stream is cut into so many parts. */
+/* Returns the predicted time of all operations of the demand, one after
+ * another, with a schedule whose longest stream is cut into so many parts. */
 static double
 time_of(const struct uli_planner *planner, const struct uli_demand *x,
     enum uli_algo algo, int32_t parts)
@@ -154,8 +155,9 @@ time_of(const struct uli_planner *planner, const struct uli_demand *x,
     return total;
 }
 
-/* Of all schedules and numbers of parts none is predicted to be faster for the
- * operations together; the same ranks in another order are the same choice. */
+/* The choice must be the one of all schedules and numbers of parts whose
+ * predicted time for all operations together is least. Another numbering of the
+ * same ranks must not change it. */
 static void
 the_fastest_is_taken_whatever_the_numbering(void **state)
 {
@@ -209,8 +211,8 @@ the_fastest_is_taken_whatever_the_numbering(void **state)
     }
 }
 
-/* Nodes of g ranks that each hold `rows` tokens and read `own` bytes alone and
- * `shared` with all of their node. */
+/* Fills a demand of nodes with g ranks. Each rank holds `rows` tokens, reads
+ * `own` bytes alone, and `shared` bytes together with all ranks of its node. */
 static void
 fill_demand(struct uli_demand *x, int32_t nodes, int32_t g, int64_t rows,
     int64_t own, int64_t shared)
@@ -229,8 +231,8 @@ fill_demand(struct uli_demand *x, int32_t nodes, int32_t g, int64_t rows,
         x->reads.node_shared[n] = shared;
 }
 
-/* Eight ranks that share a NIC take eight times as long for large messages, and
- * as many NICs as ranks, or more, are one each. */
+/* Eight ranks that share a NIC take eight times as long for large messages.
+ * Where there are at least as many NICs as ranks, each rank has its own. */
 static void
 ranks_share_a_nic(void **state)
 {
@@ -258,7 +260,8 @@ ranks_share_a_nic(void **state)
     assert_true(one > 7.9 * each && one < 8.1 * each);
 }
 
-/* The model's seconds for the demand with links of that speed. */
+/* Returns the seconds that the model predicts for the demand with links of that
+ * speed. */
 static double
 planner_predicted(const struct uli_planner *planner, const struct uli_demand *x,
     enum uli_algo algo, double bytes_per_s)
@@ -275,8 +278,9 @@ planner_predicted(const struct uli_planner *planner, const struct uli_demand *x,
     return c.best.time_s;
 }
 
-/* With links that were not measured: never direct, which loads the network
- * most; hier only where it is best for slow links too. Both happen. */
+/* Where links were not measured, direct is never chosen, because it loads the
+ * network most; hier is chosen only where it is best for slow links too. Both
+ * outcomes must occur. */
 static void
 assumed_links_choose_what_fits_any_network(void **state)
 {

@@ -90,7 +90,7 @@ check_all(const struct uli_demand *x, int64_t peers)
             goal_check(x, direction, algo, peers);
 }
 
-/* Unequal nodes, ranks on them in any order, any counts. */
+/* Draws unequal nodes, ranks on them in any order, and any counts. */
 static struct uli_demand
 make_uneven(struct test_random *random)
 {
@@ -154,8 +154,9 @@ messages_are_those_of_the_schedule(void **state)
     }
 }
 
-/* Which heads are shared, by hand: each rank reads what it alone reads and
- * what it is handed, and no node gets a head twice. */
+/* The shared heads are worked out by hand. Each rank must get exactly what it
+ * reads alone and what other ranks pass to it, and no node may get a head
+ * twice. */
 static void
 every_reader_gets_its_heads(void **state)
 {

@@ -43,7 +43,7 @@ static const char *const hostile[] = {"", ",", "0", "1", "2", "3", "7", "255",
     "Latency", "base64", "%s%n"};
 enum { HOSTILE = sizeof(hostile) / sizeof(hostile[0]) };
 
-/* True where the text was read. */
+/* Returns whether the text was accepted. */
 static bool
 read_and_write(const char *text)
 {
@@ -58,7 +58,8 @@ read_and_write(const char *text)
     return status == ULYX_SUCCESS;
 }
 
-/* The next ="value" at or after *at: its value's begin and end. */
+/* Finds the next ="value" at or after *at, and stores the begin and the end of
+ * its value. */
 static bool
 next_value(size_t *at, size_t *end_p)
 {
@@ -70,7 +71,7 @@ next_value(size_t *at, size_t *end_p)
     return true;
 }
 
-/* In a child: *which is the text under trial. */
+/* Runs in a child. *which is the number of the text under test. */
 static void
 try_all(size_t begin, size_t end, volatile int *which)
 {

@@ -16,7 +16,7 @@
 #include "topology/graph.h"
 #include "topology/node.h"
 
-/* As the file test.xml of a folder of its own. */
+/* Reads the bytes as the file test.xml in a folder of its own. */
 static ulyx_status_t
 parse_bytes(const char *text, size_t bytes, struct uli_topology **t_p)
 {
@@ -39,7 +39,8 @@ text_parse(const char *text, struct uli_topology **t_p)
     return parse_bytes(text, strlen(text), t_p);
 }
 
-/* Refused, naming file and cause; the output is untouched. */
+/* Checks that the text is refused with an error that names the file and the
+ * cause, and that the output is untouched. */
 static void
 expect_refused(const char *text, const char *cause)
 {
@@ -118,7 +119,7 @@ nccl_errors_name_the_line(void **state)
     expect_refused("<system version=\"1\">", "test.xml:1: ");
 }
 
-/* A file that would grow to gigabytes, and one that is very deep. */
+/* A file whose entities would expand to gigabytes, and a very deep one. */
 static void
 nccl_files_with_entities_or_depth_are_refused(void **state)
 {
@@ -139,7 +140,8 @@ nccl_files_with_entities_or_depth_are_refused(void **state)
     free(wide);
 }
 
-/* A GPU linked to itself, to one that is not there, to the other twice. */
+/* One GPU is linked to itself, to a GPU that does not exist, and to the other
+ * GPU twice. */
 static void
 nvlinks_to_nowhere_are_left_out(void **state)
 {
@@ -166,8 +168,8 @@ nvlinks_to_nowhere_are_left_out(void **state)
     uli_topology_free(t);
 }
 
-/* As a virtual machine has them, without a PCI address: more than the graph
- * begins with room for. */
+/* A virtual machine has NICs without a PCI address. There are more NICs than
+ * the graph has room for at first. */
 static void
 each_of_many_virtual_nics_keeps_its_name_and_rate(void **state)
 {
@@ -208,7 +210,7 @@ read_machine(const char *name, size_t *bytes_p)
     return text;
 }
 
-/* The begin of a random run of digits at or after a random place. */
+/* Returns the begin of the first run of digits at or after a random place. */
 static size_t
 find_number(const char *text, size_t bytes, struct test_random *random)
 {
@@ -218,8 +220,8 @@ find_number(const char *text, size_t bytes, struct test_random *random)
     return at;
 }
 
-/* One to four damages: a cut, bytes changed, a piece copied over another, a
- * number replaced by an extreme one. */
+/* Makes one to four changes: a cut, changed bytes, a piece copied over another,
+ * a number replaced by an extreme one. */
 static size_t
 text_damage(char *text, size_t bytes, struct test_random *random)
 {
@@ -245,7 +247,7 @@ text_damage(char *text, size_t bytes, struct test_random *random)
     return bytes;
 }
 
-/* All queries over what was read must stay inside it. */
+/* Makes all queries, none of which may leave the topology that was read. */
 static void
 topology_use(const struct uli_topology *t)
 {
@@ -357,7 +359,7 @@ failures_leave_a_flat_machine(void **state)
     uli_topology_free(t);
 }
 
-/* Pipes without a writer. */
+/* FIFOs without a writer. */
 static void
 pipes_as_files_are_not_waited_for(void **state)
 {
@@ -369,7 +371,7 @@ pipes_as_files_are_not_waited_for(void **state)
     struct uli_topology *t = files_load(path, "");
     assert_non_null(strstr(uli_topology_source(t), "not a regular file"));
     uli_topology_free(t);
-    t = files_load("", path); /* the dump is left out */
+    t = files_load("", path); /* the dump is not used */
     assert_string_equal(uli_topology_source(t), "hwloc, this machine");
     uli_topology_free(t);
     t = files_load("/dev/zero", "");

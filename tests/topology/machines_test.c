@@ -64,7 +64,8 @@ print_numa(FILE *out, const struct uli_topology *t)
     }
 }
 
-/* Distance of each device of one kind to each of another. */
+/* Prints the distance of each device of one kind to each device of another
+ * kind. */
 static void
 print_links(FILE *out, const struct uli_topology *t, enum uli_topo_kind from,
     enum uli_topo_kind to)
@@ -92,7 +93,7 @@ find_core(const struct uli_topology *t, int32_t os_index)
     return NULL;
 }
 
-/* Two cores by the system's numbers. */
+/* Returns the link of two cores, which are given by the system's numbers. */
 static enum uli_link_class
 core_link(const struct uli_topology *topology, int32_t core_a, int32_t core_b)
 {
@@ -111,7 +112,8 @@ core_link(const struct uli_topology *topology, int32_t core_a, int32_t core_b)
     return ULI_LINK_SYSTEM;
 }
 
-/* The first core to the second, a quarter on, half on, and the last. */
+/* Prints the links of the first core to itself, to the second, to those at a
+ * quarter and a half, and to the last. */
 static void
 print_cores(FILE *out, const struct uli_topology *t)
 {
@@ -127,8 +129,8 @@ print_cores(FILE *out, const struct uli_topology *t)
     }
 }
 
-/* The other ranks, nearest class first, in a class rank+1, rank+2, ... modulo
- * count. */
+/* Orders the other ranks by class, nearest first, and within a class as rank+1,
+ * rank+2, ... modulo count. */
 static void
 order_peers(const struct uli_topology *topology,
     const struct uli_rank_place *places, int32_t count, int32_t rank,
@@ -194,7 +196,7 @@ read_all(const char *path)
     return text;
 }
 
-/* The answers of the file at path equal NAME.expected. */
+/* Checks that the answers for the file at path equal NAME.expected. */
 static void
 check_answers(const char *path, const char *name)
 {
@@ -221,8 +223,8 @@ check_answers(const char *path, const char *name)
     "<pci_locality domain=\"0x0\" bus_min=\"0x0\" bus_max=\"0x2\" "            \
     "cpuset=\"0x1\"/>\n"
 
-/* A machine of version 2 as version 3 writes it: kinds of OS devices are sets,
- * an OpenFabrics device is a network device too. */
+/* Rewrites a machine of version 2 as version 3 writes it: the kinds of OS
+ * devices are sets, and an OpenFabrics device is a network device too. */
 static void
 write_version_3(const char *text, FILE *out)
 {

@@ -28,13 +28,14 @@ message_times_are_linear_between_points(void **state)
 
 /* ---- closed formulas ----------------------------------------------------- */
 
-/* Latency, overhead and rate of local and wire links; bytes a pair. */
+/* Latency, overhead and rate of local links and of wire links; m: bytes per
+ * pair. */
 struct numbers {
     double local_l, local_o, local_g, wire_l, wire_o, wire_g, m;
     int32_t nodes, g;
 };
 
-/* A model with those links and nothing else that costs. */
+/* Returns a model with these links in which nothing else costs time. */
 static struct uli_model
 make_model(const struct numbers *n)
 {
@@ -54,7 +55,8 @@ make_model(const struct numbers *n)
     return model;
 }
 
-/* m bytes from every rank to every other: P tokens, one head a rank. */
+/* A demand of m bytes from every rank to every other: P tokens and one head per
+ * rank. */
 static struct uli_demand
 make_even(const struct numbers *n)
 {
@@ -92,7 +94,7 @@ numbers_predict(const struct numbers *n, enum uli_algo algo, int32_t chunks)
     return prediction.time_s;
 }
 
-/* max(k o, B G) and k o + B G. */
+/* low: max(k o, B G); high: k o + B G. */
 struct bounds {
     double low, high;
 };
@@ -120,7 +122,7 @@ check_formulas(const struct numbers *n)
     bool has_local = n->g > 1, has_wire = n->nodes > 1;
     double local_l = has_local ? n->local_l : 0;
     double wire_l = has_wire ? n->wire_l : 0;
-    /* windows of pairwise: at most their latencies one after another more */
+    /* the windows of pairwise add at most their latencies, one after another */
     double w = 8; /* the default limit */
     double waits = away > w ? away / w * wire_l + 2 * wire.high : 0;
     expect_within(numbers_predict(n, ULI_ALGO_DIRECT, 1),
@@ -156,7 +158,8 @@ closed_formulas_bound_the_evaluator(void **state)
     }
 }
 
-/* ceil(log2 P) rounds, each one message of half of all bytes. */
+/* A chain of ceil(log2 P) rounds, each with one message of half of all
+ * bytes. */
 static void
 bruck_is_a_chain_of_phases(void **state)
 {
@@ -177,8 +180,9 @@ bruck_is_a_chain_of_phases(void **state)
     expect_within(total, 6 * (n.wire_l + n.wire_o), formula);
 }
 
-/* A pipeline of C chunks: between the slower phase alone and the plain sum;
- * more messages cost their overhead. */
+/* A pipeline of C chunks takes at least as long as its slower phase and at most
+ * as long as both phases one after another. More messages cost more
+ * overhead. */
 static void
 chunks_overlap_phases(void **state)
 {
@@ -201,8 +205,8 @@ struct stage {
     double latency_s, fixed_s, rate;
 };
 
-/* The end of the last of so many chunks, each passing all stages in turn and
- * each stage passing one at a time. */
+/* Simulates so many chunks, each of which passes all stages in turn, where a
+ * stage passes one chunk at a time. Returns the end of the last chunk. */
 static double
 stages_simulate(const struct stage *stages, int count, int chunks, double bytes)
 {
@@ -219,7 +223,7 @@ stages_simulate(const struct stage *stages, int count, int chunks, double bytes)
     return at;
 }
 
-/* A link that was measured at sizes from 4 KiB to 16 MiB. */
+/* Returns a link with measurements at sizes from 4 KiB to 16 MiB. */
 static struct uli_model_link
 stage_measure(const struct stage *stage)
 {
@@ -232,9 +236,9 @@ stage_measure(const struct stage *stage)
     return link;
 }
 
-/* One chunk after another through gather, wire and spread between ranks of two
- * nodes: what a message costs once is in the table at every size, and is paid
- * once, not by every chunk. */
+/* Chunks pass gather, wire and spread, one after another, between ranks of two
+ * nodes. The table contains the fixed cost of a message at every size, but only
+ * one chunk pays this cost. */
 static void
 chunks_pay_once_what_a_message_has_once(void **state)
 {
@@ -266,8 +270,8 @@ chunks_pay_once_what_a_message_has_once(void **state)
         uli_model_evaluate(&model, &s, &prediction);
         double known =
             stages_simulate(stages, 3, chunks, megabytes * 1e6 / chunks);
-        /* The first chunk of a slow stage may hide behind an earlier stage's
-         * rest, which the model counts in full. */
+        /* The first chunk of a slow stage may overlap the rest of an earlier
+         * stage, which the model counts in full. */
         if (prediction.time_s < known * (1 - 1e-9) ||
             prediction.time_s > known + fixed_s)
             fail_msg("%d chunks of %g bytes: %g s, simulated %g", chunks,
@@ -275,8 +279,8 @@ chunks_pay_once_what_a_message_has_once(void **state)
     }
 }
 
-/* Where long messages are dearer by the byte (they leave a cache), chunks stay
- * as cheap as they are. */
+/* Long messages cost more per byte because they leave a cache; chunks keep the
+ * cost of their own size. */
 static void
 chunks_of_dear_messages_stay_cheap(void **state)
 {
@@ -424,8 +428,8 @@ make_demand(struct test_random *random)
     return x;
 }
 
-/* Bytes from i to j: i's tokens times j's share on the head side, or the
- * reverse. */
+/* Returns the bytes from i to j: i's tokens times j's share on the head side,
+ * or the reverse. */
 static double
 pair_bytes(const struct uli_demand *x, int o, int32_t i, int32_t j)
 {
@@ -442,8 +446,8 @@ pair_bytes(const struct uli_demand *x, int o, int32_t i, int32_t j)
     }
 }
 
-/* Bytes between nodes by a loop over all pairs; hier: bytes that a node shares
- * count once, to the node or from it. */
+/* Computes the bytes between nodes by a loop over all pairs. With hier, bytes
+ * that a node shares count once, to the node or from it. */
 static double
 wire_bytes(const struct uli_demand *x, int o, bool hier)
 {
@@ -463,7 +467,8 @@ wire_bytes(const struct uli_demand *x, int o, bool hier)
     return sum;
 }
 
-/* The slowest rank's time at the wire, direct, either way. */
+/* Returns the time that the slowest rank needs at the wire with direct, in or
+ * out. */
 static double
 slowest_wire(const struct uli_demand *x, int o, const struct uli_model *model)
 {
@@ -515,8 +520,8 @@ flows_are_sums_over_pairs(void **state)
     }
 }
 
-/* Each rank gives all heads once, for any number of readers; partials of 16
- * bits are wider where any head is shared. */
+/* Each rank sends all heads once, for any number of readers. Partial sums of
+ * 16-bit tensors are wider where any head is shared. */
 static void
 heads_are_given_once_and_partials_are_wide(void **state)
 {
@@ -543,9 +548,9 @@ heads_are_given_once_and_partials_are_wide(void **state)
     }
 }
 
-/* The limit of outstanding peers: no limit, and one that is never reached, give
- * direct's time; others are never faster; streams of partials are not
- * delayed. */
+/* Limits of outstanding peers: no limit, and a limit that is never reached,
+ * give the time of direct. Other limits are never faster, and they do not delay
+ * streams of partial sums. */
 static void
 the_limit_of_peers_is_the_models(void **state)
 {
@@ -577,7 +582,7 @@ the_limit_of_peers_is_the_models(void **state)
     uli_demand_destroy(&x);
 }
 
-/* A chunk is the requested part of a stream within the limits, in whole
+/* A chunk is the requested fraction of a stream, within the limits and in whole
  * lines. */
 static void
 chunks_keep_within_the_limits(void **state)
@@ -599,7 +604,8 @@ chunks_keep_within_the_limits(void **state)
     uli_demand_destroy(&x);
 }
 
-/* KV heads go to a node once: the surplus that direct sends. */
+/* With hier, KV heads go to a node once. `ratio`: the bytes that direct sends
+ * between nodes, relative to hier. */
 static void
 shared_heads_cross_once(void **state)
 {
@@ -632,7 +638,7 @@ shared_heads_cross_once(void **state)
     }
 }
 
-/* Aggregation wins below the crossover and never loses much above it. */
+/* Aggregation is faster below the crossover and never much slower above it. */
 static void
 the_crossover_is_where_it_should_be(void **state)
 {

@@ -21,9 +21,9 @@ machine_settings(const char *file)
     return settings;
 }
 
-/* This process's cores, 0 and 1 at least on most machines, lie in the first
- * NUMA node of the recorded ones: ranks are placed as if bound there unless the
- * machine has GPUs. */
+/* The cores of this process, 0 and 1 at least on most machines, are in the
+ * first NUMA node of the recorded machines. So ranks are placed as if bound to
+ * that node, unless the machine has GPUs. */
 static void
 every_rank_has_its_nic(void **state)
 {
@@ -52,7 +52,8 @@ every_rank_has_its_nic(void **state)
     }
 }
 
-/* Bound to the cores of another NUMA node than its block: that node's NIC. */
+/* A rank whose cores are in another NUMA node than its block of ranks gets the
+ * NIC of its cores' node. */
 static void
 bound_ranks_take_the_nic_of_their_cores(void **state)
 {
@@ -70,7 +71,7 @@ bound_ranks_take_the_nic_of_their_cores(void **state)
     uli_topology_place_rank(topology, 1, 2, NULL, 0, &place);
     assert_int_equal(place.numa, 1);
     uli_topology_free(topology);
-    /* GPUs decide where there are any */
+    /* where there are GPUs, they decide */
     settings = machine_settings("dgx-h100.xml");
     assert_status(uli_topology_load(&settings, &topology), ULYX_SUCCESS);
     const int32_t first[] = {0, 1};

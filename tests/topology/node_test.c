@@ -39,7 +39,7 @@ hash_follows_the_override(void **state)
     assert_true(one[0] != two[0] && one[1] != two[1]);
 }
 
-/* A namespace of its own makes a process another node. */
+/* A process in a network namespace of its own counts as another node. */
 static void
 hash_follows_the_network_namespace(void **state)
 {
@@ -79,7 +79,8 @@ put_folder(const char *folder, const char *name, char path_p[256])
     assert_int_equal(mkdir(path_p, 0700), 0);
 }
 
-/* Groups of both generations below `root`, which the test's own list names. */
+/* The test makes cgroups of both versions below `root`, and a list that names
+ * the groups of this process. */
 static void
 quotas_bound_the_cores(void **state)
 {
@@ -97,7 +98,8 @@ quotas_bound_the_cores(void **state)
     put_folder(job, "step", step);
     put_file(step, "cpu.max", "max 100000\n");
     assert_int_equal(uli_cgroup_cores(&where, &group), INT32_MAX);
-    put_file(job, "cpu.max", "350000 100000\n"); /* of a group above */
+    /* the limit of a group above */
+    put_file(job, "cpu.max", "350000 100000\n");
     assert_int_equal(uli_cgroup_cores(&where, &group), 3);
     assert_true(group != 0);
     put_file(step, "cpu.max", "50000 100000\n");

@@ -17,12 +17,14 @@ link_of(const struct uli_topology *t, int32_t a, int32_t b)
         uli_topology_node(t, ULI_TOPO_GPU, b));
 }
 
-/* The machine of the stand-in, with what the library at `path` adds. */
+/* Returns the machine of the stand-in, with the links that the library at
+ * `path` reports. */
 static struct uli_topology *
 import_from(const char *path)
 {
     struct uli_topology *t = NULL;
-    void *fake = dlopen(path, RTLD_NOW); /* found by name from now on */
+    /* from now on the importer finds this library by its name */
+    void *fake = dlopen(path, RTLD_NOW);
     assert_non_null(fake);
     assert_status(uli_topology_read(TEST_DATA_DIR "/two-nic.xml", &t), 0);
     assert_int_equal(link_of(t, 0, 1).class, ULI_LINK_NUMA);
