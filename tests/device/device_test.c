@@ -105,7 +105,7 @@ rects_are_what_a_strided_copy_can_express(void **state)
     assert_false(uli_device_rect_fits(&rect));
     rect.src_slice = 32; /* fewer rows than there are */
     assert_false(uli_device_rect_fits(&rect));
-    rect.depth = 1; /* then nothing hangs on it */
+    rect.depth = 1; /* with one slice its pitch has no effect */
     assert_true(uli_device_rect_fits(&rect));
     rect.dst_pitch = 7; /* rows run into one another */
     assert_false(uli_device_rect_fits(&rect));
@@ -157,7 +157,7 @@ without_a_driver(void)
     check(uli_cuda_open("/nowhere/libcuda.so.1") == ULYX_ERR_UNSUPPORTED);
     check(error_names("CUDA driver: /nowhere/libcuda.so.1: cannot open"));
     if (cuda->open() == ULYX_SUCCESS)
-        return; /* a machine with a card */
+        return; /* this machine has a card */
     check(error_names("CUDA driver"));
     check(cuda->count(&count) == ULYX_ERR_UNSUPPORTED && count == 7);
     check(cuda->alloc(0, 8, &memory) == ULYX_ERR_UNSUPPORTED);
@@ -193,7 +193,7 @@ refusals_check(void)
     check(error_names("of version 12.4: no device"));
     driver->devices = 1;
     check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
-    /* it is open: nothing is looked for again */
+    /* the driver is open, so no library is looked for */
     check(uli_cuda_open("/nowhere") == ULYX_SUCCESS);
 }
 

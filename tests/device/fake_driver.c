@@ -195,7 +195,7 @@ do_cuCtxEnablePeerAccess(void *peer, unsigned flags)
     return fake_driver.peers++ ? ULI_CU_PEER_ALREADY_ENABLED : 0;
 }
 
-/* The count is of threads that are not in the mode they began with. */
+/* Counts threads that are not in the capture mode in which they began. */
 int
 do_cuThreadExchangeStreamCaptureMode(int *mode)
 {
@@ -208,7 +208,7 @@ do_cuThreadExchangeStreamCaptureMode(int *mode)
     return 0;
 }
 
-/* Attributes of memory that the fake made. */
+/* Returns the attributes of memory that this driver has made. */
 static int
 made_attribute(void *value, int attribute, const struct fake_range *range)
 {

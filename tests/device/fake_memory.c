@@ -115,7 +115,7 @@ fake_memory_count(void)
     return count;
 }
 
-/* Addresses stay reserved, so that no allocation gets them again by chance. */
+/* Freed addresses stay reserved, so no later allocation gets them by chance. */
 void
 fake_memory_forget(void)
 {
@@ -213,7 +213,8 @@ do_cuMemGetAllocationPropertiesFromHandle(
     return 0;
 }
 
-/* A token of 64 bytes names the descriptor in its process. */
+/* A fabric handle is a token of 64 bytes, which names the descriptor in its
+ * process. */
 static void
 name_descriptor(int fd, char token[64])
 {

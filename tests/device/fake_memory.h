@@ -18,28 +18,28 @@ struct fake_range {
     size_t bytes;
     unsigned long long id;
     int device;
-    bool ipc; /* of cuMemAlloc */
+    bool ipc; /* whether the memory is of cuMemAlloc */
 };
 bool fake_memory_find(uli_cu_ptr address, struct fake_range *range_p);
-/* Objects that live: handles, ranges and mappings. */
+/* Returns the number of live handles, ranges and mappings. */
 int fake_memory_count(void);
 void fake_memory_forget(void);
 
-/* One call at a time, to the end of the block: the library calls from several
- * threads. */
+/* Locks the driver to the end of the block, because the library calls from
+ * several threads. */
 #define FAKE_GUARD()                                                           \
     char guard __attribute__((cleanup(fake_let_go), unused)) = fake_hold()
 char fake_hold(void);
 void fake_let_go(char *guard);
 
-/* The device of the thread's current context. */
+/* Returns the device of the thread's current context. */
 int fake_device_now(void);
 
-/* The process may not make memory with fabric handles. */
+/* Returns whether the process may not make memory with fabric handles. */
 bool fake_no_fabric(void);
 
-/* The result that the test has set for the call of this name; 0 = make the
- * call. */
+/* Returns the result that the test has set for the call of this name; 0 = make
+ * the call. */
 int fake_outcome(const char *name);
 
 /* All entry points; fake_memory.c has those of memory. */

@@ -14,7 +14,7 @@
 #include "device/fake_driver.h"
 #include "support/test.h"
 
-/* NULL when the driver is missing or ulyx refuses it. */
+/* Opens the driver; NULL if it is missing or ulyx refuses it. */
 static inline struct fake_driver *
 fake_driver_open(void)
 {
@@ -23,7 +23,7 @@ fake_driver_open(void)
     return driver && uli_cuda_open(FAKE_12) == ULYX_SUCCESS ? driver : NULL;
 }
 
-/* The last error has the text. */
+/* Checks that the last error contains the text. */
 static inline void
 expect_text(const char *text)
 {

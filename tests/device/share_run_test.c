@@ -147,7 +147,8 @@ fabric_handles_serve_where_there_is_nothing_else(void **state)
     free_segment(base, 2);
 }
 
-/* Ours is made for both where the process may, and shared as a descriptor. */
+/* Memory that ulyx allocates can be shared both ways where the process may use
+ * fabric handles; it is shared as a descriptor. */
 static void
 our_memory_does_without_a_fabric(void **state)
 {
@@ -176,7 +177,7 @@ ranges_that_cannot_be_shared_leave_nothing_open(void **state)
     close(lowest);
     char *base = make_segment(2, ULI_CU_DESCRIPTOR);
     assert_status(uli_share_export_run(base, 2 * PIECE + 1, shares, &count),
-        ULYX_ERR_UNSUPPORTED); /* past its end is no device memory */
+        ULYX_ERR_UNSUPPORTED); /* past the end there is no device memory */
     expect_text("is not device memory");
     assert_status(uli_device_cuda.alloc(0, 4096, &plain), ULYX_SUCCESS);
     assert_status(uli_share_export_run(plain, 3 * PIECE, shares, &count),

@@ -263,7 +263,8 @@ open_descriptors(void)
     return count;
 }
 
-/* One life of memory; false: a step failed, and what was made is undone. */
+/* Makes, shares and frees memory once. Returns false if a step failed; then
+ * what was made is undone. */
 static bool
 device_is_live(void)
 {

@@ -34,13 +34,13 @@ struct rank {
     struct uli_batch *batch;
 };
 
-/* The state that all ranks of a case share. */
+/* The state that the ranks of a case share. */
 struct play {
     int (*body)(struct rank *me, struct play *play);
     unsigned char id[ULI_BATCH_ID_BYTES];
     uint64_t seed;
     int runs;
-    bool alone; /* rank 0 opens, the others do not */
+    bool alone; /* only rank 0 opens a batch */
     _Atomic int met;
 };
 
@@ -109,7 +109,8 @@ byte_of(int from, int to, int run, int piece, int64_t i)
                            (i >> 8) * 3);
 }
 
-/* The size of a piece, the same at both ends; 0: there is no such piece. */
+/* Returns the size of a piece, which is the same at both ends; 0: there is no
+ * such piece. */
 static int64_t
 size_of(uint64_t seed, int from, int to, int run, int piece)
 {
@@ -201,7 +202,7 @@ run_on_stream(const struct rank *me, const struct run *run, double seconds)
 
 /* ---- every byte ---------------------------------------------------------- */
 
-/* A rank without a piece leaves out the run. */
+/* A rank that has no piece in a run makes no call for that run. */
 static int
 play_runs(struct rank *me, struct play *play)
 {

@@ -33,7 +33,7 @@ capability_lacks(uint64_t capability)
 
 struct peer {
     pid_t pid;
-    unsigned char *memory; /* its address in the peer */
+    unsigned char *memory; /* the address in the peer */
     size_t bytes;
 };
 
@@ -185,7 +185,7 @@ conformance_unmaps(void **state)
         OPS->window_unmap(theirs, 4096);
         uli_segment_destroy(&segment);
     }
-    int lowest = dup(0); /* all descriptors were given back */
+    int lowest = dup(0); /* every descriptor was closed */
     assert_in_range(lowest, 0, 40);
     close(lowest);
 }

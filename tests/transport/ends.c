@@ -45,7 +45,8 @@ message_arrived(void *context, int32_t from, const void *data, size_t bytes)
 {
     struct end *end = context;
     int64_t at = atomic_load(&end->messages[from]);
-    /* No assertion: the thread may be one of ours, which cmocka would end. */
+    /* Not asserted, because the thread may be the library's, and cmocka would
+     * jump out of it. */
     if (at < ENDS_MESSAGES) {
         memcpy(&end->received[from][at], data, bytes < 8 ? bytes : 8);
         end->received_bytes[from][at] = (int64_t)bytes;

@@ -36,7 +36,7 @@ struct end {
     _Atomic int64_t pending;
 };
 
-/* data: bytes of the data window. Fails the test on error. */
+/* Opens an end whose data window has `data` bytes. Fails the test on error. */
 struct end *end_open(const struct uli_tr_ops *ops,
     const struct uli_settings *settings, int32_t rank, int32_t nranks,
     int64_t data);
@@ -50,15 +50,17 @@ void ends_join(struct end *a, struct end *b);
 /* Connects with an end at the other side of a socket. */
 void ends_swap(struct end *end, int32_t peer, int socket);
 
-/* A socket for ends_swap, across hosts: host NULL waits for the other side. -1
- * with errno. */
+/* Returns a socket for ends_swap across hosts; with host NULL, waits for the
+ * other side. Returns -1 and sets errno on an error. */
 int ends_meet(const char *host, int port);
 
-/* Puts data at `offset` of the peer's window, then value at its word. */
+/* Puts data at `offset` of the peer's window; then the word becomes the
+ * value. */
 ulyx_status_t end_put(struct end *end, int32_t peer, const void *data,
     int64_t bytes, int64_t offset, int word, uint64_t value);
 
-/* Progresses the ends until *word is at least value; false after seconds. */
+/* Calls progress on the ends until *word is at least value. Returns false after
+ * some seconds. */
 bool ends_wait(struct end *a, struct end *b, const _Atomic uint64_t *word,
     uint64_t value, double seconds);
 bool ends_wait_count(struct end *a, struct end *b, const _Atomic int64_t *count,

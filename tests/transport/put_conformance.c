@@ -48,7 +48,7 @@ any_size(struct test_random *random, int64_t most)
     return size < most ? size : most;
 }
 
-/* Random pieces at random places, one at a time. */
+/* Puts random pieces to random places, one at a time. */
 void
 put_lands_whole(void **state)
 {
@@ -84,8 +84,8 @@ put_lands_whole(void **state)
 
 /* ---- signals ------------------------------------------------------------- */
 
-/* All bytes of piece i have the value i; its signal is word i mod ENDS_WORDS
- * with value i + 1, so a word stands for the last piece only. */
+/* All bytes of piece i have the value i. Its signal stores i + 1 in word i mod
+ * ENDS_WORDS, so a word tells of its last piece only. */
 enum { PIECES = 512, PIECE = 100000 };
 
 struct watch {
@@ -460,7 +460,7 @@ open_descriptors(void)
     return count;
 }
 
-/* By a sanitizer, which finds leaks by itself. */
+/* A sanitizer keeps freed memory, but finds leaks by itself. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 static const bool freed_memory_is_kept = true;
 #else

@@ -34,7 +34,8 @@ settings_use(double keepalive_s)
     settings.keepalive_s = keepalive_s;
 }
 
-/* 'e': leaves in good order. All else the test does to the child by signals. */
+/* The command 'e' makes the child close its end in good order. The test does
+ * everything else to the child by signals. */
 static void
 be_child(int socket)
 {
@@ -137,8 +138,8 @@ put_notices_death_when_busy(void **state)
     check_death(true);
 }
 
-/* The test's end has only received: the first arrival made its own
- * connection. */
+/* The end of the test has only received; it made its own connection when the
+ * first message arrived. */
 void
 put_notices_death_of_the_sender(void **state)
 {
@@ -161,7 +162,8 @@ put_notices_death_of_the_sender(void **state)
     child.socket = sockets[0];
     close(sockets[1]);
     assert_true(ends_wait_count(end, NULL, &end->messages[1], 1, 30));
-    int64_t until = uli_deadline_in(0.2); /* the connection back is made */
+    /* time for the connection back to the child */
+    int64_t until = uli_deadline_in(0.2);
     while (!uli_deadline_over(until))
         end->ops->progress(end->net);
     kill(child.pid, SIGKILL);

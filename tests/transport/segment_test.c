@@ -52,7 +52,7 @@ is_whole_and_sealed(void **state)
             assert_int_equal(((char *)segment.address)[i], 0);
         uli_segment_destroy(&segment);
         assert_null(segment.address);
-        uli_segment_destroy(&segment); /* may be called twice */
+        uli_segment_destroy(&segment); /* a second call is allowed */
     }
 }
 

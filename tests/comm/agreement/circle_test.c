@@ -12,7 +12,7 @@
 
 enum { MOST = 12 };
 
-/* Whether a waits for b in vain, written out in full. */
+/* Returns whether a waits for b in vain; the rule is written out in full. */
 static bool
 waits_in_vain(const struct uli_circle_row *rows, int32_t nranks, int a, int b)
 {
@@ -24,7 +24,8 @@ waits_in_vain(const struct uli_circle_row *rows, int32_t nranks, int a, int b)
            rows[b].standing.awaited >= 0 && b < nranks && !same;
 }
 
-/* By reachability: reach[a][b] is the fewest steps from a to b. */
+/* Returns the length of the shortest circle through the rank, or 0. reach[a][b]
+ * is the fewest steps from a to b. */
 static int
 circle_reference(const struct uli_circle_row *rows, int32_t nranks, int rank)
 {

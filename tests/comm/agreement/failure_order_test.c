@@ -34,7 +34,8 @@ static int settled, notified;
 void __real_uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison);
 void __wrap_uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison);
 
-/* Called as soon as calls can return the failure. */
+/* Replaces the library's function; runs as soon as calls can return the
+ * failure. */
 void
 __wrap_uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison)
 {
@@ -67,7 +68,7 @@ peers_are_poisoned_before_a_failure_is_visible(void **state)
 
 enum { CHECKS = 8 };
 
-static int armed; /* n: at the n-th check from now; 0: has happened */
+static int armed; /* n: in the n-th check from now on; 0: has happened */
 
 ulyx_status_t __real_uli_comm_check(ulyx_comm_t *comm);
 ulyx_status_t __wrap_uli_comm_check(ulyx_comm_t *comm);

@@ -29,13 +29,14 @@ enum call { BARRIER, ALLTOALL, SPLIT };
 
 struct scene {
     pid_t pids[MOST];
-    enum call call; /* of all ranks but the attacher */
+    enum call call; /* the call of all ranks but the attacher */
     struct meet *meet;
     int victim;
     int attacher;         /* a rank that attaches in place of the call, or -1 */
     double attach_s;      /* the attacher's deadline */
     bool attacher_leaves; /* as soon as its deadline is over */
-    bool victim_posts;    /* its part of the next gather too */
+    /* the victim also posts its part of the next gather */
+    bool victim_posts;
     _Atomic int ended;
 };
 
@@ -62,7 +63,8 @@ victim_main(ulyx_comm_t *comm)
 /* Stops in the middle of a split, between two gathers, when the rank has just
  * begun to wait for another rank. */
 static bool stops_in_split;
-static ulyx_comm_t *posts_to; /* posts to it before the stop; or NULL */
+/* the rank that gets posts before the stop, or NULL */
+static ulyx_comm_t *posts_to;
 
 ulyx_status_t __real_uli_windows_deliver_control(
     ulyx_comm_t *comm, uli_deadline_t deadline);

@@ -21,7 +21,7 @@ static const int per_node[] = {3, 1, 2};
 struct scene {
     ulyx_comm_t *comms[RANKS];
     int64_t wait_us[RANKS]; /* before the rank calls */
-    int last;               /* comes when the others have ended, or -1 */
+    int last; /* rank that comes when all others have ended, or -1 */
     double timeout_s;
     _Atomic int ended;
     ulyx_status_t status[RANKS];
@@ -133,8 +133,8 @@ struct vote {
     ulyx_comm_t *comms[RANKS];
     uint64_t mine[RANKS], value[RANKS];
     ulyx_agree_t how[RANKS];
-    int absent;           /* does not call, or -1 */
-    int shrinks;          /* calls shrink instead, or -1 */
+    int absent;           /* rank that makes no call, or -1 */
+    int shrinks;          /* rank that calls shrink instead, or -1 */
     bool no_place[RANKS]; /* passes NULL for the value */
     ulyx_status_t status[RANKS];
     char text[RANKS][256];

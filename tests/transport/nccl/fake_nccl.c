@@ -62,8 +62,9 @@ struct fake_comm {
     pthread_t mover;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct group *waiting; /* for connections */
-    struct group *queue;   /* of the mover, the current group first */
+    struct group *waiting; /* waiting for their connections */
+    /* groups for the mover; the current one is the first */
+    struct group *queue;
     bool stop;
 };
 
@@ -335,7 +336,7 @@ operation_add(void *data, size_t count, int type, int peer,
     struct fake_comm *comm, void *stream, int send)
 {
     if (fake_nccl.failing)
-        return 0; /* the group is not to be enqueued */
+        return 0; /* the call does not add a piece */
     if (type != ULI_NCCL_INT8 || peer < 0 || peer >= comm->nranks ||
         peer == comm->rank || !open_group || open_group->count == MAX_PIECES ||
         !comm->initialised)

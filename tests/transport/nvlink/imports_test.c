@@ -72,7 +72,8 @@ one_allocation_is_mapped_once_a_device(void **state)
     struct owned o;
     (void)state;
     owned_create(&o, 11);
-    for (int i = 0; i < 4; i++) /* devices 0 0 1 1 */
+    /* allocations 0 and 1 are on device 0, 2 and 3 on device 1 */
+    for (int i = 0; i < 4; i++)
         assert_status(
             uli_import_take(i / 2, alice, &o.share, 1, &imports[i], &bases[i]),
             ULYX_SUCCESS);
@@ -128,7 +129,8 @@ memory_made_anew_at_an_address_is_mapped_anew(void **state)
     uint64_t base = first.share.base;
     owned_destroy(&first);
     owned_create(&second, 32);
-    second.share.base = base; /* also where the system chose another base */
+    /* also where the system has chosen another base */
+    second.share.base = base;
     assert_status(
         uli_import_take(1, alice, &second.share, 1, &after, &new_base), 0);
     assert_int_equal(uli_import_count(), 2);
@@ -240,7 +242,8 @@ random_lives_match_a_count(void **state)
         owned_create(&o[i], marks[i] = ++last);
     for (int64_t i = 0; i < test_draws(3000); i++) {
         int64_t which = test_random_in(&random, 0, OWNED - 1);
-        if (test_random_in(&random, 0, 20) == 0) { /* the owner starts anew */
+        /* a new process of the same owner */
+        if (test_random_in(&random, 0, 20) == 0) {
             owned_destroy(&o[which]);
             owned_create(&o[which], marks[which] = ++last);
         }

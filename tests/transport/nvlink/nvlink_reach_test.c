@@ -34,7 +34,7 @@ nothing_left(void **state)
     return driver->count() == 0 && uli_import_count() == 0 ? 0 : -1;
 }
 
-/* Process 0 is the process of rank 0. */
+/* The identity of a rank; process 0 is the process of rank 0. */
 static struct uli_identity
 identity_of(int rank, int node, int process, int device)
 {
@@ -67,7 +67,8 @@ reaches_devices_of_this_node(void **state)
 {
     (void)state;
     for (int process = 0; process < 2; process++)
-        for (int device = 0; device < 3; device++) { /* 2: hidden from here */
+        /* device 2 is not visible here */
+        for (int device = 0; device < 3; device++) {
             struct uli_identity peer = identity_of(1, 1, process, device);
             assert_string_equal(peer_choose(&peer), "nvlink");
         }
@@ -93,7 +94,7 @@ unreachable_device_is_reported_with_the_reason(void **state)
     driver->no_peers = 1;
     assert_non_null(strstr(peer_choose(&peer),
         "no peer-to-peer access between CUDA devices 0 (rank 0) and 1"));
-    peer = identity_of(1, 1, 1, 0); /* one device needs no peer access */
+    peer = identity_of(1, 1, 1, 0); /* on one device no peer access is needed */
     assert_string_equal(peer_choose(&peer), "nvlink");
     strcpy(settings.transports, "^nvlink");
     assert_non_null(strstr(peer_choose(&peer), "ULYX_TRANSPORTS=^nvlink"));

@@ -83,7 +83,7 @@ ends_receive(
     }
 }
 
-/* 0: the report is as it should be. */
+/* Returns 0 if the report is as it should be. */
 static int
 report_judge(int which, const struct stranger_report *report, bool elsewhere,
     int64_t wrong)

@@ -21,7 +21,7 @@ enum { ROUNDS = ULI_UCX_PROBE_ROUNDS, VERBS = ULI_UCX_VERBS };
 
 struct net {
     double true_ns[VERBS]; /* 0: the verb has no turns */
-    double jitter;         /* of a turn, at most, as a fraction of its time */
+    double jitter;         /* at most, as a fraction of a turn's time */
     double disturbed;      /* chance of a turn that takes ten times as long */
 };
 
@@ -117,13 +117,13 @@ too_few_rounds_decide_nothing(void **state)
 /* ---- the probe by the test's clock --------------------------------------- */
 
 enum { LEAST_NS = 100000, SPOILT_MOST_US = 20000 };
-#define REST_NS INT64_C(2000000000) /* more than a probe's pause */
+#define REST_NS INT64_C(2000000000) /* longer than the pause between probes */
 
 static _Atomic int64_t played_ns; /* 0: the true time */
 static const struct uli_ucx_calls *real;
 static struct uli_ucx_calls slowed;
 static int64_t am_us, put_us, tag_us;
-static int spoilt; /* large calls that are disturbed, from now on */
+static int spoilt; /* number of large calls that are disturbed from now on */
 static struct test_random chance;
 
 int64_t __real_uli_clock_ns(void);
@@ -195,8 +195,8 @@ open_slowed(int32_t rank)
     return end;
 }
 
-/* The verb of a link whose calls take these times; *attempts_p: probes that it
- * took. */
+/* Returns the verb of a link whose calls take these times; *attempts_p: how
+ * many probes it took. */
 static enum uli_ucx_verb
 verb_probe(int64_t am, int64_t put, int64_t tag, int spoil, int *attempts_p)
 {
