@@ -89,8 +89,8 @@ count_kept(void)
     return kept;
 }
 
-/* Runs action with its n-th call failing, for n = 1, 2, ... until no call
- * fails. action undoes its effect where it succeeds. */
+/* Runs action with its n-th call failing, for n = 1, 2, ..., until no call
+ * fails. Where action succeeds, it undoes its effect. */
 static int
 fail_each(ulyx_status_t (*action)(void *context), void *context)
 {
@@ -227,7 +227,7 @@ split_other(void *halves)
     return NULL;
 }
 
-/* This thread is rank 0, whose calls fail. */
+/* This thread is rank 0, the rank whose calls fail. */
 static ulyx_status_t
 comm_split_call(void *context)
 {

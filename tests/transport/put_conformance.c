@@ -85,7 +85,7 @@ put_lands_whole(void **state)
 /* ---- signals ------------------------------------------------------------- */
 
 /* All bytes of piece i have the value i. Its signal stores i + 1 in word i mod
- * ENDS_WORDS, so a word tells of its last piece only. */
+ * ENDS_WORDS, so a word stands for its last piece only. */
 enum { PIECES = 512, PIECE = 100000 };
 
 struct watch {

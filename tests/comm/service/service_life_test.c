@@ -70,7 +70,8 @@ thread_lives_with_holds(void **state)
     uli_service_release();
 }
 
-/* All signals but KILL, STOP and the two that the C library reserves. */
+/* Raises all signals except KILL, STOP and the two that the C library
+ * reserves. */
 static void
 thread_blocks_signals(void **state)
 {
@@ -79,7 +80,7 @@ thread_blocks_signals(void **state)
     unsigned char process[16];
     char name[32];
     assert_status(uli_service_hold(process, name), ULYX_SUCCESS);
-    assert_true(answers_ping(name)); /* the thread has its name by now */
+    assert_true(answers_ping(name)); /* the thread has set its name by now */
     assert_int_equal(count_services("SigBlk: %llx", &blocked), 1);
     assert_true((blocked | 0x180040100ull) == ~0ull);
     uli_service_release();
@@ -140,7 +141,7 @@ children_hold_nothing(void **state)
     assert_int_equal(status, 0);
 }
 
-/* No service is in use: the child starts anew, under a name of its own. */
+/* No service is in use. The child starts its own, under another name. */
 static void
 children_may_start_afresh(void **state)
 {

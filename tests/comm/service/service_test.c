@@ -24,8 +24,8 @@
 static unsigned char process_name[16];
 static char socket_name[32];
 
-/* A communicator of two ranks without peers, as another process would have it:
- * the registry only needs identities, tables and the MAP transport. */
+/* A communicator of two ranks without peers, as another process would have it.
+ * The registry needs only identities, tables and the MAP transport. */
 static ulyx_comm_t *
 fake_comm(void)
 {
@@ -67,7 +67,7 @@ comms_release(void **state)
     return 0;
 }
 
-/* True where the other end has closed without an answer. */
+/* Returns whether the other end has closed without an answer. */
 static bool
 is_closed(int fd)
 {
@@ -205,7 +205,7 @@ silent_clients_make_room(void **state)
     assert_true(answers_ping(socket_name));
 }
 
-/* A burst of more requests than there are places: each is answered. */
+/* A burst of more requests than there are places. Each is answered. */
 static void
 bursts_are_answered(void **state)
 {
@@ -245,7 +245,7 @@ as_nobody(const char *name, int times)
     return 0;
 }
 
-/* Connects so many times as another user; each connection is closed. */
+/* Connects so many times as another user. Each connection must be closed. */
 static void
 knock_as_nobody(int times)
 {
@@ -292,7 +292,7 @@ full_log_does_not_hold_the_service(void **state)
     assert_true(serves);
 }
 
-/* The other way round: a service of another user is refused. */
+/* The opposite case: a service of another user is refused. */
 static void
 other_users_are_refused(void **state)
 {
@@ -336,7 +336,8 @@ deliveries_map_and_unmap(void **state)
         uli_segment_create(8192, true, false, &segment), ULYX_SUCCESS);
     struct uli_service_request request = {
         ULI_PROTOCOL, ULI_SERVICE_DELIVER, {0}, 1, 7, 8192};
-    /* Twice, as where an answer was lost and the client repeats its request. */
+    /* The request arrives twice, as when an answer was lost and the client
+     * repeats its request. */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(
             service_call(comm, request, segment.fd).outcome, ULI_SERVICE_DONE);
@@ -355,7 +356,7 @@ deliveries_map_and_unmap(void **state)
     atomic_store(&comm->nops, 0);
     assert_int_equal(service_call(comm, request, -1).outcome, ULI_SERVICE_DONE);
     assert_null(uli_window_address(comm, 1, 7, 0, 8192));
-    request.kind = ULI_SERVICE_WITHDRAW; /* of no window: no error */
+    request.kind = ULI_SERVICE_WITHDRAW; /* there is no such window: no error */
     assert_int_equal(service_call(comm, request, -1).outcome, ULI_SERVICE_DONE);
     uli_segment_destroy(&segment);
 }
@@ -375,7 +376,8 @@ control_segment_is_never_replaced(void **state)
     assert_status(
         uli_segment_create(2 * bytes, true, false, &larger), ULYX_SUCCESS);
     struct uli_service_answer answer = service_call(comm, request, segment.fd);
-    assert_int_equal(answer.status, ULYX_ERR_INVALID_ARGUMENT); /* too small */
+    /* the size is too small */
+    assert_int_equal(answer.status, ULYX_ERR_INVALID_ARGUMENT);
     assert_null(comm->peers[1].control);
     request.bytes = segment.bytes;
     assert_int_equal(
@@ -431,7 +433,7 @@ abstract_address(const char *name, struct sockaddr_un *address_p)
         socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
 }
 
-/* A socket that listens by this name, as a service's does. */
+/* Returns a socket that listens under this name, as a service's socket does. */
 static int
 service_named(const char *name, int backlog)
 {
@@ -443,8 +445,8 @@ service_named(const char *name, int backlog)
     return fd;
 }
 
-/* A socket by this name that nobody accepts from, its queue full. fds_p: the
- * socket, and what fills the queue. */
+/* Makes a socket under this name whose queue is full and from which no process
+ * accepts. fds_p: the socket, and the connections that fill the queue. */
 static int
 queue_fill(const char *name, int fds_p[8])
 {
@@ -470,8 +472,8 @@ abort_soon(void *comm)
     return NULL;
 }
 
-/* A peer that stands still with a full queue is waited for until the
- * communicator fails, not until the deadline. */
+/* If a peer stands still with a full queue, the wait ends when the communicator
+ * fails, before the deadline. */
 static void
 failure_ends_the_wait_for_a_full_queue(void **state)
 {
@@ -522,8 +524,8 @@ close_all(void *argument)
     return NULL;
 }
 
-/* A service that closes every connection is asked again until the deadline, at
- * a pace, and named. */
+/* A service that closes every connection is connected to again, at intervals,
+ * until the deadline, and then named. */
 static void
 service_that_always_closes_times_out(void **state)
 {
