@@ -17,21 +17,21 @@
 
 enum { MAX_RANKS = 6, BYTES = 4 << 20, LIMIT_S = 30, GUARD = 64 };
 
-/* Everything that the ranks of a draw share. */
+/* What the ranks of a draw share. */
 struct net {
     int32_t nranks;
     ulyx_comm_t *comms[MAX_RANKS];
     ulyx_mem_t *mems[MAX_RANKS];
     char *window[MAX_RANKS], *plain[MAX_RANKS];
-    /* of a draw: sizes[s][d] bytes from s to d, and the offset of each piece at
-     * each rank */
+    /* sizes[s][d] bytes go from s to d; and the offset of each piece at each
+     * rank */
     int64_t sizes[MAX_RANKS][MAX_RANKS];
     int64_t src_at[MAX_RANKS][MAX_RANKS], dst_at[MAX_RANKS][MAX_RANKS];
     char *src[MAX_RANKS], *dst[MAX_RANKS];
     bool even;
     int64_t salt;
     ulyx_status_t expected[MAX_RANKS];
-    int bad; /* rank that does something else, or -1 */
+    int bad; /* rank that calls something else, or -1 */
 };
 
 static struct net *

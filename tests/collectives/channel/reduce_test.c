@@ -146,7 +146,7 @@ sums_in_rank_order(void **state)
     random_draws(31, test_draws(20), 3000, reduce_body);
 }
 
-/* More than one slice: 2 ranks of 256 KiB pieces. */
+/* More than one slice: with 2 ranks, pieces of 256 KiB. */
 static void
 sums_of_several_slices(void **state)
 {
@@ -228,7 +228,7 @@ differences_are_named_on_all_ranks(void **state)
     close_comms(&s);
 }
 
-/* One thread drives all ranks. */
+/* One thread makes the calls of all ranks. */
 static void
 groups_queue_reductions(void **state)
 {

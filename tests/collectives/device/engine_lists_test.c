@@ -13,11 +13,11 @@
 
 /* ---- pieces -------------------------------------------------------------- */
 
-/* What the walk over one destination has delivered so far. */
+/* What the walk over one destination has found so far. */
 struct seen {
     const struct uli_engine_walk *walk;
     int32_t dst, *round;
-    int64_t *end; /* of the last piece in each source's slot */
+    int64_t *end; /* the end of the last piece in each source's slot */
     int64_t elements;
     bool good;
 };
@@ -28,8 +28,9 @@ elements_of(const int64_t count[4])
     return count[0] * count[1] * count[2] * count[3];
 }
 
-/* Each source's pieces follow one another in its slot, and no piece exceeds the
- * slot; a piece without a remote source has round -1 and no slot. */
+/* The pieces of each source follow one another in its slot, and no piece
+ * exceeds the slot. A piece without a remote source has round -1 and no
+ * slot. */
 static bool
 item_check(void *context, const struct uli_engine_copy_item *piece)
 {
@@ -134,7 +135,7 @@ copies_counted(int32_t device, void *dst, const void *src,
     return uli_device_host.copy_rect(device, dst, src, rect, stream);
 }
 
-/* Strides of a tensor whose dimensions nest in some order, with gaps. */
+/* Draws strides of a tensor whose dimensions nest in some order, with gaps. */
 static void
 draw_strides(struct test_random *random, const int64_t extent[3],
     int64_t run_bytes, int64_t stride[3])
@@ -218,11 +219,13 @@ regular_boxes_are_one_copy(void **state)
     (void)state;
     assert_int_equal(uli_engine_copy_count(&rows), 1);
     assert_int_equal(uli_engine_copy_count(&batches), 1);
-    batches.src_stride[1] += 8; /* a slice is not a whole number of rows */
+    /* the pitch of a slice is not a whole number of rows */
+    batches.src_stride[1] += 8;
     assert_int_equal(uli_engine_copy_count(&batches), 3);
     batches.extent[0] = 2;
     assert_int_equal(uli_engine_copy_count(&batches), 6);
-    rows.src_stride[2] = INT64_C(1) << 32; /* beyond any pitch */
+    /* more than any pitch that a copy takes */
+    rows.src_stride[2] = INT64_C(1) << 32;
     assert_int_equal(uli_engine_copy_count(&rows), 100);
 }
 

@@ -22,7 +22,7 @@ enum { RANKS = 3, LIMIT_S = 60, TOKENS = 96, HEADS = 12, DIM = 64 };
 
 struct measuring {
     int calls;
-    bool over; /* the time is over before all is measured */
+    bool over; /* whether the time ends before all is measured */
 };
 static struct measuring *measuring; /* shared by the ranks */
 
@@ -42,7 +42,7 @@ struct scene {
     char folder[64], file[96], cache[96];
 };
 
-/* A temporary folder as the user's cache. */
+/* Makes a temporary folder that serves as the user's cache. */
 static struct scene
 scene_open(void)
 {
@@ -76,7 +76,7 @@ file_put(const char *path, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Number of files in the cache; stores their text. */
+/* Returns the number of files in the cache and stores their text. */
 static int
 cache_count(const struct scene *scene, char text_p[ULI_COPY_TEXT])
 {
@@ -224,7 +224,8 @@ choice_is_measured_by_one_rank_and_kept(void **state)
         assert_int_equal(shared->shown[r] != 0, r == 0);
     }
     shared_free(shared);
-    /* The kept choice is used: the test has marked it. */
+    /* The choice from the cache is used: the test has changed it in the
+     * file. */
     char *stream = strstr(text, "stream ");
     strcpy(stream, "stream 123456\n");
     char command[256];
@@ -279,7 +280,7 @@ choice_measured_in_part_is_not_kept(void **state)
     scene_close(&scene);
 }
 
-/* A file in place of the cache folder: no error, no message. */
+/* A file is in the place of the cache folder: no error, no message. */
 static void
 unwritable_cache_is_silent(void **state)
 {

@@ -31,7 +31,7 @@ enum act {
     SPLIT,
     ALLTOALL,
     ALLREDUCE,
-    OUTSIDE, /* nothing, until the others have their error */
+    OUTSIDE, /* nothing, until the others have returned their error */
     ACTS
 };
 
@@ -39,7 +39,7 @@ struct scenario {
     const char *name;
     int nranks;
     enum act acts[MOST];
-    const char *words[2]; /* in the error, at all ranks */
+    const char *words[2]; /* words that the error has at all ranks */
 };
 
 static const struct scenario scenarios[] = {
@@ -284,8 +284,8 @@ opening_main(void *context)
     return NULL;
 }
 
-/* One thread has both ranks, and makes their calls in one group. Two threads
- * act for it first, because scenes cannot be opened in a group. */
+/* One thread drives both ranks and makes their calls in one group. First two
+ * threads act for it, because scenes cannot be opened within a group. */
 static void
 handles_of_one_thread_are_found_out(void **state)
 {
@@ -320,7 +320,8 @@ handles_of_one_thread_are_found_out(void **state)
     }
 }
 
-/* The survivors of such a failure continue with a communicator of all ranks. */
+/* After such a failure, the survivors continue with a communicator of all
+ * ranks. */
 static int
 shrink_body(int number, int nranks, void *context)
 {
@@ -553,8 +554,9 @@ operation_that_is_polled_is_no_wait(void **state)
     assert_int_equal(ranks_play(ranks_run_processes, 2, polled_body), 0);
 }
 
-/* Rank 0 has queued plan A and a barrier in a group; rank 1 first makes only
- * the barrier call, and calls plan A late; then the other way round. */
+/* Rank 0 has queued plan A and a barrier in a group. Rank 1 first makes only
+ * the barrier call, and calls plan A late. Then the same with the calls
+ * exchanged. */
 static int
 queued_body(int number, int nranks, void *context)
 {

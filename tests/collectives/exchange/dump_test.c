@@ -26,9 +26,9 @@ enum { MANY = 64, CULPRIT = 37, LIMIT_S = 100, TEXT = 1 << 16 };
 struct shared {
     struct meet *meet;
     char folder[64], output[TEXT];
-    double cpu_s; /* of the last report */
+    double cpu_s; /* CPU time of the last report */
     _Atomic int32_t pids[MANY];
-    _Atomic int32_t ended; /* ranks that have their error */
+    _Atomic int32_t ended; /* ranks that have returned their error */
 };
 
 static struct shared *shared;
@@ -108,7 +108,8 @@ files_count(const char *words)
     double cpu_s;
     snprintf(command, sizeof(command), "ls -A '%s' | grep -c -e '%s'",
         shared->folder, words);
-    (void)command_run(command, text, sizeof(text), &cpu_s); /* 1: none */
+    /* the exit code is 1 where there is no file */
+    (void)command_run(command, text, sizeof(text), &cpu_s);
     return text[0] ? atoi(text) : -1;
 }
 
@@ -117,7 +118,7 @@ comm_make(int rank, double timeout_s, ulyx_comm_t **comm_p)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     params.timeout_s = timeout_s;
-    params.flags = ULYX_COMM_CONCURRENT; /* keeps circular waits */
+    params.flags = ULYX_COMM_CONCURRENT; /* keeps waits in a circle */
     params.name = "dumped";
     atomic_store(&shared->pids[rank], (int32_t)getpid());
     return meet_comm_by(shared->meet, rank, &params, comm_p) == ULYX_SUCCESS;
@@ -142,7 +143,8 @@ stopped_body(int rank, int nranks, void *context)
     if (!ranks_expect(comm_make(rank, 20, &comm)) ||
         !ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS))
         return 1;
-    comm->timeout_s = 2; /* for the next call, which all ranks have reached */
+    /* the timeout of the next call, which all ranks have begun */
+    comm->timeout_s = 2;
     if (rank == CULPRIT) {
         raise(SIGSTOP);
         ulyx_comm_abort(comm);
@@ -154,13 +156,14 @@ stopped_body(int rank, int nranks, void *context)
         good &= ranks_expect(all_ended(nranks - 1));
         kill(atomic_load(&shared->pids[CULPRIT]), SIGCONT);
     }
-    /* While the stopped rank may still send to this one. */
+    /* Another rank may still send to this one, so wait until all others have
+     * ended. */
     good &= ranks_expect(all_ended(nranks - 1));
     good &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
     return !good;
 }
 
-/* The second line of the report; the first names the communicator. */
+/* Returns the second line of the report; the first names the communicator. */
 static const char *
 second_line(void)
 {
@@ -389,7 +392,7 @@ call_writes_and_refuses_by_name(void **state)
     assert_true(S_ISCHR(info.st_mode));
     assert_status(ulyx_comm_dump(comms[0], shared->folder), ULYX_ERR_SYSTEM);
     snprintf(path, sizeof(path), "%s/%%r-%%x.json", shared->folder);
-    for (int i = 0; i < 2; i++) /* the second replaces the first */
+    for (int i = 0; i < 2; i++) /* the second file replaces the first */
         assert_status(ulyx_comm_dump(comms[1], path), ULYX_SUCCESS);
     assert_true(file_is_there("0-%x.json"));
     assert_int_equal(files_count("json"), 1);

@@ -29,7 +29,7 @@ struct shared {
     struct meet *meet;
     char name[32], log[64];
     char output[TEXT];
-    double cpu_s; /* of the last command */
+    double cpu_s; /* CPU time of the last command */
     pid_t stopped;
 };
 
@@ -72,7 +72,7 @@ comm_make(struct shared *shared, int rank, ulyx_comm_t **comm_p)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     params.timeout_s = PATIENCE_S + 20;
-    params.flags = ULYX_COMM_CONCURRENT; /* keeps circular waits */
+    params.flags = ULYX_COMM_CONCURRENT; /* keeps waits in a circle */
     params.name = shared->name;
     return meet_comm_by(shared->meet, rank, &params, comm_p) == ULYX_SUCCESS;
 }
@@ -95,7 +95,7 @@ stray_body(int rank, int nranks, void *context)
     return !good;
 }
 
-/* How often the words occur in the text. */
+/* Returns how often the words occur in the text. */
 static int
 lines_count(const char *text, const char *words)
 {

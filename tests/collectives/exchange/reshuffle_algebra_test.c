@@ -17,8 +17,8 @@ enum { RANKS = 5, LIMIT_S = 30 };
 
 /* ---- vectors: all elements of one side ----------------------------------- */
 
-/* Number of float elements between data and the end of an image. Dense tensors
- * only, so that every element between belongs to the tensor. */
+/* Returns the number of float elements between data and the end of an image.
+ * The tensors are dense, so all these elements belong to the tensor. */
 static int64_t
 count_elements(
     const struct world *w, int32_t rank, int32_t t, int op, ulyx_side_t side)
@@ -35,7 +35,7 @@ image_elements(const struct image *image)
     return (float *)(void *)image->data;
 }
 
-/* Small integers, so that every sum is exact. */
+/* Values are small integers, so that every sum is exact. */
 static void
 fill_integers(struct image *image, int64_t count, struct test_random *random)
 {
@@ -81,8 +81,9 @@ make_dense(struct world *w)
     }
 }
 
-/* x at the sources of op, y at those of its adjoint, which lie where op's
- * destinations lie. Both sums run over all ranks. */
+/* Compares <A x, y> with <x, A' y>. x is at the sources of op, and y at those
+ * of its adjoint, which lie where the destinations of op lie. Both sums run
+ * over all ranks. */
 static bool
 adjoint_holds(struct world *w, int op, struct test_random *random)
 {
@@ -117,9 +118,9 @@ adjoint_holds(struct world *w, int op, struct test_random *random)
     return left == right;
 }
 
-/* All parts are sharded, or replicated with the default gradients: then a sum
- * over all ranks' tensors is the inner product. One part per axis, so that a
- * dense tensor has no bytes of other parts. */
+/* Adapts a case. All parts must be sharded, or replicated with the default
+ * gradients: then a sum over all ranks' tensors is the inner product. Each axis
+ * must have one part, so that a dense tensor has no bytes of other parts. */
 static bool
 case_fits(struct oracle_case *c)
 {
@@ -229,7 +230,7 @@ there_and_back_is_the_identity(void **state)
 
 struct updating {
     struct world *w;
-    bool refused; /* the new table exceeds the maxima */
+    bool refused; /* whether the new table exceeds the maxima */
     bool disagree;
 };
 
@@ -278,7 +279,7 @@ busy_body(int rank, int nranks, void *context)
     return !good;
 }
 
-/* Every pair with rank 0 disagrees; all other pairs agree. */
+/* Each rank other than 0 disagrees with rank 0; all others agree. */
 static int
 disagree_body(int rank, int nranks, void *context)
 {

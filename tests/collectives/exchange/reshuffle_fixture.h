@@ -10,7 +10,7 @@
 
 enum { RANKS = 4, LIMIT_S = 30, MODES = 4 };
 
-/* memory as in world_draw; slot_bytes and bytes_in_flight as in plan
+/* `memory` is as in world_draw, slot_bytes and bytes_in_flight as in the plan's
  * parameters. */
 struct mode {
     const char *name;
@@ -24,7 +24,7 @@ struct fixture {
     struct world w;
 };
 
-/* All tensors drawn and filled; the bodies create the plans. */
+/* Draws and fills all tensors. The bodies create the plans. */
 struct fixture *fixture_new(const struct mode *mode, int32_t dtype);
 void fixture_free(struct fixture *f);
 /* Runs the body on every rank, with the fixture as its context. */

@@ -28,12 +28,14 @@
 #define REPEATS 86
 #define TOTAL   (PERIOD * REPEATS)
 #define HEAD    INT64_C(512)
-#define ROWS    (TOTAL / (2 * HEAD)) /* per rank; a multiple of a period's */
+/* of each rank; a multiple of the rows of a period */
+#define ROWS (TOTAL / (2 * HEAD))
 
 enum { RANKS = 2, LIMIT_S = 100 };
 
 struct rank_memory {
-    unsigned char *seq, *head, *back; /* TOTAL bytes each, of PERIOD */
+    /* TOTAL bytes each, which repeat after PERIOD bytes */
+    unsigned char *seq, *head, *back;
     ulyx_mem_t *mems[3];
     ulyx_plan_t *plan;
 };
@@ -128,8 +130,8 @@ huge_create(struct huge *huge, int rank)
     return ulyx_plan_create(huge->comms[rank], &params, &huge->of[rank].plan);
 }
 
-/* Row j of the head side is row j mod (rows of a period) of the sequence
- * side. */
+/* Row j of the head side has the values of row j mod (rows of a period) of the
+ * sequence side. */
 static bool
 head_side_right(const struct rank_memory *m, int rank)
 {

@@ -20,7 +20,7 @@
 #include "support/test.h"
 #include "support/thread_net.h"
 
-/* Nodes {0, 1} and {2, 3}. */
+/* The nodes are {0, 1} and {2, 3}. */
 enum { RANKS = 4, VICTIM = 2, PATIENT = 1, LIMIT_S = 30, MOST_CALLS = 1 << 20 };
 static const double SHORT_S = 0.9, LONG_S = 300;
 
@@ -95,7 +95,7 @@ stand_still(void *context)
     return NULL;
 }
 
-/* Calls until a call fails, then destroys the plan. */
+/* Makes calls until one fails, then destroys the plan. */
 static int
 late_rank(int rank, int nranks, void *context)
 {

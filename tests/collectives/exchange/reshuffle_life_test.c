@@ -67,8 +67,8 @@ holdings_settled(struct fixture *f, int64_t files)
     return h;
 }
 
-/* Each round: created, used twice, destroyed; ranks run apart by up to a
- * round. */
+/* In each round a plan is created, used twice and destroyed. Ranks may be up to
+ * a round apart. */
 static int
 rounds_body(int rank, int nranks, void *context)
 {
@@ -97,7 +97,7 @@ plans_leave_nothing(void **state)
         struct holdings after = holdings_settled(f, before.files);
         assert_int_equal(after.bytes, before.bytes);
         assert_true(after.files <= before.files);
-        /* The C library and sanitizers map memory for threads as they need
+        /* The C library and sanitizers map memory for threads when they need
          * it. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         assert_true(after.mappings <= before.mappings + 8);
@@ -106,7 +106,8 @@ plans_leave_nothing(void **state)
     }
 }
 
-/* Many plans at once, in flight in different orders on the ranks. */
+/* Many plans exist at once, with calls in flight in different orders on the
+ * ranks. */
 enum { PLANS = 12 };
 
 struct many {

@@ -10,7 +10,7 @@
 
 enum { POISON = 0xFF };
 
-/* One (tensor, batch, row of the part, head). */
+/* A cell is one (tensor, batch, row of the part, head). */
 struct cell {
     int32_t tensor;
     int64_t batch, row, head;
@@ -22,8 +22,8 @@ part_of(const struct world *w, int32_t t)
     return &w->c.shape.parts[w->c.shape.tensors[t].part];
 }
 
-/* Byte offset of the cell's first element at a rank; -1 when the rank does not
- * have the cell. */
+/* Returns the byte offset of the cell's first element at a rank, or -1 if the
+ * rank does not have the cell. */
 static int64_t
 cell_offset(const struct world *w, int32_t rank, enum uli_side side,
     const struct cell *cell)
@@ -60,7 +60,7 @@ all_with(const struct world *w, enum uli_side side, const struct cell *cell,
     return n;
 }
 
-/* The ranks whose elements make up the cell at rank dst. */
+/* Finds the ranks whose elements make up the cell at rank dst. */
 static int
 sources_of(const struct world *w, int op, int32_t dst, const struct cell *cell,
     int32_t *ranks)
@@ -99,8 +99,8 @@ write_source(struct world *w, int op, int32_t rank, const struct cell *cell,
         world_elem_bytes(w, cell->tensor, side), at);
 }
 
-/* The node of a rank in the communicator; a world without a communicator (ranks
- * on emulated devices) is one node. */
+/* Returns the node of a rank in the communicator. A world without a
+ * communicator (ranks on emulated devices) is one node. */
 static int32_t
 node_of(const struct world *w, int32_t rank)
 {
@@ -109,8 +109,8 @@ node_of(const struct world *w, int32_t rank)
     return comm ? comm->peers[rank].node : 0;
 }
 
-/* The sum of the element over n ranks: each node's sum in rank order, then the
- * nodes' sums in node order. */
+/* Adds up the element over n ranks: first each node's sum in rank order, then
+ * these sums in node order. */
 static double
 sum_by_nodes(struct world *w, int op, const int32_t *ranks, int n,
     const struct cell *cell, int64_t element)
@@ -208,7 +208,8 @@ world_fill(struct world *w)
 
 /* ---- bytes between nodes ------------------------------------------------- */
 
-/* Bytes of one element of a cell, from the ranks of node `from` to rank dst. */
+/* Returns the bytes of one element that a node with `givers` sources sends to
+ * one rank. */
 static int64_t
 share_bytes(const struct world *w, int op, int32_t tensor, int givers)
 {
@@ -219,8 +220,9 @@ share_bytes(const struct world *w, int op, int32_t tensor, int givers)
     return world_elem_bytes(w, tensor, uli_plan_side(op, true));
 }
 
-/* A node receives each cell once: a copy from its source, and of a sum one
- * share per source node, for each rank that has a sum of its own. */
+/* Counts the bytes of a cell between nodes. A node receives each copied cell
+ * once, from its source. Of a sum, a node receives one share per source node
+ * for each of its ranks that needs the sum. */
 static void
 count_cell(const struct world *w, int op, const struct cell *cell,
     struct world_wire *wire)

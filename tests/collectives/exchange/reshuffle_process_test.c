@@ -60,7 +60,7 @@ run_draw(struct world *w, struct world_ranks *ranks, int rank,
     }
     world_fill(w);
     bool good = ranks_expect(world_create(w, rank) == ULYX_SUCCESS);
-    /* Again, with other strides on some ranks. */
+    /* The second round uses other strides on some ranks. */
     for (int round = 0; good && round < 2; round++) {
         if (round) {
             world_move(w, random, 2);
@@ -98,7 +98,7 @@ process_rank(int rank, int nranks, void *context)
         if (!good)
             fprintf(stderr, "rank %d: draw %d\n", rank, (int)i);
     }
-    /* A rank that fails returns at once, so that no other waits for it. */
+    /* A rank that fails returns at once; the others do not wait for it. */
     if (!good)
         return 1;
     good = ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS);
@@ -224,7 +224,7 @@ death_body(int rank, int nranks, void *context)
     for (int r = 0; r < nranks; r++)
         if (r != rank)
             free(ranks.windows[r]);
-    /* BUSY until all survivors have left their operations. */
+    /* The call returns BUSY until all survivors have left their operations. */
     for (int i = 0; good && i < 5000; i++) {
         status = ulyx_mem_free(ranks.mems[rank]);
         if (status != ULYX_ERR_BUSY)

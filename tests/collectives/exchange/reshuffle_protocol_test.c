@@ -13,7 +13,7 @@
 
 /* ---- nothing is touched early -------------------------------------------- */
 
-/* Odd calls have their sources inverted, so that a byte of the next call
+/* In odd calls the sources are inverted, so that a byte of the next call
  * shows. */
 static void
 invert_sources(struct world *w, int32_t rank, int op)
@@ -48,12 +48,13 @@ delayed_body(int rank, int nranks, void *context)
         seen[t] = malloc((size_t)w->dst[0][rank][t].bytes);
     for (int call = 0; good && call < 24; call++) {
         good = ranks_expect(world_execute(w, rank, 0) == ULYX_SUCCESS);
-        /* Right after the call the sources may be overwritten. */
+        /* The caller may overwrite the sources as soon as the call has
+         * returned. */
         invert_sources(w, rank, 0);
         for (int32_t t = 0; t < w->c.shape.ntensors; t++)
             memcpy(seen[t], w->dst[0][rank][t].base,
                 (size_t)w->dst[0][rank][t].bytes);
-        /* One slow consumer per call, which keeps reading. */
+        /* In each call one rank is slow and keeps reading. */
         for (int i = 0; rank == call % RANKS && good && i < 5; i++) {
             pause_ms(1);
             good = ranks_expect(dst_as(w, rank, 0, seen));
@@ -131,8 +132,8 @@ call_wrongly(struct world *w, int32_t rank, int kind)
     return ulyx_reshuffle_execute(plan, 0, src, dst, NULL);
 }
 
-/* The error text of the rank that refused a call: its peers report the same
- * text. Barriers keep the text valid while they compare. */
+/* The error text of the rank that refused a call, which its peers must report.
+ * Barriers keep the text valid while they compare it. */
 static char refused_with[256];
 
 static bool

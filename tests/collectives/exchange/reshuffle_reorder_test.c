@@ -19,7 +19,7 @@
 
 enum { MAX_RANKS = 6, LIMIT_S = 60, ROUNDS = 3, DELAY_US = 400 };
 
-/* Destinations of a rank before its calls. */
+/* The destinations of a rank before its calls. */
 struct before {
     unsigned char *bytes[ULYX_DIRECTIONS][ULI_TENSORS];
 };

@@ -112,7 +112,7 @@ destroy_all(struct world *w)
         assert_status(ulyx_plan_destroy(w->plans[r]), ULYX_SUCCESS);
 }
 
-/* The second half of the calls passes strides of its own. */
+/* The second half of the calls passes other strides than those of creation. */
 static void
 move_at_half(struct world *w, int call)
 {

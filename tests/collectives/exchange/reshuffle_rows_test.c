@@ -14,7 +14,7 @@ enum { RANKS = 4, LIMIT_S = 60 };
 struct rows {
     struct world *w;
     struct case_rows given;
-    bool differs; /* rank 0 keeps the old rows */
+    bool differs; /* whether rank 0 keeps the old rows */
 };
 
 static int
@@ -60,7 +60,8 @@ run_body(int rank, int nranks, void *context)
     return !good;
 }
 
-/* Whether the first and last byte of each tensor lie where the plan says. */
+/* Returns whether the first and last byte of each tensor lie where the plan
+ * says. */
 static int
 extent_body(int rank, int nranks, void *context)
 {
@@ -93,7 +94,7 @@ differ_body(int rank, int nranks, void *context)
 
 /* ---- draws --------------------------------------------------------------- */
 
-/* Other rows and documents, in the world's own layout too. */
+/* Draws other rows and documents, in the world's own layout too. */
 static bool
 draw_rows(struct rows *u, struct test_random *random)
 {
@@ -119,7 +120,7 @@ run_rows(struct world *w, struct test_random *random)
     for (int i = 0; i < 4; i++) {
         uint64_t before = uli_layout_table_hash(w->layout);
         if (i && !draw_rows(&u, random))
-            break; /* documents exceed the case's maxima */
+            break; /* the documents exceed the case's maxima */
         world_fill(w);
         u.differs = n == 2 && i == 2 && w->c.shape.batch &&
                     uli_layout_table_hash(w->layout) != before;
@@ -200,7 +201,8 @@ rows_refused(ulyx_status_t status, ulyx_status_t expected, const char *text)
            ranks_expect(strstr(ulyx_last_error(), text) != NULL);
 }
 
-/* Two parts: 20 rows of at most 30 with splits, 8 rows that never change. */
+/* Two parts: 20 rows of at most 30, with splits, and 8 rows that never
+ * change. */
 static void
 refusal_params(ulyx_plan_params_t *p, ulyx_part_t parts[2], ulyx_tensor_t *t,
     const int64_t *splits)

@@ -19,22 +19,22 @@
 #include "ulyx/ulyx.h"
 
 enum { RANKS = 2, FAILING = 0, READING = 1, ROWS = 64, HEADS = 2, DIM = 512 };
-enum { STEPS = 10 }; /* more tests of a request than a call has parts */
+enum { STEPS = 10 }; /* a request is tested in fewer steps than this */
 #define BYTES   ((int64_t)ROWS * HEADS * DIM * (int64_t)sizeof(float))
 #define SHORT_S 0.05
 
-/* How the reading rank reads the tensors of the failing one. */
+/* How the reading rank reads the tensors of the rank that fails. */
 enum reads { BY_LOAD, BY_READ, BY_SUM, OF_NOTHING };
 
 struct scene {
     enum reads reads;
-    bool by_deadline; /* else by abort */
+    bool by_deadline; /* fails by its deadline; else by an abort */
     ulyx_comm_t *comms[RANKS];
     ulyx_plan_t *plans[RANKS];
     ulyx_mem_t *mems[RANKS];
     float *src[RANKS], *dst[RANKS];
     sem_t done, fail, failed;
-    ulyx_status_t status; /* of the failing rank's call */
+    ulyx_status_t status; /* the status of the failing rank's call */
 };
 
 /* ---- just before the reading rank reads ---------------------------------- */
@@ -103,7 +103,8 @@ is_window(const struct scene *s)
     return s->reads == BY_LOAD || s->reads == BY_SUM;
 }
 
-/* Two query heads; for a sum one key head, whose gradients both ranks have. */
+/* A layout of two query heads. For a sum there is one KV head, whose gradients
+ * both ranks have. */
 static ulyx_status_t
 plan_create(struct scene *s, int rank)
 {
@@ -200,8 +201,8 @@ read_nothing(pid_t pid, const struct iovec *local, size_t local_count,
 static const struct uli_tr_ops nothing_ops = {
     .name = "nothing", .read = read_nothing};
 
-/* Does this rank's whole part of the call, then fails; its caller overwrites
- * the sources. */
+/* Does this rank's whole part of the call, and then fails. Then its caller
+ * overwrites the sources. */
 static void *
 failing_main(void *context)
 {
@@ -233,7 +234,8 @@ scene_run(enum reads reads, bool by_deadline)
     assert_status(rank_start(s, READING, 30, &request), ULYX_SUCCESS);
     if (reads == OF_NOTHING)
         ((struct uli_exchange *)request)->pairs[FAILING].reader = &nothing_ops;
-    for (int i = 0; i < STEPS; i++) /* its own share: the reads come last */
+    /* its own part; the peer's reads come last */
+    for (int i = 0; i < STEPS; i++)
         assert_status(ulyx_request_test(request), ULYX_IN_PROGRESS);
     assert_int_equal(pthread_create(&failing, NULL, failing_main, s), 0);
     sem_wait(&s->done);

@@ -24,14 +24,15 @@ strides_spoil(int kind, int64_t strides[3])
     if (kind == NEGATIVE)
         strides[1] = -strides[1];
     else if (kind == ROW_ON_ROW)
-        strides[1] = strides[2] = 16; /* a head's bytes */
+        strides[1] = strides[2] = 16; /* the bytes of a head */
     else if (kind == OVERFLOWS)
         strides[1] = INT64_MAX / 4;
     else
         strides[2] = 0;
 }
 
-/* A call with one bad entry, in src or dst, which leaves dst unchanged. */
+/* Makes a call with one bad stride, in src or dst, which must leave dst
+ * unchanged. */
 static bool
 call_wrongly(struct world *w, int32_t rank, int kind, bool source)
 {
@@ -91,7 +92,7 @@ refusal_body(int rank, int nranks, void *context)
     return !good;
 }
 
-/* Calls with strides of their own, between refused ones. */
+/* Makes valid calls with strides between refused calls. */
 static void
 refused_strides_are_reported(void **state)
 {
@@ -109,11 +110,11 @@ refused_strides_are_reported(void **state)
 
 /* ---- records that lie ---------------------------------------------------- */
 
-/* The row stride that rank 0 reports instead of its own, in src or dst. */
+/* The row stride that rank 0 reports in place of its own, in src or dst. */
 static int64_t lie;
 static bool lie_of_source;
-static const char *lie_found; /* expected in the error */
-static _Atomic int found;     /* by how many ranks */
+static const char *lie_found; /* text that the error must have */
+static _Atomic int found;     /* number of ranks that have found it */
 
 static void
 record_lying(
@@ -146,7 +147,8 @@ lying_body(int rank, int nranks, void *context)
     if (rank == 0) {
         ulyx_plan_t *plan = w->plans[0];
         plan->exchange.record = record_lying;
-        for (int32_t p = 0; p < nranks; p++) /* short ones have no strides */
+        /* calls by slots have no strides */
+        for (int32_t p = 0; p < nranks; p++)
             plan->work[w->order[0]].pairs[p].brief = false;
     }
     ulyx_status_t status = world_execute(w, rank, w->order[0]);
@@ -189,7 +191,8 @@ false_records_are_detected(void **state)
         run_lie(1, ULYX_SEQ_TO_HEAD_ADJOINT, true, odd_ones[i], odd);
         run_lie(0, ULYX_SEQ_TO_HEAD, true, odd_ones[i], odd);
     }
-    /* Outside of the window: destinations of stores, sources of sums. */
+    /* Strides that lead outside of the window: destinations of stores, and
+     * sources of sums. */
     run_lie(1, ULYX_SEQ_TO_HEAD, false, 1 << 24, "rank 0: tensor");
     run_lie(1, ULYX_SEQ_TO_HEAD_ADJOINT, true, 1 << 24, "rank 0: tensor");
 }

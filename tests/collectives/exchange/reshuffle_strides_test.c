@@ -59,8 +59,8 @@ update_body(int rank, int nranks, void *context)
             NULL) == ULYX_SUCCESS);
 }
 
-/* Other rows for the world and its plans.
- * returns false when the documents exceed the case's maxima. */
+/* Draws other rows for the world and its plans. Returns false when the
+ * documents exceed the case's maxima. */
 static bool
 change_rows(struct world *w, struct test_random *random)
 {

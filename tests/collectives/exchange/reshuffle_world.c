@@ -140,7 +140,7 @@ world_dtype(const struct world *w, int32_t t, enum uli_side side)
     return side == ULI_SIDE_PARTIAL ? tensor->partial_dtype : tensor->dtype;
 }
 
-/* Nested strides in a random order of the dimensions, with gaps. */
+/* Draws nested strides in a random order of the dimensions, with gaps. */
 static void
 nest_strides(struct test_random *random, const int64_t counts[3],
     int64_t run_bytes, int64_t bytes, int64_t strides[3])
@@ -158,7 +158,7 @@ nest_strides(struct test_random *random, const int64_t counts[3],
     }
 }
 
-/* most: with room for all updates; else for the present rows. */
+/* With `most` there is room for all updates, else for the present rows. */
 static void
 draw_strides(struct world *w, struct test_random *random, int32_t rank,
     int32_t t, enum uli_side side, bool most)
@@ -222,7 +222,7 @@ max_extent(const struct world *w, int32_t rank, int32_t t, enum uli_side side)
     else
         uli_layout_heads(w->layout, t, rank, &first, &heads);
     int64_t batch_stride = strides[0];
-    if (w->dense[rank]) /* for any later splits */
+    if (w->dense[rank]) /* dense for any later splits */
         batch_stride = uli_max(batch_stride, rows * strides[1]);
     return w->c.shape.batch * batch_stride + rows * strides[1] +
            heads * strides[2];
@@ -374,7 +374,8 @@ free_images(struct world *w)
             }
 }
 
-/* Strides of one side: drawn, or dense and passed as zeros. */
+/* Sets the strides of one side: drawn ones, or dense ones that a call passes as
+ * zeros. */
 static void
 move_side(struct world *w, struct test_random *random, int32_t rank,
     enum uli_side side)

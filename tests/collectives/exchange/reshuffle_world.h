@@ -17,9 +17,9 @@
 #include "ulyx/memory.h"
 #include "ulyx/reshuffle.h"
 
-/* A communicator, and a window of each rank. only = -1: all ranks are threads
- * of this process; else this process is rank `only`, and the memory of the
- * other ranks is only a stand-in. */
+/* Communicators, and a window of each rank. only = -1: all ranks are threads of
+ * this process. Otherwise this process is rank `only`, and the memory of the
+ * other ranks only stands in for theirs. */
 struct world_ranks {
     int32_t nranks, only;
     ulyx_comm_t *comms[ORACLE_MAX_RANKS];
@@ -30,16 +30,16 @@ struct world_ranks {
 enum { WORLD_WINDOW_BYTES = 8 << 20 };
 
 void world_ranks_init(struct world_ranks *ranks, int32_t nranks);
-/* The second half of world_ranks_init: a window of each rank, in communicators
- * that exist. */
+/* The second half of world_ranks_init: makes a window of each rank, in
+ * communicators that exist. */
 void world_ranks_attach(struct world_ranks *ranks);
 void world_ranks_free(struct world_ranks *ranks);
-/* world_ranks_init for one rank of a communicator between processes;
- * world_ranks_free does not destroy the communicator. */
+/* As world_ranks_init, for one rank of a communicator between processes.
+ * world_ranks_free then does not destroy the communicator. */
 void world_ranks_init_process(
     struct world_ranks *ranks, ulyx_comm_t *comm, int32_t rank, int32_t nranks);
 
-/* The bytes of one tensor of one rank, with room on both sides. */
+/* The bytes of one tensor of one rank, with space on both sides. */
 struct image {
     unsigned char *base;     /* start of the allocation */
     unsigned char *expected; /* what base must hold */
@@ -51,20 +51,20 @@ struct image {
 struct world {
     struct oracle_case c;
     struct oracle oracle;
-    struct uli_layout *layout; /* as the ranks make it, for its numbers */
+    struct uli_layout *layout; /* made as the ranks make it, for its numbers */
     struct world_ranks *ranks;
     int64_t salt;
     uint64_t directions;
     uint64_t flags;
     const char *algo;  /* or NULL */
-    bool fixed_limits; /* the two below are given, not drawn */
+    bool fixed_limits; /* slot_bytes and bytes_in_flight are given, not drawn */
     int64_t slot_bytes, bytes_in_flight;
-    int32_t max_sms; /* of device memory; 0 = the setting */
+    int32_t max_sms; /* for device memory; 0 = the setting */
     int32_t memory[ORACLE_MAX_RANKS][2];
     uli_strides_t strides[ORACLE_MAX_RANKS][ULI_TENSORS];
     bool dense[ORACLE_MAX_RANKS];
-    /* For calls: the sides of a rank whose tensors lie elsewhere than at
-     * creation, and the tensors whose strides are passed as three zeros. */
+    /* For calls: which sides of a rank have their tensors elsewhere than at
+     * creation, and of which tensors the strides are passed as three zeros. */
     bool moved[ORACLE_MAX_RANKS][ULI_SIDES];
     bool zeros[ORACLE_MAX_RANKS][ULI_TENSORS][ULI_SIDES];
     uli_strides_t usual[ORACLE_MAX_RANKS][ULI_TENSORS];
@@ -75,8 +75,9 @@ struct world {
     int norder;
 };
 
-/* A row of a test's table of draws. name and value: a setting, or NULL; kind:
- * the test's own. `run` is a test that finds its row in *state. */
+/* A row of a test's table of draws. name and value are a setting, or NULL; kind
+ * has a meaning of the test's own. `run` is a test that finds its row in
+ * *state. */
 struct world_scene {
     const char *name, *value;
     uint64_t seed;
@@ -94,28 +95,28 @@ void world_scene_run(const struct world_scene *scene,
         }                                                                      \
     }
 
-/* A plain case: q, k and v of the dtype, [1, rows, heads or kv_heads, dim], so
- * that every two ranks share bytes when there are enough rows and heads. */
+/* Makes a plain case: q, k and v of the dtype, [1, rows, heads or kv_heads,
+ * dim]. With enough rows and heads every two ranks exchange bytes. */
 void world_plain_case(struct world *w, int32_t nranks, int64_t rows,
     int64_t heads, int64_t kv_heads, int64_t dim, int32_t dtype);
 
 /* Draws everything for the case in w->c. memory: 0 malloc, 1 windows, 2 a
- * mixture.
- * returns false when the layout refuses the case. */
+ * mixture. Returns false when the layout refuses the case. */
 bool world_draw(struct world *w, struct world_ranks *ranks,
     struct test_random *random, int memory);
 void world_free(struct world *w);
-/* Other documents for the world's own layout and its expected bytes; the caller
- * updates the plans.
- * returns false when the layout refuses the documents. */
+/* Draws other documents for the world's own layout and its expected bytes; the
+ * caller updates the plans. Returns false when the layout refuses the
+ * documents. */
 bool world_replace_docs(struct world *w, struct test_random *random);
-/* Dense strides for the present rows, after an update. */
+/* Sets dense strides for the present rows, after an update. */
 void world_fill_dense(struct world *w);
-/* Other strides and memory for later calls: for one in one_in of the tensors,
- * sides and ranks, with room for the present rows; the others as at creation.
- * one_in 0: for none. */
+/* Draws other strides and memory for later calls, with room for the present
+ * rows, for one in one_in of the tensors, sides and ranks; all others are as at
+ * creation. one_in = 0: all are as at creation. */
 void world_move(struct world *w, struct test_random *random, int one_in);
-/* The strides that a call passes, or NULL. */
+/* The strides that a call passes; src_p and dst_p are NULL where it passes
+ * none. */
 struct world_strides {
     int64_t src[ULI_TENSORS][3], dst[ULI_TENSORS][3];
     const int64_t (*src_p)[3], (*dst_p)[3];
@@ -124,11 +125,11 @@ void world_call_strides(const struct world *w, int32_t rank, int direction,
     struct world_strides *strides);
 /* Fills the sources and poisons the destinations, for the present tables. */
 void world_fill(struct world *w);
-/* Whether all bytes of all images are right, at all ranks of this process;
- * prints the differences. */
+/* Returns whether all bytes of all images are right, at all ranks of this
+ * process; prints the differences. */
 bool world_check(struct world *w);
-/* Bytes between nodes in an operation: those that any schedule must send, and
- * those sent when each rank sends to each other rank itself. */
+/* Bytes that an operation sends between nodes: those that any schedule must
+ * send, and those sent when each rank sends to each other rank directly. */
 struct world_wire {
     int64_t once, direct;
 };
@@ -140,14 +141,14 @@ int64_t world_elem_bytes(
     const struct world *w, int32_t tensor, enum uli_side side);
 int32_t world_dtype(const struct world *w, int32_t tensor, enum uli_side side);
 
-/* One rank: create its plan; run an operation. */
+/* Of one rank: creates its plan; runs an operation. */
 ulyx_status_t world_create(struct world *w, int32_t rank);
 ulyx_status_t world_execute(struct world *w, int32_t rank, int direction);
-/* Whether the rank's last call, of that operation, put to other nodes exactly
- * what the layout demands. */
+/* Returns whether the rank's last call, which was of that operation, put
+ * exactly the bytes to other nodes that the layout demands. */
 bool world_wire_agrees(struct world *w, int32_t rank, int direction);
-/* One rank: create, then run all of w->order, with the bytes to other nodes
- * compared. */
+/* Of one rank: creates its plan, runs all operations of w->order, and compares
+ * the bytes put to other nodes. */
 bool world_runs(struct world *w, int32_t rank);
 /* The pointers of an operation at a rank. */
 void world_pointers(struct world *w, int32_t rank, int direction,

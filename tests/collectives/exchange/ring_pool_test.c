@@ -20,8 +20,8 @@
 
 enum { RANKS = 4, SETS = 2, PLANS = 6, ROUNDS = 20, LIMIT_S = 60 };
 
-/* Chunks are 16 KiB at most, small ones 4 KiB: a stream of the largest plan
- * takes several of either. */
+/* Chunks are at most 16 KiB, or 4 KiB in small rings. A stream of the largest
+ * plan needs several chunks of either. */
 static void
 settings_make(const char *sets)
 {
@@ -203,7 +203,7 @@ rank_creates(struct scene *s, int rank)
     return true;
 }
 
-/* Each rank destroys its plans in its own order. */
+/* Destroys the plans of a rank, in an order that differs from rank to rank. */
 static bool
 rank_destroys(struct scene *s, int rank)
 {
@@ -215,7 +215,8 @@ rank_destroys(struct scene *s, int rank)
     return true;
 }
 
-/* Nothing is leased, and `calls` more calls have asked for a set. */
+/* Returns whether nothing is leased, and `calls` more calls have asked for a
+ * set. */
 static bool
 rank_is_idle(struct scene *s, int rank, int64_t calls)
 {
@@ -230,7 +231,7 @@ rank_is_idle(struct scene *s, int rank, int64_t calls)
     return false;
 }
 
-/* One after another, in a random order that all ranks share. */
+/* Makes one call after another, in a random order that all ranks share. */
 static int
 serial_body(int rank, int nranks, void *context)
 {
@@ -249,7 +250,8 @@ serial_body(int rank, int nranks, void *context)
     return !good || !rank_destroys(s, rank);
 }
 
-/* Several in flight, started and waited for in the rank's own order. */
+/* Keeps several calls in flight, started and waited for in the rank's own
+ * order. */
 static int
 flight_body(int rank, int nranks, void *context)
 {
@@ -279,8 +281,8 @@ flight_body(int rank, int nranks, void *context)
     return !good || !rank_destroys(s, rank);
 }
 
-/* Several in flight by a group, which starts all calls before it waits for
- * any. */
+/* Keeps several calls in flight by a group, which starts all of them before it
+ * waits for any. */
 static int
 group_body(int rank, int nranks, void *context)
 {
@@ -302,7 +304,7 @@ group_body(int rank, int nranks, void *context)
     return !good || !rank_destroys(s, rank);
 }
 
-/* A thread for each plan of a rank, which calls it without pause. */
+/* A thread that calls one plan of a rank without pause. */
 struct runner {
     struct scene *s;
     int rank, plan;
@@ -345,8 +347,7 @@ threads_body(int rank, int nranks, void *context)
     return !good || !rank_destroys(s, rank);
 }
 
-/* Runs the body on all ranks.
- * returns the misses of all ranks. */
+/* Runs the body on all ranks. Returns the misses of all ranks together. */
 static int64_t
 scene_runs(struct scene *s, rank_fn body)
 {
@@ -373,7 +374,7 @@ plans_in_turn_share_sets(void **state)
     scene_free(s);
 }
 
-/* Every call uses the small rings. */
+/* With no set, every call uses the small rings. */
 static void
 plans_without_sets_go_by_small_rings(void **state)
 {
@@ -391,7 +392,7 @@ plans_at_once_take_sets_or_small_rings(void **state)
     for (int i = 0; i < 3; i++) {
         struct scene *s = scene_new("2");
         int64_t misses = scene_runs(s, bodies[i]);
-        /* Of 6 calls at once, 2 find a set; threads may run one after
+        /* Of 6 calls at once, 2 get a set; threads may run one after
          * another. */
         if (bodies[i] != threads_body)
             assert_true(misses >= RANKS * ROUNDS);
@@ -504,7 +505,8 @@ __wrap_uli_hier_spread(struct uli_hier *h, struct uli_hier_rail *rail)
     return __real_uli_hier_spread(h, rail);
 }
 
-/* Runs beside rank 1's call of the first plan, then releases that call. */
+/* Makes calls beside rank 1's call of the first plan, then releases that
+ * call. */
 static void *
 release_main(void *context)
 {

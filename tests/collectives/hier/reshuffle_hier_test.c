@@ -20,7 +20,7 @@ enum { MAX_RANKS = 8, LIMIT_S = 60 };
 
 /* ---- nodes --------------------------------------------------------------- */
 
-/* Ranks of a node are consecutive, or dealt out in another order. */
+/* The ranks of a node are consecutive, or in another order. */
 struct nodes {
     int ranks_per_node;
     bool shuffled;
@@ -89,7 +89,8 @@ rank_body(int rank, int nranks, void *context)
     return !world_runs(w, rank);
 }
 
-/* Sums that a rank takes from other nodes; a gap may precede each. */
+/* Counts the sums that a rank takes from other nodes; before each there may be
+ * a gap. */
 static int64_t
 count_sums(const struct uli_hier *hier, int op)
 {
@@ -113,7 +114,7 @@ wire_as_counted(const struct world *w, int op)
     for (int32_t r = 0; r < w->ranks->nranks; r++) {
         const struct uli_hier *hier = uli_hier_of(&w->plans[r]->exchange);
         if (!hier)
-            return wire.once == 0; /* all on one node */
+            return wire.once == 0; /* all ranks are on one node */
         carried += hier->work[op].carried_bytes;
         sums += count_sums(hier, op);
         once += hier->local ? 0 : hier->work[op].node.wire;

@@ -51,7 +51,7 @@ make_box(const char *shape, int64_t row)
     return box;
 }
 
-/* The same box for each of HEADS peers, side by side in the source. */
+/* Makes the box of each of HEADS peers; in the source they lie side by side. */
 static void
 copy_peers(const struct uli_box *box, const struct uli_copy_way *way)
 {
@@ -131,7 +131,7 @@ bench_row(const char *shape, int64_t row)
     fflush(stdout);
 }
 
-/* Shared memory with ordinary pages, like a window. */
+/* Returns shared memory with ordinary pages, like a window. */
 static unsigned char *
 pages_map(int64_t bytes)
 {

@@ -10,12 +10,12 @@
 #include "collectives/kernels/copy.h"
 #include "support/random.h"
 
-/* Seeded by the test. */
+/* The test seeds it. */
 extern struct test_random case_rng;
 
 struct case_box {
-    struct uli_box box, normal;   /* as drawn, and normalized */
-    int64_t dst_bytes, src_bytes; /* spans of the sides from their bases */
+    struct uli_box box, normal;   /* the box as drawn, and normalized */
+    int64_t dst_bytes, src_bytes; /* bytes that each side spans from its base */
 };
 
 /* Extents from 1, strides nested in any order and of either sign, with and
@@ -24,21 +24,21 @@ struct case_box case_draw(void);
 
 int64_t case_runs(const struct uli_box *box);
 
-/* The run numbered n in loop order: its offsets on the two sides. */
+/* Returns the offsets on both sides of run n, in loop order. */
 void case_locate(
     const struct uli_box *box, int64_t n, int64_t *dst, int64_t *src);
 
-/* Copies byte by byte; zeros where src is NULL. */
+/* Copies byte by byte; writes zeros where src is NULL. */
 void case_oracle(
     const struct uli_box *box, unsigned char *dst, const unsigned char *src);
 
-/* Takes a random piece off the front of [*begin, end). */
+/* Takes a piece of random size from the front of [*begin, end). */
 struct uli_box_span case_cut(int64_t *begin, int64_t end);
 
-/* A random way of a copy. */
+/* Draws a way of copying. */
 struct uli_copy_way case_way(void);
 
-/* Runs body once per kernel; leaves the best kernel selected. */
+/* Runs body once per kernel, and leaves the best kernel selected. */
 void case_each_kernel(void (*body)(void));
 
 #endif

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "ulyx/types.h"
 
-/* Sizes of a binary floating-point format. */
+/* The sizes of a binary floating-point format. */
 struct format {
     int bytes, exponent_bits, fraction_bits;
 };
@@ -61,9 +61,9 @@ oracle_decode(int32_t dtype, const void *p)
     return sign * ldexp((double)fraction, exponent - bias - f.fraction_bits);
 }
 
-/* The exponent and fraction fields of a magnitude; one that is too large
- * becomes infinity. Both fields are one integer, so a fraction that rounds up
- * to the next power of two carries into the exponent. */
+/* Returns the exponent and fraction fields of a magnitude; a magnitude that is
+ * too large becomes infinity. Both fields are one integer, so a fraction that
+ * rounds up to the next power of two carries into the exponent. */
 static uint64_t
 magnitude_bits(struct format f, double magnitude)
 {

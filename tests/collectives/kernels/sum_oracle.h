@@ -11,13 +11,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The value of the element of dtype stored at p: exact for all types. */
+/* Returns the value of the element of dtype at p, which is exact for all
+ * types. */
 double oracle_decode(int32_t dtype, const void *p);
 
-/* Stores value at p as dtype, rounded once to nearest even. */
+/* Stores value at p as dtype, rounded once, to nearest even. */
 void oracle_encode(int32_t dtype, double value, void *p);
 
-/* a + b as one addition in float, or in double when wide. */
+/* Adds a and b as one addition in float, or in double when wide. */
 double oracle_add(double a, double b, bool wide);
 
 #endif

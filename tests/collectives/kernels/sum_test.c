@@ -35,8 +35,8 @@ struct drawn {
     unsigned char *expected;
 };
 
-/* Mostly of similar size, so that sums cancel and tie; some raw bit
- * patterns. */
+/* Draws values that are mostly of similar size, so that sums cancel and tie,
+ * and some raw bit patterns. */
 static void
 draw_element(int32_t dtype, unsigned char *p)
 {
@@ -61,8 +61,8 @@ draw_element(int32_t dtype, unsigned char *p)
     }
 }
 
-/* Nested strides with gaps, in bytes.
- * returns the bytes that the side spans. */
+/* Draws nested strides with gaps, in bytes. Returns the bytes that the side
+ * spans. */
 static int64_t
 draw_strides(
     const struct uli_sum *sum, int64_t elem, int64_t stride[3], int64_t *offset)
@@ -121,8 +121,8 @@ index_dot(const int64_t index[3], const int64_t stride[3])
     return index[0] * stride[0] + index[1] * stride[1] + index[2] * stride[2];
 }
 
-/* The expected value of one element: group by group, in the accumulator's
- * precision. */
+/* Computes the expected value of one element: group by group, in the
+ * accumulator's precision. */
 static void
 oracle_element(struct drawn *drawn, const int64_t index[3], int64_t e)
 {
@@ -207,7 +207,7 @@ sum_run_random_sums_equal_oracle_bits(void **state)
     case_each_kernel(check_run);
 }
 
-/* The elements of a span, one after another, as in a ring. */
+/* Copies the elements of a span one after another, as a ring does. */
 static int64_t
 gather_elements(const struct drawn *drawn, struct uli_box_span span, int32_t s,
     unsigned char *packed)
@@ -225,7 +225,7 @@ gather_elements(const struct drawn *drawn, struct uli_box_span span, int32_t s,
     return (span.end - span.begin) * sum->run;
 }
 
-/* A source's elements arrive in chunks of any size. */
+/* The elements of a source arrive in chunks of any size. */
 static void
 accumulate_in_chunks(const struct uli_sum *sum, unsigned char *acc,
     const unsigned char *packed, int64_t count, bool first)
@@ -290,7 +290,7 @@ sum_staged_form_equals_oracle_bits(void **state)
     case_each_kernel(check_staged);
 }
 
-/* One source of count elements, from one type to another. */
+/* Sums a single source of `count` elements, from one type to another. */
 static void
 check_conversion(int32_t dtype, int32_t partial_dtype, const unsigned char *src,
     int64_t count)
@@ -414,7 +414,7 @@ sum_acc_bytes_is_eight_where_f64_is_involved(void **state)
     }
 }
 
-/* The oracle itself, on values that a reader can check. */
+/* Tests the oracle itself, on values that a reader can check. */
 static void
 oracle_encodes_values_of_a_table(void **state)
 {

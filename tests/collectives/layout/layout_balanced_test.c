@@ -32,7 +32,7 @@ make_shape(struct uli_shape *shape, int32_t nranks, int64_t heads,
     }
 }
 
-/* The cost of the costliest rank over the mean cost. */
+/* Returns the cost of the costliest rank divided by the mean cost. */
 static double
 layout_imbalance(const struct uli_layout *layout)
 {
@@ -50,7 +50,7 @@ layout_imbalance(const struct uli_layout *layout)
 
 enum { ROWS = 32768, DOCS = 64 };
 
-/* Cumulative lengths of documents of very different sizes. */
+/* Makes documents of very different sizes, given by cumulative lengths. */
 static void
 packed_docs(ulyx_docs_t *docs, int64_t begin[DOCS + 1])
 {
@@ -98,9 +98,9 @@ ranks_are_equally_busy(void **state)
 
 /* ---- no better cut ------------------------------------------------------- */
 
-/* The least possible cost of the costliest rank, over all cuts at multiples of
- * row_round with at most max_rows rows per rank; cost[x] = cost of the rows
- * before x. */
+/* Returns the least possible cost of the costliest rank, over all cuts at
+ * multiples of row_round with at most max_rows rows per rank. cost[x] is the
+ * cost of the rows before x. */
 static int64_t
 least_most(const struct uli_shape *shape, const int64_t *cost, int64_t rows,
     int64_t total)
@@ -207,8 +207,8 @@ check_bounds(const struct uli_layout *layout)
             }
 }
 
-/* The maximum that the last error names; stores the value that the error asks
- * for. */
+/* Returns the maximum that the last error names, and stores the value that the
+ * error asks for. */
 static int64_t *
 shape_blamed(struct uli_shape *shape, int64_t *needed_p)
 {
@@ -271,11 +271,12 @@ maxima_are_respected_or_refused(void **state)
         check_bounds(layout);
         uli_layout_destroy(layout);
     }
-    assert_true(refusals > 20); /* both outcomes are drawn */
+    assert_true(refusals > 20); /* both outcomes occur */
 }
 
-/* Runs of keys that merge as a rank's rows grow: boundaries nearest to equal
- * shares would give a rank three segments, but the longest runs fit. */
+/* Segments of keys merge as a rank gets more rows. With the boundaries nearest
+ * to equal shares a rank would need three segments, but with most rows the
+ * segments fit. */
 static void
 merging_segments_still_fit(void **state)
 {

@@ -16,7 +16,7 @@ random_chance(struct test_random *random, int percent)
     return test_random_in(random, 0, 99) < percent;
 }
 
-/* Non-negative numbers that add up to total, some of them 0. */
+/* Draws non-negative numbers, some of them 0, that add up to total. */
 static void
 random_splits(
     struct test_random *random, int64_t *splits, int32_t n, int64_t total)
@@ -46,7 +46,7 @@ random_part(struct oracle_case *c, int32_t i, struct test_random *random)
     }
 }
 
-/* Parts of axis 0 first, or mixed with parts of axis 1. */
+/* The parts of axis 0 come first, or are mixed with those of axis 1. */
 static void
 random_parts(struct oracle_case *c, struct test_random *random)
 {
@@ -164,7 +164,7 @@ axis_rows(const struct uli_shape *shape, int axis)
     return any ? rows : axis_rows(shape, 0);
 }
 
-/* Documents within batch items, with gaps and empty ones. */
+/* Draws documents within batch items, with gaps and empty documents. */
 static void
 fill_docs(struct oracle_docs *docs, struct test_random *random, int64_t batch,
     int64_t rows, int64_t count)

@@ -8,18 +8,19 @@
 #include "collectives/layout/layout_oracle.h"
 #include "support/random.h"
 
-/* A valid case with 1 .. max_ranks ranks. balanced: work_split is BALANCED and
- * tensor 0 is HEADS_QUERY on axis 0. Pointers refer to *c: do not copy it. */
+/* Draws a valid case with 1 .. max_ranks ranks. balanced: work_split is
+ * BALANCED and tensor 0 is HEADS_QUERY on axis 0. Pointers refer to *c, so *c
+ * must not be copied. */
 void case_random(struct oracle_case *c, struct test_random *random,
     int32_t max_ranks, bool balanced);
 
-/* New documents for a case, within its max_docs. */
+/* Draws new documents for a case, within its max_docs. */
 void case_random_docs(struct oracle_case *c, struct test_random *random);
 
 /* Gives at least one part a capacity above its rows at creation. */
 void case_random_capacities(struct oracle_case *c, struct test_random *random);
 
-/* Other rows and splits within the capacities, as an update takes them;
+/* Draws other rows and splits within the capacities, as an update takes them.
  * case_random_rows also draws documents within the rows. */
 struct case_rows {
     int64_t rows[ULI_MAX_PARTS];
@@ -29,15 +30,16 @@ struct case_rows {
 void case_random_rows(struct oracle_case *c, struct test_random *random,
     struct case_rows *rows_p);
 
-/* The documents in the library's form. NULL stands for none; begin and length
- * point into *c. */
+/* Returns the documents in the library's form, or NULL for none. begin and
+ * length point into *c. */
 const ulyx_docs_t *case_docs(
     const struct oracle_case *c, int axis, ulyx_docs_t *storage);
 
 ulyx_status_t case_create(
     const struct oracle_case *c, struct uli_layout **layout_p);
 
-/* Cuts of a PACKED layout, from the runs of tensor 0; NULL for HEADS. */
+/* Returns the cuts of a PACKED layout, from the segments of tensor 0; NULL for
+ * HEADS. */
 const int64_t *case_cuts(const struct oracle_case *c,
     const struct uli_layout *layout, int64_t cuts[ORACLE_MAX_RANKS + 1]);
 
@@ -45,7 +47,7 @@ const int64_t *case_cuts(const struct oracle_case *c,
  * splits. */
 void shape_small(struct uli_shape *shape);
 
-/* One line, for failure messages. */
+/* Prints the case as one line, for failure messages. */
 void case_print(const struct oracle_case *c);
 
 #endif

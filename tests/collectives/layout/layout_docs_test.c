@@ -23,7 +23,7 @@ make_docs_shape(struct uli_shape *s)
     s->max_docs = 4;
 }
 
-/* A hash of all results of a table. */
+/* Returns a hash of all results of a table. */
 static uint64_t
 layout_fingerprint(const struct uli_layout *layout)
 {

@@ -41,8 +41,8 @@ input_take(struct input *in, size_t bytes)
     return value;
 }
 
-/* Mostly in [least, small], sometimes negative, near a power of two, or any
- * value. */
+/* Returns a number that is mostly in [least, small], and sometimes negative,
+ * near a power of two, or anything. */
 static int64_t
 input_number(struct input *in, int64_t least, int64_t small)
 {
@@ -61,7 +61,7 @@ input_number(struct input *in, int64_t least, int64_t small)
     }
 }
 
-/* Mostly in [0, most]. */
+/* Returns a number that is mostly in [0, most]. */
 static int32_t
 input_choice(struct input *in, int32_t most)
 {
@@ -70,7 +70,7 @@ input_choice(struct input *in, int32_t most)
     return (int32_t)(input_take(in, 1) % (uint64_t)(most + 1));
 }
 
-/* Whether to take, at random, a value that does not fit the rest. */
+/* Returns whether, at random, to take a value that does not fit the others. */
 static bool
 input_unruly(struct input *in)
 {
@@ -145,7 +145,8 @@ take_shape(struct input *in, struct uli_shape *s, int64_t splits[][MAX_RANKS])
     s->batch = input_take(in, 1) % 3 ? 1 : input_number(in, 0, 3);
     s->heads = input_number(in, 1, 12);
     s->work_split = input_choice(in, 1);
-    if (s->batch > 1000 || s->heads > 1000) /* runs are a table */
+    /* BALANCED makes a table of segments for these */
+    if (s->batch > 1000 || s->heads > 1000)
         s->work_split = ULYX_WORK_HEADS;
     s->nparts = 1 + (int32_t)(input_take(in, 1) % 4);
     for (int i = 0; i < s->nparts; i++)
@@ -173,7 +174,7 @@ take_docs(struct input *in, ulyx_docs_t *docs, int64_t *begin)
         return NULL;
     own.count = (int64_t)(input_take(in, 1) % (MAX_DOCS / 2 + 1));
     own.begin = begin;
-    for (int64_t n = 0; n <= own.count; n++) /* sums may wrap */
+    for (int64_t n = 0; n <= own.count; n++) /* sums may wrap around */
         begin[n] = (int64_t)((uint64_t)(n ? begin[n - 1] : 0) +
                              (uint64_t)input_number(in, 0, 5));
     *docs = own;
@@ -195,7 +196,8 @@ add_move(void *context, const struct uli_move *move)
     return true;
 }
 
-/* Elements (without dim) that an operation writes at a rank. */
+/* Returns the elements, not counting dim, that an operation writes at a
+ * rank. */
 static int64_t
 layout_written(const struct uli_layout *layout, int32_t direction,
     int32_t tensor, int32_t rank)

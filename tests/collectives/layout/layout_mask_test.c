@@ -9,7 +9,7 @@
 #include "collectives/layout/layout_cost.h"
 #include "support/test.h"
 
-/* Keys of the tiles that row i touches, by definition. */
+/* Counts the keys of the tiles that row i touches, by definition. */
 static int64_t
 tile_keys(
     const struct uli_shape *shape, int64_t i, int64_t q_len, int64_t k_len)
@@ -139,7 +139,8 @@ visible_keys_equal_loops(void **state)
     }
 }
 
-/* The keys that any range of a head needs, against marking single rows. */
+/* The keys that any range of a head needs are compared with marks of single
+ * rows. */
 static void
 check_use(const struct uli_layout *layout, const struct oracle *o,
     int64_t group, int64_t begin, int64_t end)
@@ -229,7 +230,8 @@ window_of_all_keys_equals_causal(void **state)
     }
 }
 
-/* 2^62 rows and keys: n (n + 128) / 2 keys of tiles, without overflow. */
+/* With 2^62 rows and keys, tiles have n (n + 128) / 2 keys, without
+ * overflow. */
 static void
 mask_cost_of_huge_document(void **state)
 {

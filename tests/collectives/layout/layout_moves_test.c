@@ -69,7 +69,7 @@ holders_of(const struct check *k, int64_t head, int64_t batch, int64_t row,
     return n;
 }
 
-/* Ranks whose sequence side has the row. */
+/* Finds the ranks whose sequence side has the row. */
 static int
 owners_of(const struct check *k, int64_t row, int32_t *ranks)
 {
@@ -81,7 +81,8 @@ owners_of(const struct check *k, int64_t row, int32_t *ranks)
     return n;
 }
 
-/* The sources of one destination element, by the rules of the contract. */
+/* Finds the sources of one destination element, by the rules of the
+ * contract. */
 static int
 expected_sources(const struct check *k, int64_t head, int64_t batch,
     int64_t row, int32_t *ranks)
@@ -137,7 +138,8 @@ expected_kind(const struct check *k, int nsources)
 
 /* ---- places to elements -------------------------------------------------- */
 
-/* Element (batch, row of the part, head) of a place on the head side. */
+/* Finds the element (batch, row of the part, head) at a place of the head
+ * side. */
 static bool
 head_element(const struct check *k, const struct uli_place *p, int64_t db,
     int64_t dr, int64_t dh, int64_t *batch, int64_t *row, int64_t *head)

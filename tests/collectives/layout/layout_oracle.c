@@ -43,7 +43,7 @@ docs_length(const struct oracle *o, int axis, int64_t n)
     return o->c->docs[axis].none ? o->rows[real] : o->c->docs[axis].length[n];
 }
 
-/* The document that has a flattened row, or -1. */
+/* Returns the document of a flattened row, or -1. */
 static int64_t
 docs_find(const struct oracle *o, int axis, int64_t flat)
 {
@@ -80,7 +80,8 @@ even_sizes(int64_t rows, int64_t nchunks, int64_t *sizes)
         sizes[i % nchunks]++;
 }
 
-/* One document or gap, [begin, end) of the part, in zigzag order. */
+/* Gives one document or gap, [begin, end) of the part, to the ranks in zigzag
+ * order. */
 static void
 deal_span(
     struct oracle *o, int32_t part, int64_t begin, int64_t end, int32_t rank)

@@ -14,7 +14,7 @@
 
 enum { ORACLE_MAX_DOCS = 32, ORACLE_MAX_RANKS = 16 };
 
-/* A document table in the plainest form. */
+/* A document table in the simplest form. */
 struct oracle_docs {
     bool none;
     int64_t count;
@@ -43,29 +43,29 @@ struct oracle {
     int64_t packed_rows[ULI_TENSORS][ORACLE_MAX_RANKS];
 };
 
-/* The axis of keys. */
+/* Returns the axis of keys. */
 static inline int
 oracle_key_axis(const struct oracle *o)
 {
     return o->naxes == 2;
 }
 
-/* Keys [first, end) that are visible to row i of a document of q_len queries
- * and k_len keys. */
+/* Stores the keys [first, end) that are visible to row i of a document of q_len
+ * queries and k_len keys. */
 void oracle_visible(const struct uli_shape *shape, int64_t i, int64_t q_len,
     int64_t k_len, int64_t *first_p, int64_t *end_p);
 
-/* Cost of a (batch, row) of queries, as BALANCED measures it. */
+/* Returns the cost of a (batch, row) of queries, as BALANCED measures it. */
 int64_t oracle_row_cost(
     const struct oracle *o, int64_t row_cost, int64_t batch, int64_t row);
 
-/* cuts: of a PACKED layout, [nranks + 1] positions in (head, batch, row) order;
- * NULL for HEADS. Free each oracle with oracle_free. */
+/* cuts: for a PACKED layout, [nranks + 1] positions in (head, batch, row)
+ * order; NULL for HEADS. The caller frees each oracle with oracle_free. */
 void oracle_init(
     struct oracle *o, const struct oracle_case *c, const int64_t *cuts);
 void oracle_free(struct oracle *o);
 
-/* Entry of place. */
+/* Returns an index into place[]. */
 static inline int64_t
 oracle_place(const struct oracle *o, int32_t tensor, int32_t rank, int64_t head,
     int64_t batch, int64_t axis_row)

@@ -62,8 +62,8 @@ axis_rows_of(const struct oracle *o, int32_t tensor)
     return o->rows[shape->parts[shape->tensors[tensor].part].axis];
 }
 
-/* Heads of which the rank has any row: the lowest, and one above the
- * highest. */
+/* Checks the range of heads of which the rank has any row: the lowest head, and
+ * one above the highest. */
 static void
 check_heads(const struct oracle *o, const struct uli_layout *layout,
     int32_t tensor, int32_t rank)
@@ -108,7 +108,7 @@ check_runs(const struct oracle *o, const struct uli_layout *layout,
     assert_true(count <= uli_layout_shape(layout)->max_segments);
 }
 
-/* The cuts are a partition at multiples of row_round. */
+/* Checks that the cuts are a partition at multiples of row_round. */
 static void
 check_cuts(const struct oracle *o, const struct uli_layout *layout,
     const int64_t *cuts)
@@ -128,7 +128,7 @@ check_cuts(const struct oracle *o, const struct uli_layout *layout,
     }
 }
 
-/* Whether any row of any head has two holders. */
+/* Returns whether any row of any head is at two ranks. */
 static bool
 is_shared(const struct oracle *o, int32_t tensor)
 {
@@ -157,10 +157,11 @@ check_partial(
     }
     bool narrow = t->dtype == ULYX_DTYPE_BF16 || t->dtype == ULYX_DTYPE_F16;
     bool shared = is_shared(o, tensor);
-    if (uli_layout_packed(layout)) /* must not depend on documents */
+    /* the answer must not depend on the documents */
+    if (uli_layout_packed(layout))
         shared = t->ownership == ULYX_HEADS_KV;
     else if (o->batch * axis_rows_of(o, tensor) == 0)
-        return; /* no row shows it */
+        return; /* there is no row that could show it */
     assert_int_equal(partial, narrow && shared ? ULYX_DTYPE_F32 : t->dtype);
 }
 

@@ -23,8 +23,8 @@ struct row {
 
 /* ---- the file ------------------------------------------------------------ */
 
-/* Cuts the line at commas: no column but the last, the thread, may contain
- * one. */
+/* Splits the line at commas. Only the last column, the thread, may contain a
+ * comma. */
 static bool
 parse_row(struct row *row, const char *line)
 {
@@ -49,7 +49,7 @@ parse_row(struct row *row, const char *line)
     return true;
 }
 
-/* "3 x8 2 x8" is 3 eight times, then 2 eight times. */
+/* Parses a list: "3 x8 2 x8" is eight times 3, then eight times 2. */
 static int32_t
 parse_list(const char *text, int64_t list[MAX_RANKS])
 {
@@ -87,7 +87,8 @@ add_tensor(
     t->ownership = kv ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
 }
 
-/* q, k, v and o, and the parts and tensors that the row's name implies. */
+/* Makes q, k, v and o, and the parts and tensors that the name of the row
+ * implies. */
 static void
 make_shape(struct uli_shape *shape, const struct row *row)
 {
@@ -219,7 +220,7 @@ reported_holders_are_right(void **state)
     uli_layout_destroy(layout);
 }
 
-/* Every balanced split: the first (n mod P) ranks have one more. */
+/* In every balanced split the first (n mod P) ranks have one more. */
 static void
 balanced_splits_differ_by_one(void **state)
 {

@@ -120,7 +120,8 @@ caller_before_setting_before_rule(void **state)
         "; rule on line 2 of the tuning file)");
 }
 
-/* The nodes are made up on one machine, so nothing is known about the link. */
+/* The nodes are on one machine, made by a setting, so nothing is known about
+ * the link. */
 static void
 made_up_nodes_go_pairwise(void **state)
 {

@@ -43,8 +43,8 @@ count_crossing(void *context, const struct uli_move *move)
     return true;
 }
 
-/* From all moves: the bytes between nodes when every source sends for
- * itself. */
+/* Computes from all moves the bytes between nodes when every source sends
+ * directly. */
 static double
 schedule_walk(const struct uli_layout *layout, const int32_t *node_of,
     ulyx_direction_t direction)
@@ -67,8 +67,8 @@ item_ignore(void *context, const struct uli_hier_item *item)
     (void)context, (void)item;
 }
 
-/* From the streams of the hierarchical schedule: the bytes from each node to
- * each other node. */
+/* Computes from the streams of the hierarchical schedule the bytes from each
+ * node to each other node. */
 static double
 walk_hier(const struct uli_layout *layout, const int32_t *node_of,
     int32_t nnodes, ulyx_direction_t direction)
@@ -209,7 +209,7 @@ every_layout_has_a_choice(void **state)
 
 /* ---- what ulyx_info says ------------------------------------------------- */
 
-/* q, k and v of the shape that `ulyx_info plan --nodes` takes. */
+/* Makes q, k and v of the shape that `ulyx_info plan --nodes` takes. */
 static struct uli_layout *
 layout_of(const struct uli_demand_shape *s)
 {

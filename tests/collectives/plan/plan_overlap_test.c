@@ -12,7 +12,7 @@
 
 enum { BYTES = 4096 };
 
-/* Dimensions nest like those of a tensor, in any order. */
+/* Draws dimensions that nest like those of a tensor, in any order. */
 static void
 draw_grid(struct test_random *random, struct uli_grid *grid_p)
 {
@@ -30,7 +30,7 @@ draw_grid(struct test_random *random, struct uli_grid *grid_p)
         if (grid_p->counts[d] > 1)
             hull += (grid_p->counts[d] - 1) * grid_p->strides[d];
         if (grid_p->counts[d] == 1 && test_random_in(random, 0, 1))
-            grid_p->strides[d] = 0; /* not looked at */
+            grid_p->strides[d] = 0; /* a single index ignores its stride */
     }
 }
 
@@ -85,7 +85,7 @@ tensors_overlap_where_they_share_a_byte(void **state)
     assert_true(overlapping > draws / 10 && overlapping < draws * 9 / 10);
 }
 
-/* One long run that encloses a tensor of several runs: the search ends. */
+/* A single long run encloses a tensor of several runs; the search must end. */
 static void
 one_run_holds_a_tensor(void **state)
 {
