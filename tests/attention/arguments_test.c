@@ -8,7 +8,8 @@
 #include <string.h>
 #include "attention/setup.h"
 
-/* Two heads of a model: the field that is wrong is the one that is named. */
+/* The problem has two heads of a model with more. The error must name the field
+ * that is wrong. */
 static void
 global_heads_are_named_by_field(void **state)
 {
@@ -127,7 +128,8 @@ tensors_bad_layouts_are_refused(void **state)
     refused(&b, invalid, "workspace of 8 bytes");
     b.bytes = 64 << 20;
     b.t[Q].batch_stride = b.t[Q].head_stride = b.t[Q].row_stride = 0;
-    assert_status(forward(&b), ULYX_SUCCESS); /* inputs may repeat rows */
+    /* rows of inputs may be the same memory */
+    assert_status(forward(&b), ULYX_SUCCESS);
     bench_free(&b);
 }
 
@@ -229,7 +231,8 @@ describe_names_the_kernel(void **state)
         ULYX_SUCCESS);
     assert_non_null(strstr(text, "portable"));
     assert_null(strchr(text, '\n'));
-    assert_null(strstr(text, "; not ")); /* it was requested */
+    /* the kernel was requested, so no other was tried */
+    assert_null(strstr(text, "; not "));
     char needs[32], cut[40];
     snprintf(needs, sizeof(needs), "... (needs %zu)", strlen(text) + 1);
     assert_status(ulyx_attention_describe(
@@ -238,7 +241,8 @@ describe_names_the_kernel(void **state)
     assert_int_equal(strlen(cut), sizeof(cut) - 1);
     assert_string_equal(cut + sizeof(cut) - 1 - strlen(needs), needs);
     b.exec.kernel = NULL;
-    b.problem.dtype = ULYX_DTYPE_F64; /* for the last of the table alone */
+    /* only the last kernel of the table takes it */
+    b.problem.dtype = ULYX_DTYPE_F64;
     assert_status(ulyx_attention_describe(
                       &b.problem, BACKWARD, &b.exec, text, sizeof(text)),
         ULYX_SUCCESS);
@@ -263,7 +267,7 @@ listed_kernels_are_taken(void **state)
     assert_in_range(count, 2, 16);
     assert_string_equal(names[count - 1], "reference");
     bench_init(&b, 1, 1, 1, 64, 64);
-    b.problem.dtype = ULYX_DTYPE_BF16; /* which all take */
+    b.problem.dtype = ULYX_DTYPE_BF16; /* a dtype that all kernels take */
     for (int32_t i = 0; i < count; i++) {
         b.exec.kernel = names[i];
         assert_status(

@@ -55,7 +55,7 @@ pieces_wait_and_time_out(void **state)
 
 /* ---- precision ----------------------------------------------------------- */
 
-/* As a float, the double 1.5 begins with 0. */
+/* If a double 1.5 were read as a float, the result would be 0. */
 static void
 sinks_beside_doubles_are_doubles(void **state)
 {
@@ -174,7 +174,7 @@ rows_without_keys_are_zero(void **state)
     bench_free(&b);
 }
 
-/* b * h of 70,000, where grids of 65,535 blocks ended. */
+/* b * h is 70,000. Grids of 65,535 blocks were the limit of other systems. */
 static void
 many_batch_items(void **state)
 {
@@ -199,8 +199,8 @@ many_batch_items(void **state)
     bench_free(&b);
 }
 
-/* Tensors of 2^33 bytes and more by strides over reserved address space of
- * which only the rows' pages are touched. */
+/* Strides make the tensors 2^33 bytes and more, over reserved address space of
+ * which only the pages of the rows are touched. */
 static void
 strides_beyond_32_bits(void **state)
 {
@@ -244,8 +244,8 @@ poison_rows(struct bench *b, int n, int64_t first, int64_t end)
         b->data[n][i] = NAN;
 }
 
-/* Documents [3, 40) and [44, 90) of 100 rows. With NaN in the gaps and in the
- * second one, the first document's rows keep their bits. */
+/* The documents are [3, 40) and [44, 90) of 100 rows. NaN in the gaps and in
+ * the second document must not change the bits of the first document's rows. */
 static void
 documents_do_not_touch_each_other(void **state)
 {
@@ -285,7 +285,7 @@ documents_do_not_touch_each_other(void **state)
     }
 }
 
-/* Rows before the first key give 0 though every value is NaN or infinite. */
+/* Rows before the first key are 0 although every value is NaN or infinite. */
 static void
 rows_without_keys_ignore_values(void **state)
 {
@@ -308,7 +308,8 @@ rows_without_keys_ignore_values(void **state)
 
 /* ---- conversions --------------------------------------------------------- */
 
-/* The nearest half to a float by search among its neighbours. */
+/* Returns whether the half is the one nearest to the float, by a search among
+ * its neighbours. */
 static bool
 is_nearest(uint16_t half, float value)
 {

@@ -57,7 +57,8 @@ segments_at_the_end_of_64_bits(void **state)
         ulyx_attention_workspace(&b.problem, FORWARD, &b.exec, &bytes),
         INVALID);
     assert_int_equal(bytes, -7);
-    /* offsets of nearly 2^63 rows: the rows of the second one do not fit */
+    /* Offsets are nearly 2^63 rows, and the rows of the second segment do not
+     * fit. */
     q[0].row_end = 16, q[0].offset = INT64_MAX / 4 * 4 - 16;
     q[1] = q[2] = (ulyx_segment_t){1, 0, 0, 1, INT64_MAX / 4 * 4};
     b.problem.q_segment_count = 2;
@@ -70,7 +71,7 @@ segments_at_the_end_of_64_bits(void **state)
     bench_free(&b);
 }
 
-/* Threads are bounded before they are multiplied by anything. */
+/* The number of threads is bounded before it is multiplied by anything. */
 static void
 any_thread_count_is_taken(void **state)
 {
@@ -94,7 +95,8 @@ any_thread_count_is_taken(void **state)
     bench_free(&b);
 }
 
-/* The bytes of the query are enough, one fewer than one thread's are not. */
+/* The bytes that the query returns are enough. One byte less than those of one
+ * thread is not. */
 static void
 workspace_is_exact(void **state)
 {
@@ -166,8 +168,9 @@ arrays_of_numbers_are_checked(void **state)
     bench_free(&b);
 }
 
-/* Gradients of packed [b, s, 3, h, d]: so many heads and batch items that not
- * all pairs of them can be looked at. A shift by one row of d does overlap. */
+/* Gradients of packed [b, s, 3, h, d], with so many heads and batch items that
+ * not all pairs can be compared. After a shift by one row of d they do
+ * overlap. */
 static void
 packed_gradients_of_many_heads(void **state)
 {
@@ -191,8 +194,8 @@ packed_gradients_of_many_heads(void **state)
     bench_free(&b);
 }
 
-/* Rows [0, 3) and [3, 20) of one dense output of two batch items; moved up by
- * one row, the two share a row. */
+/* The pieces are rows [0, 3) and [3, 20) of one dense output of two batch
+ * items. If the second piece is moved up by one row, the two share a row. */
 static void
 output_pieces_of_one_tensor(void **state)
 {
@@ -243,8 +246,8 @@ arrays_may_lie_between_rows(void **state)
 
 /* ---- numbers ------------------------------------------------------------- */
 
-/* A row with NaN in its only keys, or in itself, is not taken for a row without
- * keys. */
+/* A row whose only keys have NaN, or which has NaN itself, must not be treated
+ * as a row without keys. */
 static void
 visible_nan_reaches_its_rows(void **state)
 {
@@ -253,7 +256,8 @@ visible_nan_reaches_its_rows(void **state)
         for (int q = 0; q < 2; q++) {
             struct bench b;
             bench_init(&b, 1, 1, 1, 40, 64);
-            b.problem.mask = ULYX_MASK_WINDOW; /* (0, 0): the own key */
+            /* (0, 0): the row's own key only */
+            b.problem.mask = ULYX_MASK_WINDOW;
             b.exec.kernel = kernels[k];
             b.data[q ? Q : K][5 * 64 + 1] = NAN;
             ulyx_status_t status = forward(&b);
@@ -267,7 +271,7 @@ visible_nan_reaches_its_rows(void **state)
     }
 }
 
-/* out of every kernel against the reference's. */
+/* Compares out of every kernel with the reference's. */
 static void
 bench_agrees(struct bench *b, int k)
 {
@@ -309,7 +313,7 @@ parameters_at_the_ends_of_a_float(void **state)
     }
 }
 
-/* Logits of 1e30 and subnormal values. */
+/* Logits are 1e30, and values are subnormal. */
 static void
 data_at_the_ends_of_a_float(void **state)
 {
@@ -328,7 +332,7 @@ data_at_the_ends_of_a_float(void **state)
     }
 }
 
-/* Logits of 1e7 to 1e30, where a float's lse is wrong by more than 1: p stays
+/* Logits are 1e7 to 1e30, where lse as a float is wrong by more than 1. p stays
  * at most 1, so dv is at most the sum of |dout|, and nothing is infinite. */
 static void
 gradients_of_huge_logits_are_bounded(void **state)
@@ -360,8 +364,7 @@ gradients_of_huge_logits_are_bounded(void **state)
     }
 }
 
-/* With a diagonal beyond all rows every row attends to every key, or to
- * none. */
+/* With a diagonal beyond all rows, every row attends to all keys or to none. */
 static void
 diagonals_beyond_all_rows(void **state)
 {
@@ -391,8 +394,8 @@ diagonals_beyond_all_rows(void **state)
     }
 }
 
-/* Tiles end with the document: of 4 rows backward computes at most a register
- * block of queries against a panel of keys. */
+/* Tiles end with the document: for 4 rows, backward computes at most a register
+ * block of queries with a panel of keys. */
 static void
 short_documents_are_short_work(void **state)
 {

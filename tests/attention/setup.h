@@ -12,7 +12,7 @@
 
 enum { Q, K, V, OUT, LSE, DOUT, DQ, DK, DV, TENSORS };
 
-/* A dense fp32 [b][h][s][d] problem with everything that both passes take. */
+/* A dense fp32 [b][h][s][d] problem with all that both passes take. */
 struct bench {
     ulyx_attention_t problem;
     ulyx_attention_tensor_t t[TENSORS];
@@ -25,14 +25,14 @@ struct bench {
     int64_t bytes;
 };
 
-/* Normal data; a workspace of 64 MiB. */
+/* Fills the inputs with normal data and makes a workspace of 64 MiB. */
 void bench_init(struct bench *b, int64_t batch, int64_t heads, int64_t heads_kv,
     int64_t len, int64_t dim);
 void bench_free(struct bench *b);
 ulyx_status_t forward(struct bench *b);
 ulyx_status_t backward(struct bench *b);
-/* The call is refused with the status and the outputs keep their bytes; the
- * text of the error holds `word`. */
+/* Checks that both calls are refused with the status, that the outputs keep
+ * their bytes, and that the text of the error contains `word`. */
 void refused(struct bench *b, ulyx_status_t expected, const char *word);
 
 #endif

@@ -12,11 +12,12 @@
 #include "collectives/layout/layout.h"
 #include "support/test.h"
 
-/* The widest kernels': rows of a forward panel, keys of a backward one, rows of
- * a register block. Others differ by what they round up. */
+/* The sizes of the widest kernels: rows of a forward panel, keys of a backward
+ * panel, rows of a register block. Other kernels differ in what they round
+ * up. */
 enum { PANEL_ROWS = 32, PANEL = 16, TILE_QUERIES = 64, BLOCK_ROWS = 8 };
 
-/* A mask over documents that are alike on both axes. */
+/* A mask over documents that are the same on both axes. */
 struct mask {
     int64_t left;         /* INT64_MAX: causal without a window */
     const int64_t *begin; /* [ndocs + 1] */
@@ -35,14 +36,15 @@ int64_most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* First key that row i attends to; the last is i itself. */
+/* Returns the first key to which row i attends; the last one is i itself. */
 static int64_t
 first_key(const struct mask *mask, int64_t i)
 {
     return mask->left == INT64_MAX ? 0 : int64_most(i - mask->left, 0);
 }
 
-/* Rows [i, end) of a document, counted from its first row. */
+/* Counts the scores that forward computes for rows [i, end) of a document,
+ * counted from its first row. */
 static int64_t
 forward_scores(const struct mask *mask, int64_t i, int64_t end)
 {
@@ -225,8 +227,8 @@ kernels_count_what_is_walked(void **state)
 
 enum { BOUND_RANKS = 3, BOUND_ROWS = 300, BOUND_HEADS = 5 };
 
-/* The layout that distributed attention will have with that bound of key rows
- * (0: none), or NULL where no cut respects it. */
+/* Returns the layout that distributed attention will have with this bound of
+ * key rows (0: none), or NULL where no cut respects the bound. */
 static struct uli_layout *
 layout_bounded(int64_t max_kv_rows)
 {
@@ -244,7 +246,7 @@ layout_bounded(int64_t max_kv_rows)
     return layout;
 }
 
-/* Does any rank have other queries than without a bound? */
+/* Returns whether any rank has other queries than without the bound. */
 static bool
 bound_moves_cuts(const struct uli_layout *layout)
 {
@@ -257,7 +259,8 @@ bound_moves_cuts(const struct uli_layout *layout)
     return moved;
 }
 
-/* OUT, GRAD and the rest are cut as the plan of q, k and v is. */
+/* The plans of OUT, GRAD and the rest have the cuts of the plan of q, k and
+ * v. */
 static void
 bounds_of_keys_move_all_cuts(void **state)
 {

@@ -103,11 +103,11 @@ draw_parts(struct dist_case *c, struct test_random *random)
     int kind = (int)test_random_in(random, 0, 5);
     if (kind <= 2) {
         draw_part(c, random, 0, false, true);
-    } else if (kind == 3) { /* joint */
+    } else if (kind == 3) { /* joint attention */
         int count = (int)test_random_in(random, 2, 4);
         for (int i = 0; i < count; i++)
             draw_part(c, random, 0, i % 2, false);
-    } else { /* cross */
+    } else { /* cross attention */
         draw_part(c, random, 0, random_chance(random, 20), false);
         draw_part(c, random, 1, random_chance(random, 50), false);
         if (random_chance(random, 30))
@@ -178,8 +178,9 @@ draw_split(struct dist_case *c, struct test_random *random)
     c->p.flags = ULYX_DIST_ATTENTION_LSE;
     if (random_chance(random, 40))
         c->p.flags |= ULYX_DIST_ATTENTION_FULL;
-    /* Summed copies of 16 bits are rounded, and delta is not made of what is
-     * rounded: too coarse to compare where gradients cancel. */
+    /* Summed copies of 16 bits are rounded, but delta is not made of the
+     * rounded sums. Where gradients cancel, this error would be too large to
+     * compare. */
     if (random_chance(random, 60) || c->p.dtype > ULYX_DTYPE_F32)
         c->p.flags |= ULYX_DIST_ATTENTION_GRAD_EQUAL;
 }

@@ -8,8 +8,9 @@
 #include "attention/dist_attention/dist_world.h"
 #include "support/test.h"
 
-/* dq's bits hold where no copies of dout are summed on the way, dk's and dv's
- * where every KV head has its queries on one rank and one copy as well. */
+/* Returns whether a part is replicated. dq has one rank's bits only where no
+ * copies of dout are summed on the way; dk and dv have them only if, in
+ * addition, every KV head has its queries on one rank. */
 static bool
 case_replicated(const struct dist_case *c)
 {
@@ -19,7 +20,7 @@ case_replicated(const struct dist_case *c)
     return false;
 }
 
-/* Some queries to every KV head, so that there is something to cut. */
+/* Each KV head has several queries, so that there is something to cut. */
 static void
 ceiling_draw(struct dist_case *c, struct test_random *random)
 {
@@ -36,7 +37,7 @@ ceiling_draw(struct dist_case *c, struct test_random *random)
     c->ceiling_eighths = (int32_t)test_random_in(random, 0, 8);
 }
 
-/* Counts the cases in which KV heads are cut. */
+/* *cut counts the cases in which KV heads are cut. */
 static bool
 ceiling_check(const struct dist_case *c, bool processes, int64_t *cut)
 {
@@ -70,14 +71,14 @@ ceilings_change_nothing_late_or_apart(void **state)
 {
     (void)state;
     run_draws(31, test_draws(8), false, 20);
-#if !defined(                                                                  \
-    __SANITIZE_THREAD__) /* it does not track order between processes */
+    /* A thread sanitizer does not track order between processes. */
+#if !defined(__SANITIZE_THREAD__)
     run_draws(41, test_draws(8), true, 0);
 #endif
 }
 
-/* All pieces of every KV head, on one rank and the same kernel: one call's
- * dk and dv, bit by bit. */
+/* On one rank and with the same kernel, all pieces of every KV head add up to
+ * the dk and dv of one call, bit for bit. */
 static void
 pieces_add_in_the_order_of_heads(void **state)
 {

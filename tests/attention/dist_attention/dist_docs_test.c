@@ -9,7 +9,7 @@
 #include "support/ranks.h"
 #include "support/test.h"
 
-/* Work split, order and head groups of a variant. */
+/* The work split, order and head groups of each variant. */
 enum { VARIANTS = 5 };
 static void
 variant_params(int variant, ulyx_dist_attention_params_t *p, ulyx_part_t *part)
@@ -79,7 +79,7 @@ ranks_with_other_documents_are_named(void **state)
     run_variants(differ_body);
 }
 
-/* The same documents, given by different arrays. */
+/* All ranks give the same documents, in arrays of different forms. */
 static int
 form_body(int rank, int nranks, void *context)
 {
@@ -95,7 +95,8 @@ form_body(int rank, int nranks, void *context)
     variant_params(s->groups[0], &p, &part);
     if (!own_open(&o, s->comms[rank], &p))
         return 1;
-    o.f.docs_q = rank ? &item : NULL; /* as it is: one */
+    /* NULL keeps the documents of creation: one per item */
+    o.f.docs_q = rank ? &item : NULL;
     bool good = ranks_expect(!ulyx_dist_attention_forward(o.dist, &o.f, NULL));
     if (rank == 1)
         docs.index_bytes = 4, docs.begin = narrow;
@@ -127,7 +128,8 @@ same_results(const struct own *a, const struct own *b)
            ranks_expect(!memcmp(a->dv, b->dv, bytes));
 }
 
-/* Results of `docs` by an object that has had no others. */
+/* Returns the results for `docs` from an object that has had no other
+ * documents. */
 static bool
 fresh_run(struct own *o, ulyx_comm_t *comm, int rank,
     const ulyx_dist_attention_params_t *given, const ulyx_docs_t *docs)
@@ -141,7 +143,8 @@ fresh_run(struct own *o, ulyx_comm_t *comm, int rank,
            ranks_expect(!ulyx_dist_attention_backward(o->dist, &o->b, NULL));
 }
 
-/* Two batches through one object: forward, forward, backward, backward. */
+/* Two batches go through one object in the order forward, forward, backward,
+ * backward. */
 static int
 interleave_body(int rank, int nranks, void *context)
 {
@@ -174,7 +177,7 @@ interleave_body(int rank, int nranks, void *context)
             !ulyx_dist_attention_backward(o[i].dist, &o[i].b, NULL));
         good &= same_results(&o[i], &fresh[i]);
     }
-    o[1].b.docs_q = NULL; /* as they are */
+    o[1].b.docs_q = NULL; /* NULL keeps the present documents */
     good &=
         ranks_expect(!ulyx_dist_attention_backward(o[1].dist, &o[1].b, NULL));
     good &= own_close(&fresh[0]) & own_close(&fresh[1]);
@@ -191,7 +194,8 @@ calls_bring_their_documents(void **state)
 
 /* ---- tables that are refused --------------------------------------------- */
 
-/* Rank 1 gives `bad`, the others what is there already. */
+/* Rank 1 gives the `bad` documents, and the others give those that the object
+ * has already. */
 static bool
 refuse_docs(int rank, struct own *o, const ulyx_docs_t *bad_q,
     const ulyx_docs_t *bad_k, const char *text)
@@ -209,7 +213,7 @@ refuse_docs(int rank, struct own *o, const ulyx_docs_t *bad_q,
                           : ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
                                          error_has("rank 1 refused"));
     return good & ranks_expect(!ulyx_dist_attention_forward(
-                      o->dist, &o->f, NULL)); /* the old ones */
+                      o->dist, &o->f, NULL)); /* with the old documents */
 }
 
 static int
@@ -257,7 +261,8 @@ refused_documents_leave_the_old_ones(void **state)
 
 /* ---- one thread ---------------------------------------------------------- */
 
-/* The struct may go once the call is queued, its arrays stay. */
+/* The struct may be overwritten once the call is queued, but its arrays must
+ * stay. */
 static void
 a_group_keeps_the_documents(void **state)
 {
@@ -296,7 +301,8 @@ rows_params(ulyx_dist_attention_params_t *p, ulyx_part_t *part)
 {
     small_params(p, part);
     p->batch = 2;
-    part->rows = ROWS / 2; /* of both items, what the tensors have room for */
+    /* rows of both items together, for which the tensors have room */
+    part->rows = ROWS / 2;
     part->row_capacity = ROWS / 2;
 }
 
@@ -310,8 +316,8 @@ forward_rows(struct own *o, int64_t rows)
     return good;
 }
 
-/* One object gives for every length the bits of an object of that length; saved
- * tensors are compact, and no memory is kept per length. */
+/* For every length, one object gives the bits that an object made for that
+ * length gives. Saved tensors are compact, and no memory is kept per length. */
 static int
 lengths_body(int rank, int nranks, void *context)
 {
@@ -407,12 +413,14 @@ rows_refusal_body(int rank, int nranks, void *context)
     good &= ranks_expect(ulyx_dist_attention_forward(o.dist, &f, NULL) ==
                              ULYX_ERR_INVALID_ARGUMENT &&
                          error_has("splits is given without rows"));
-    f.splits = NULL, f.docs_q = &docs; /* of 20 rows an item, there are 16 */
+    /* for 20 rows per item, but there are 16 */
+    f.splits = NULL, f.docs_q = &docs;
     good &= ranks_expect(ulyx_dist_attention_forward(o.dist, &f, NULL) ==
                          ULYX_ERR_INVALID_ARGUMENT);
     f.rows = (int64_t[]){20};
     good &= ranks_expect(!ulyx_dist_attention_forward(o.dist, &f, NULL));
-    f.rows = (int64_t[]){16}, f.docs_q = NULL; /* keeps documents of 20 */
+    /* the object keeps the documents of 20 rows */
+    f.rows = (int64_t[]){16}, f.docs_q = NULL;
     good &= ranks_expect(ulyx_dist_attention_forward(o.dist, &f, NULL) ==
                          ULYX_ERR_INVALID_ARGUMENT);
     good &= ranks_expect(!ulyx_dist_attention_forward(o.dist, &o.f, NULL));

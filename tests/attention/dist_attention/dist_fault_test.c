@@ -35,7 +35,8 @@ refuse_at_start(int rank, struct own *o)
         f.q = NULL;
     good &= refused_by_1(
         rank, ulyx_dist_attention_forward(o->dist, &f, NULL), "q is NULL");
-    ulyx_dist_attention_backward_t b = o->b; /* no forward has ended yet */
+    /* no forward has written saved yet */
+    ulyx_dist_attention_backward_t b = o->b;
     memset(o->saved, 0, (size_t)o->saved_bytes);
     good &= ranks_expect(ulyx_dist_attention_backward(o->dist, &b, NULL) ==
                              ULYX_ERR_INVALID_ARGUMENT &&
@@ -43,7 +44,8 @@ refuse_at_start(int rank, struct own *o)
     return good;
 }
 
-/* q, k, v have been exchanged and attended when the missing out is found. */
+/* By the time that the missing out is found, q, k and v have been exchanged and
+ * attended. */
 static bool
 refuse_in_the_middle(int rank, struct own *o)
 {
@@ -61,7 +63,7 @@ refuse_in_the_middle(int rank, struct own *o)
     good &= refused_by_1(rank, ulyx_dist_attention_backward(o->dist, &b, NULL),
         "dst[1] is NULL");
     b = o->b;
-    if (rank == 1) /* forward gave no lse */
+    if (rank == 1) /* forward was created without lse */
         b.dlse = (const void *const *)&o->dout;
     good &= refused_by_1(rank, ulyx_dist_attention_backward(o->dist, &b, NULL),
         "dlse is given, and distributed attention was created without");
@@ -69,7 +71,8 @@ refuse_in_the_middle(int rank, struct own *o)
            ranks_expect(!ulyx_dist_attention_backward(o->dist, &o->b, NULL));
 }
 
-/* Head groups read inputs while results of earlier ones are stored. */
+/* Later head groups read inputs while the results of earlier groups are stored,
+ * so these must not overlap. */
 static bool
 refuse_overlaps(int rank, struct own *o)
 {
@@ -106,7 +109,8 @@ refuse_overlaps(int rank, struct own *o)
         b.dq = &b.workspace;
     good &= refused_by_1(rank, ulyx_dist_attention_backward(o->dist, &b, NULL),
         "dq[0] overlaps workspace");
-    b = o->b; /* q is saved: its memory may take the gradient */
+    /* saved has a copy of q, so the memory of q may receive the gradient */
+    b = o->b;
     b.q = (const void *const *)&o->q;
     b.dq = &o->q;
     return good &
@@ -214,7 +218,8 @@ death_body(int rank, int nranks, void *context)
         !own_open(&o, comm, &p))
         return 1;
     bool good = ranks_expect(!ulyx_dist_attention_forward(o.dist, &o.f, NULL));
-    good &= ranks_expect(meet_barrier(meet, rank)); /* all have left it */
+    /* all ranks have left forward */
+    good &= ranks_expect(meet_barrier(meet, rank));
     if (rank == 2)
         raise(SIGKILL);
     good &= ranks_expect(ulyx_dist_attention_backward(o.dist, &o.b, NULL) ==

@@ -26,7 +26,7 @@ enum {
     COUNT = 25,
     RING_SETS = 4,
     ARENA_STEP_KIB = 8192,
-    /* The plans of an object: tensors in, out, and two more for backward. */
+    /* An object has four plans: tensors in, out, and two more for backward. */
     PLANS = 4,
     LIMIT_S = 900
 };
@@ -34,7 +34,7 @@ enum {
 struct run {
     struct meet *meet;
     int count;
-    int64_t rows; /* of the first */
+    int64_t rows; /* rows of the first object */
 };
 
 struct rank_state {
@@ -108,7 +108,7 @@ array_of(int64_t bytes)
     return at;
 }
 
-/* Tensors of the longest, made once. */
+/* Makes the tensors of the longest object once, for all objects. */
 static void
 memory_make(struct rank_state *s, const struct run *run, int rank, int nranks)
 {
@@ -167,11 +167,11 @@ object_runs(struct rank_state *s, int i)
 
 /* ---- many ---------------------------------------------------------------- */
 
-/* The memory that is allowed. The pool: sets with two chunks of 1 MiB for each
- * peer, and scratch of sums; twice, because a set that was replaced leaves a
- * hole until other blocks fill it. And per plan: flags, records and small
- * chunks for each peer, and tables; in the kernel's account also those of peers
- * that this rank writes. Arenas grow by steps. */
+/* Returns how much memory is allowed. The pool has sets with two chunks of 1
+ * MiB per peer, and scratch of sums; it counts twice, because a set that was
+ * replaced leaves a hole until other blocks fill it. Each plan has flags,
+ * records and small chunks per peer, and tables. The kernel's account also
+ * contains those of peers that this rank writes. Arenas grow in steps. */
 static int64_t
 bytes_due(int nranks, int count)
 {
@@ -232,7 +232,7 @@ rank_ends(struct rank_state *s, const struct run *run, int rank, int64_t before)
     return good && ranks_expect(!ulyx_comm_destroy(s->comm));
 }
 
-/* A sanitizer's own memory grows with what it watches. */
+/* A sanitizer's own memory grows with the memory that it tracks. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 static const bool residence_counts = false;
 #else

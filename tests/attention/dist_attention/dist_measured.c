@@ -17,7 +17,7 @@ measure_succeeded(ulyx_status_t status, const char *what)
     return false;
 }
 
-/* "kernel NAME" of the description. */
+/* Finds the words "kernel NAME" in the description. */
 static bool
 kernel_of(const ulyx_dist_attention_t *dist, char name_p[64])
 {
@@ -29,8 +29,8 @@ kernel_of(const ulyx_dist_attention_t *dist, char name_p[64])
     return ranks_expect(at && sscanf(at, "forward: kernel %63s", name_p) == 1);
 }
 
-/* The smallest ceiling counts, which all ranks have recorded before
- * creation. */
+/* The smallest ceiling of all ranks holds. All ranks have recorded theirs
+ * before creation. */
 bool
 world_measured(const struct world *w, int rank,
     const ulyx_dist_attention_t *dist, ulyx_dist_attention_params_t p)

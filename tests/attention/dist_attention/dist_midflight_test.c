@@ -20,7 +20,7 @@
 
 enum { VICTIM = 2, MEET_S = 20, STOP_TIMEOUT_S = 1, MOST_CALLS = 1 << 20 };
 
-/* One draw, in memory that ranks share. */
+/* The state of one draw, in memory that the ranks share. */
 struct scene {
     struct meet *meet;
     pid_t pids[RANKS];
@@ -72,7 +72,7 @@ survivor_check(struct scene *s, struct own *o)
     bool good = ranks_expect(
         status == (killed ? ULYX_ERR_RANK_LOST : ULYX_ERR_TIMEOUT));
     good &= ranks_expect(names_victim(ulyx_last_error()));
-    /* The first error stays: another call returns at once. */
+    /* The error is kept, so another call returns at once. */
     good &= ranks_expect(
         ulyx_dist_attention_forward(o->dist, &o->f, NULL) != ULYX_SUCCESS);
     if (atomic_fetch_add(&s->reported, 1) == RANKS - 2 && !killed)

@@ -7,8 +7,8 @@
 #include "attention/dist_attention/dist_world.h"
 #include "support/test.h"
 
-/* dq's bits hold where dout is what one rank has: not where copies of
- * replicated rows are summed on the way. */
+/* Returns whether copies of dout, of replicated queries, are summed on the way.
+ * Then dq does not have the bits that one rank computes. */
 static bool
 sums_dout(const struct dist_case *c)
 {

@@ -16,10 +16,11 @@
 
 enum { LOCAL_PARTS = 4, PAD = 48 };
 
-/* Tensors of the rank; LSE has its own layout. */
+/* The parts of an axis that a rank has. */
 struct local {
     int32_t parts[LOCAL_PARTS], nparts;
-    int64_t rows[LOCAL_PARTS], first[LOCAL_PARTS]; /* of the axis */
+    /* rows of each part, and its first row on the axis */
+    int64_t rows[LOCAL_PARTS], first[LOCAL_PARTS];
     int64_t *positions[LOCAL_PARTS];
 };
 
@@ -28,10 +29,10 @@ struct tensor {
     ulyx_dtype_t dtype;
     int64_t heads, dim;
     int64_t strides[LOCAL_PARTS][3];
-    int64_t given[LOCAL_PARTS][3]; /* to calls */
+    int64_t given[LOCAL_PARTS][3]; /* strides that are passed to calls */
     struct test_buffer buffers[LOCAL_PARTS];
     void *base[LOCAL_PARTS];
-    void *there[LOCAL_PARTS]; /* what calls are given */
+    void *there[LOCAL_PARTS]; /* addresses that are passed to calls */
 };
 
 struct rank {
@@ -46,13 +47,14 @@ struct rank {
     int64_t ceiling, workspace_bytes, saved_bytes;
     struct test_buffer workspace, saved;
     ulyx_mem_t *mem[2];
-    void *memory[2]; /* workspace, saved */
+    void *memory[2]; /* workspace and saved */
     void *memory_there[2];
     struct test_buffer params[3]; /* sinks, slopes, d_sink */
     void *params_there[3];
-    void *place; /* of the case's, or NULL */
+    void *place; /* made by the case's place, or NULL */
     void *stream;
-    struct case_given given; /* what calls bring, where they do */
+    /* documents and rows that calls pass, if they do */
+    struct case_given given;
     int64_t rows[CASE_PARTS];
     const int64_t *splits[CASE_PARTS];
     bool has_splits;
@@ -122,15 +124,15 @@ choose_strides(struct rank *r)
             s[2] = dim_of(r->c, t) * elem + (t == WORLD_DOUT ? 2 * PAD : PAD);
             s[1] = s[2] * heads_of(r->c, t) + PAD * (i + 1);
             s[0] = s[1] * 160;
-            if (r->c->p.batch <= 1) /* has no content */
+            if (r->c->p.batch <= 1) /* the stride has no meaning */
                 s[0] = t % 2 ? INT64_MIN : 3;
             if (heads_of(r->c, t) == 1)
                 s[2] = -1;
         }
 }
 
-/* The bytes that creation reports as missing for a ceiling of one byte; 0:
- * another error. */
+/* Returns the bytes that creation names as missing for a ceiling of one byte,
+ * or 0 if the error is another. */
 static int64_t
 least_ceiling(struct rank *r, const ulyx_dist_attention_params_t *given)
 {
@@ -144,13 +146,15 @@ least_ceiling(struct rank *r, const ulyx_dist_attention_params_t *given)
     return least;
 }
 
-/* Puts the case's ceiling into *p. */
+/* Computes the ceiling of the case and stores it in *p. */
 static bool
 set_ceiling(struct rank *r, ulyx_dist_attention_params_t *p)
 {
     int64_t least, ample;
     if (p->save == ULYX_SAVE_DEFAULT)
-        p->save = ULYX_SAVE_NONE; /* also where there is no ceiling yet */
+        /* what a ceiling selects, so that the first creation, which has none,
+         * does too */
+        p->save = ULYX_SAVE_NONE;
     least = least_ceiling(r, p);
     if (!ranks_expect(least > 0) ||
         !call_succeeded(
@@ -166,7 +170,8 @@ set_ceiling(struct rank *r, ulyx_dist_attention_params_t *p)
     return true;
 }
 
-/* Rows of a rank that follow from documents are queried before calls. */
+/* Returns whether the rows of a rank follow from documents. Such rows are
+ * queried before calls. */
 static bool
 rows_need_docs(const struct dist_case *c)
 {
@@ -176,7 +181,7 @@ rows_need_docs(const struct dist_case *c)
     return false;
 }
 
-/* Half of the rows, and so of the splits, and room for some more. */
+/* Halves the rows, and so the splits, and adds some capacity. */
 static void
 halve_rows(struct case_given *given, int64_t splits[CASE_PARTS][CASE_RANKS],
     int32_t nranks)
@@ -211,7 +216,7 @@ update_rows(struct rank *r, const struct case_given *given)
         "update_rows");
 }
 
-/* What each call is given: documents, rows or both. */
+/* Sets what each call passes: documents, rows or both. */
 static void
 take_given(struct rank *r)
 {
@@ -305,14 +310,15 @@ max_rows(const struct rank *r, const struct local *axis, int n)
     return rows > 0 ? rows : 1;
 }
 
-/* Do the rank's calls bring strides? */
+/* Returns whether the rank's calls pass strides. */
 static bool
 brings_strides(const struct rank *r)
 {
     return r->c->call_strides && (r->me + (int)(r->c->seed >> 4)) % 3 != 0;
 }
 
-/* One of the orders that frameworks have, padded; zeros stand for dense. */
+/* Sets strides of one of the orders that frameworks use, padded. Zeros stand
+ * for dense tensors. */
 static void
 own_strides(const struct rank *r, int tensor, int n)
 {
@@ -336,7 +342,7 @@ own_strides(const struct rank *r, int tensor, int n)
     memcpy(t->given[n], s, sizeof(t->given[n]));
     if (order == 3)
         memset(t->given[n], 0, sizeof(t->given[n]));
-    else if (r->c->p.batch <= 1) /* has no content */
+    else if (r->c->p.batch <= 1) /* the stride has no meaning */
         t->given[n][0] = tensor % 2 ? INT64_MIN : 3;
 }
 
@@ -390,7 +396,7 @@ make_tensor(struct rank *r, int tensor)
     }
 }
 
-/* Global element (b, row, h, c) of a tensor. */
+/* Returns the global index of element (b, row, h, 0) of a tensor. */
 static int64_t
 global_at(const struct rank *r, int tensor, int64_t b, int64_t row, int64_t h)
 {
@@ -596,7 +602,7 @@ rank_backward(struct rank *r)
     return good;
 }
 
-/* Every byte of saved is written by the call. */
+/* Checks that the call writes every byte of saved. */
 static bool
 forward_over_poison(struct rank *r)
 {
@@ -617,7 +623,8 @@ forward_over_poison(struct rank *r)
     return good;
 }
 
-/* Back to rows that the call has to change; documents that it brings. */
+/* Gives the object other rows and no documents, so that the next call must
+ * change them. */
 static bool
 forget_rows(struct rank *r)
 {
@@ -668,7 +675,7 @@ rank_run(struct rank *r)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Is every KV head, with all its queries, on one rank? */
+/* Returns whether every KV head is, with all its queries, on one rank. */
 static bool
 keys_own(const struct rank *r)
 {

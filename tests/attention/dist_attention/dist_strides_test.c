@@ -11,7 +11,7 @@
 
 enum { RUN = DIM * 4, OWN_ROWS = ROWS / RANKS };
 
-/* Work split and head groups of a variant. */
+/* The work split and head groups of each variant. */
 enum { VARIANTS = 4 };
 static void
 variant_params(int variant, ulyx_dist_attention_params_t *p, ulyx_part_t *part)
@@ -36,7 +36,8 @@ enum order { DENSE, BHSD, INTERLEAVED, ORDERS };
 static void
 order_strides(enum order order, int64_t heads, int64_t strides_p[1][3])
 {
-    static const int64_t any = -7; /* one batch item: not looked at */
+    /* with one batch item this stride is ignored */
+    static const int64_t any = -7;
     int64_t *s = strides_p[0];
     s[0] = any;
     s[1] = order == BHSD ? RUN : RUN * heads * 3;
@@ -55,7 +56,7 @@ order_at(void *base, enum order order, int64_t heads, int64_t row, int64_t head)
     return (float *)((char *)base + row * s[0][1] + head * s[0][2]);
 }
 
-/* Writes the same values in another order. */
+/* Writes the same values into memory of another order. */
 static void
 order_copy(
     void *to, enum order order, void *from, enum order old, int64_t heads)
@@ -77,7 +78,7 @@ order_same(void *at, enum order order, void *dense, int64_t heads)
     return ranks_expect(same);
 }
 
-/* Strides of all tensors of a rank's calls. */
+/* The strides of all tensors of a rank's calls. */
 struct given {
     int64_t q[1][3], kv[1][3];
 };
@@ -95,7 +96,8 @@ give_strides(struct own *o, enum order order, struct given *given)
     o->b.dk_strides = o->b.dv_strides = kv;
 }
 
-/* One object, calls in turn: each rank in an order of its own. */
+/* One object makes calls one after another. On each rank the tensors of the
+ * calls take the orders in another sequence. */
 static int
 turn_body(int rank, int nranks, void *context)
 {
@@ -115,7 +117,7 @@ turn_body(int rank, int nranks, void *context)
     for (int turn = 0; good && turn < 5; turn++) {
         enum order order = (enum order)((turn + rank / 2) % ORDERS);
         own_take(&o, plain.dist);
-        if (turn != 3) /* then as at creation */
+        if (turn != 3) /* in turn 3, strides as at creation */
             give_strides(&o, order, &given);
         else
             order = DENSE;
@@ -143,7 +145,7 @@ calls_in_turn_lie_in_any_order(void **state)
 
 /* ---- refusals ------------------------------------------------------------ */
 
-/* Rank 1 gives `bad`, the others nothing. */
+/* Rank 1 passes bad strides, and the other ranks pass none. */
 static bool
 refuse_strides(int rank, struct own *o, int64_t row, int64_t head, bool of_out,
     const char *text)
@@ -184,8 +186,8 @@ refusal_body(int rank, int nranks, void *context)
     good &= refuse_strides(rank, &o, RUN, RUN, false, "k_strides[0] is {");
     good &= refuse_strides(
         rank, &o, INT64_MAX / 4, RUN, false, "k_strides[0] is {");
-    /* Three heads a row fit, of which a group may have no more; there are six.
-     */
+    /* The stride fits three heads per row, and a group must not have more; but
+     * there are six heads. */
     good &= refuse_strides(
         rank, &o, RUN * HEADS / 2, RUN, true, "out_strides[0] is {");
     return !(own_close(&o) & good);
@@ -198,8 +200,8 @@ refused_strides_are_named(void **state)
     run_variants(refusal_body);
 }
 
-/* The strides of creation, of which each head group's share fits: only rank 1
- * gives them. */
+/* Strides of creation, into which the heads of each group would fit. Only rank
+ * 1 gives them. */
 static int
 creation_body(int rank, int nranks, void *context)
 {
@@ -221,7 +223,7 @@ creation_body(int rank, int nranks, void *context)
             : ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
                            error_has("rank 1 refused: invalid argument: "));
     good = good && ranks_expect(error_has("dout_strides[0] is {"));
-    p.kernel = "reference"; /* a size depends on it */
+    p.kernel = "reference"; /* a size is known only for a named kernel */
     p.threads = 1;
     if (rank == 1)
         good &=
@@ -240,7 +242,7 @@ creation_refuses_strides_that_groups_share(void **state)
 
 /* ---- one thread ---------------------------------------------------------- */
 
-/* Strides may go once the call is queued. */
+/* The strides may be overwritten once the call is queued. */
 static void
 a_group_keeps_the_strides(void **state)
 {

@@ -29,8 +29,8 @@ check_variant(const struct world *first, const struct dist_case *base,
     world_free(&w);
 }
 
-/* 2 ranks, 4 KV heads of 2 queries: with 1 or 2 groups every KV head is on one
- * rank, and then dk and dv are the same too. */
+/* 2 ranks and 4 KV heads of 2 queries. With 1 or 2 groups every KV head is on
+ * one rank, and then the bits of dk and dv are the same too. */
 static void
 groups_and_modes_give_the_same_bits(void **state)
 {
@@ -98,10 +98,10 @@ ceilings_choose_groups(void **state)
         s.ceiling[r] = 1 << 30;
     int64_t whole = run_ceiling(&s);
     assert_int_equal(s.groups[0], 1);
-    s.ceiling[2] = whole; /* the smallest of all ranks counts */
+    s.ceiling[2] = whole; /* the smallest ceiling of all ranks holds */
     assert_int_equal(run_ceiling(&s), whole);
     assert_int_equal(s.groups[0], 1);
-    s.all_cores = true; /* their number does not matter */
+    s.all_cores = true; /* the number of cores does not matter */
     assert_true(run_ceiling(&s) <= whole);
     assert_int_equal(s.groups[0], 1);
     s.all_cores = false;
@@ -109,7 +109,7 @@ ceilings_choose_groups(void **state)
     assert_true(run_ceiling(&s) < whole);
     assert_int_equal(s.groups[0], 2);
     for (int r = 0; r < RANKS; r++)
-        s.ceiling[r] = 1000; /* not even one KV head */
+        s.ceiling[r] = 1000; /* less than one KV head needs */
     run_ceiling(&s);
     small_close(&s);
 }
@@ -139,11 +139,13 @@ measure_takes_what_sizes_depend_on(void **state)
     p.threads = 0;
     assert_status(dist_measure(&p, RANKS, 0), ULYX_ERR_INVALID_ARGUMENT);
     assert_true(error_has("threads is 0: the workspace"));
-    p.kernel = NULL; /* what is saved depends on neither */
+    /* saved depends neither on the kernel nor on the threads */
+    p.kernel = NULL;
     assert_status(
         ulyx_dist_attention_measure(&p, RANKS, 3, NULL, &saved), ULYX_SUCCESS);
     assert_true(saved > 0);
-    p.max_workspace_bytes = 1 << 20; /* but by way of the groups */
+    /* but it depends on the groups, which follow from the ceiling */
+    p.max_workspace_bytes = 1 << 20;
     assert_status(ulyx_dist_attention_measure(&p, RANKS, 3, NULL, &saved),
         ULYX_ERR_INVALID_ARGUMENT);
     assert_true(error_has("max_workspace_bytes"));
@@ -175,8 +177,7 @@ update_to(struct own *o, const int64_t *begin, int64_t count)
         !ulyx_dist_attention_update(o->dist, &docs, NULL, NULL));
 }
 
-/* A distributed attention that has had other tables gives what a new one gives.
- */
+/* An object that has had other tables gives the results of a new one. */
 static int
 update_body(int rank, int nranks, void *context)
 {
@@ -239,7 +240,7 @@ documents_change_without_a_new_plan(void **state)
 
 /* ---- windows ------------------------------------------------------------- */
 
-/* Moves everything that a call points to into one window. */
+/* Moves everything to which a call points into one window. */
 static void
 into_window(struct own *o, char *at)
 {
@@ -292,7 +293,7 @@ window_body(int rank, int nranks, void *context)
     good &= ranks_expect(!memcmp(w.dq, plain.dq, bytes));
     good &= ranks_expect(!memcmp(w.dk, plain.dk, bytes / HEADS * KV));
     good &= ranks_expect(!memcmp(w.dv, plain.dv, bytes / HEADS * KV));
-    w.f.q = plain.f.q; /* not in a window, on any rank */
+    w.f.q = plain.f.q; /* on no rank does q lie in a window */
     good &= ranks_expect(ulyx_dist_attention_forward(w.dist, &w.f, NULL) ==
                          ULYX_ERR_INVALID_ARGUMENT);
     good &= own_close(&plain);
@@ -418,7 +419,7 @@ dist_describes_itself(void **state)
     small_run(words_body, 0, 0, 0);
 }
 
-/* Ranks that leave the type of sinks open agree with those that name it. */
+/* Ranks that leave the dtype of sinks open agree with ranks that name it. */
 static int
 precision_body(int rank, int nranks, void *context)
 {

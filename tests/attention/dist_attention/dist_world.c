@@ -80,7 +80,8 @@ world_allocate(struct world *w, const struct dist_case *c)
         for (int r = 0; r < c->nranks; r++)
             w->result[r][t] = values_carve(&at, w->count[t]);
     }
-    /* Results of dout and dlse are not used: there lie the ranks' copies. */
+    /* Results of dout and dlse are not needed; the ranks' copies of dout and
+     * dlse lie there. */
     for (int r = 0; r < c->nranks; r++)
         for (int t = 0; t < 2; t++)
             w->rank_grad[r][t] = w->result[r][WORLD_DOUT + t];
@@ -118,8 +119,8 @@ values_fill(double *values, int64_t count, struct test_random *random,
         values[i] = value_rounded(test_random_normal(random), dtype);
 }
 
-/* Copies of replicated rows differ unless GRAD_EQUAL; what counts is their
- * sum. */
+/* Copies of replicated rows differ unless GRAD_EQUAL is set; only their sum
+ * matters. */
 static void
 fill_grad(struct world *w, int tensor, struct test_random *random)
 {
@@ -182,7 +183,7 @@ world_like(
 
 /* ---- running ------------------------------------------------------------- */
 
-/* Sums over ranks, but one copy of what all ranks must hold alike. */
+/* Adds up over ranks; of what all ranks must have alike, takes one copy. */
 static bool
 sum_up(struct world *w, int t)
 {
@@ -316,7 +317,7 @@ world_reference(const struct world *w, struct world *reference_p)
 static double
 world_tolerance(const struct world *w, int t)
 {
-    bool sums = t == WORLD_D_SINK; /* over all rows: it cancels most */
+    bool sums = t == WORLD_D_SINK; /* a sum over all rows, which cancels most */
     switch (w->c->p.dtype) {
     case ULYX_DTYPE_F64:
         return sums ? 1e-5 : 1e-11;
@@ -329,8 +330,8 @@ world_tolerance(const struct world *w, int t)
     }
 }
 
-/* Gradients that cancel to nothing (one key: p is 1 for every score) are
- * compared relative to the random terms that they add up. */
+/* Gradients may cancel completely (with one key p is 1 for every score). They
+ * are compared relative to the random terms that they add up. */
 static double
 world_terms(const struct world *w, int t)
 {

@@ -18,26 +18,26 @@ enum {
     CASE_DOCS = 12,
 };
 
-/* The place of the calls' tensors, where that is not the host. The test keeps
- * its buffers on the host: all of them, guards included, are copied to the
- * place before a call and back after it. Entries are called by the rank's
- * thread and print failures. */
+/* Where the tensors of calls lie, if not on the host. The test keeps its
+ * buffers on the host; before a call all of them, guards included, are copied
+ * to the place, and after the call back. The rank's thread calls these
+ * functions, which print failures. */
 struct test_buffer;
 struct meet;
 struct case_place {
     bool (*open)(
         struct meet *meet, int rank, ulyx_comm_t **comm_p, void **place_p);
-    /* The address there of the buffer's data. */
+    /* Returns the address, at the place, of the buffer's data. */
     void *(*address)(void *place, const struct test_buffer *buffer);
     void *(*stream)(void *place);
     bool (*before)(void *place);
     bool (*after)(void *place);
-    /* Before the communicator is destroyed. */
+    /* Called before the communicator is destroyed. */
     bool (*close)(void *place);
 };
 
-/* What a distributed attention is made from; pointers of p are set by
- * case_params. */
+/* The parameters of a distributed attention. case_params sets the pointers of
+ * p. */
 struct dist_case {
     int32_t nranks;
     ulyx_dist_attention_params_t p;
@@ -46,28 +46,29 @@ struct dist_case {
     bool has_splits[CASE_PARTS], has_head_splits;
     int64_t ndocs, docs[2][2][CASE_DOCS + 1]; /* [axis][begin, length] */
     bool has_docs, dlse, sinks, slopes, window, strided;
-    bool call_docs;    /* forward and backward bring the documents */
-    bool changes_rows; /* creation has other rows than calls */
-    bool call_strides; /* calls of most ranks bring strides of their own */
-    /* A ceiling of the workspace, in eighths of the way from the least that is
-     * taken to what is needed without one. */
+    bool call_docs;    /* whether forward and backward pass the documents */
+    bool changes_rows; /* whether creation has other rows than the calls */
+    bool call_strides; /* whether the calls of most ranks pass strides */
+    /* A ceiling of the workspace: from the least that creation accepts (0) to
+     * what is needed without a ceiling (8), in eighths. */
     bool ceiling;
     int32_t ceiling_eighths;
-    int32_t delay_ms; /* ranks sleep up to so long before calls */
+    int32_t delay_ms; /* ranks sleep up to this long before calls */
     uint64_t seed;
     const struct case_place *place; /* NULL: the host */
 };
 
 void case_draw(struct dist_case *c, struct test_random *random);
-/* One part of `rows` rows and nothing odd. */
+/* Makes a case of one part of `rows` rows, without options. */
 void case_plain(struct dist_case *c, int32_t nranks, int64_t rows,
     int64_t heads, int64_t kv_heads, int64_t dim);
-/* The problem on one rank, in one head group. */
+/* Makes the case of the same problem on one rank, in one head group. */
 void case_single(const struct dist_case *c, struct dist_case *single_p);
 void case_print(const struct dist_case *c);
 bool case_cross(const struct dist_case *c);
 int64_t case_rows(const struct dist_case *c, int axis);
-/* What creation takes; its pointers lie in the case and in given_p. */
+/* The parameters of creation. Their pointers refer to the case and to this
+ * struct. */
 struct case_given {
     ulyx_dist_attention_params_t p;
     ulyx_part_t parts[CASE_PARTS];
@@ -75,7 +76,7 @@ struct case_given {
 };
 void case_params(const struct dist_case *c, struct case_given *given_p);
 
-/* Tensors of the whole sequence. */
+/* The tensors of the whole sequence. */
 enum world_tensor {
     WORLD_Q,
     WORLD_K,
@@ -91,20 +92,24 @@ enum world_tensor {
     WORLD_TENSORS
 };
 
-/* [b, S, heads, dim] each, in shared memory; lse [b, heads, S]. */
+/* Tensors are [b, S, heads, dim], and lse [b, heads, S], all in shared
+ * memory. */
 struct world {
     const struct dist_case *c;
     int64_t count[WORLD_TENSORS];
     double *input[WORLD_TENSORS]; /* q, k, v */
-    /* dout and dlse, equal but on replicated rows */
+    /* dout and dlse of each rank; they differ only on replicated rows */
     double *rank_grad[CASE_RANKS][2];
-    double *result[CASE_RANKS][WORLD_TENSORS]; /* from out on; zero elsewhere */
-    double *sum[WORLD_TENSORS];                /* of all ranks, see world_run */
-    double *sinks, *slopes;                    /* [heads] */
-    int64_t (*scores)[2];                      /* [nranks], of each pass */
-    int64_t *own_keys; /* [nranks] is every KV head on one rank? */
+    /* out and later tensors; zero where the rank has no rows */
+    double *result[CASE_RANKS][WORLD_TENSORS];
+    /* sums over all ranks, see world_run */
+    double *sum[WORLD_TENSORS];
+    double *sinks, *slopes; /* [heads] */
+    /* [nranks] scores of each pass */
+    int64_t (*scores)[2];
+    int64_t *own_keys; /* [nranks] whether every KV head is on one rank */
     int64_t *groups;   /* [nranks] head groups */
-    int64_t *ceilings; /* [nranks] of the workspace */
+    int64_t *ceilings; /* [nranks] ceilings of the workspace */
     struct meet *meet;
     void *memory;
     size_t memory_bytes;
@@ -112,38 +117,41 @@ struct world {
 
 void world_init(struct world *w, const struct dist_case *c);
 void world_free(struct world *w);
-/* Copies the data to another case of the same problem. */
+/* Copies the data to a world whose case has the same problem. */
 void world_like(
     struct world *w, const struct dist_case *c, const struct world *original);
-/* Row of the axis: its part, and whether that is replicated. */
+/* Returns whether the row of the axis is in a replicated part. */
 bool world_replicated(const struct dist_case *c, int axis, int64_t row);
 
-/* Do the measures of parameters equal the sizes of the rank's distributed
- * attention? (dist_measured.c) */
+/* Returns whether the sizes that are measured from the parameters equal those
+ * of the rank's distributed attention (dist_measured.c). */
 bool world_measured(const struct world *w, int rank,
     const ulyx_dist_attention_t *dist, ulyx_dist_attention_params_t p);
 
-/* A rank of world_run: returns 0 when content (dist_rank.c). */
+/* Runs one rank of world_run. Returns 0 on success (dist_rank.c). */
 int world_rank(int rank, int nranks, void *world);
 
-/* Forward and backward on all ranks, then sums over ranks: true when every
- * rank was content. */
+/* Runs forward and backward on all ranks, then sums over ranks. Returns whether
+ * every rank succeeded. */
 bool world_run(struct world *w, bool processes);
-/* The oracle, into sum; input must not have changed since. */
+/* Computes the oracle into sum. The input must be unchanged since
+ * world_init. */
 bool world_reference(const struct world *w, struct world *reference_p);
-/* Largest relative L2 distance of the results. */
+/* Returns whether the largest relative L2 distance of the results is small. */
 bool world_close(const struct world *w, const struct world *reference);
-/* Compares bits of out, lse and, if requested, dq and dk, dv. */
+/* Returns whether out and lse and, if requested, dq, and dk and dv, have the
+ * same bits. */
 bool world_same(
     const struct world *w, const struct world *other, bool dq, bool dkv);
-/* Is the case on its ranks close to the oracle, and has it one rank's bits:
- * dq's if requested, dk's and dv's if requested and every KV head is on one
- * rank? *groups_p, if not NULL, is the number of head groups. */
+/* Returns whether the case, on its ranks, is close to the oracle and has the
+ * bits that one rank computes: dq's if requested; dk's and dv's if requested
+ * and if every KV head is on one rank. Stores the number of head groups in
+ * *groups_p, unless NULL. */
 bool world_check(const struct dist_case *c, bool processes, bool dq, bool dkv,
     int64_t *groups_p);
 
-/* Draws of a random test. A check returns whether the case holds, and may count
- * cases of a kind. */
+/* The draws of a random test. A check returns whether the case holds, and may
+ * count cases of a kind. */
 struct case_draws {
     uint64_t seed;
     int64_t count;
@@ -153,7 +161,7 @@ struct case_draws {
 typedef void (*case_draw_fn)(struct dist_case *c, struct test_random *random);
 typedef bool (*case_check_fn)(
     const struct dist_case *c, bool processes, int64_t *count);
-/* Fails the test with the first case that does not hold; returns the count. */
+/* Fails the test at the first case that does not hold. Returns the count. */
 int64_t case_check_draws(
     const struct case_draws *draws, case_draw_fn draw, case_check_fn check);
 

@@ -19,24 +19,25 @@ struct variant {
     bool alone; /* only the attention of the rank's heads, no exchange */
 };
 
-/* Common to all variants. */
+/* What all variants have in common. */
 struct scene {
     int32_t nranks, nvariants, rounds;
     int64_t rows, dim;
     ulyx_dtype_t dtype;
-    int64_t left;         /* causal window; UNBOUNDED: plain causal */
+    int64_t left;         /* rows of a causal window; UNBOUNDED: no window */
     const int64_t *begin; /* [ndocs + 1], or NULL */
     int64_t ndocs;
     struct variant variants[BENCH_VARIANTS];
 };
 
-/* Times of each variant and pass. */
+/* The times of one variant and pass. */
 struct result {
-    double wall_s[BENCH_ROUNDS]; /* from all ready to all done */
-    double cpu_s[BENCH_ROUNDS];  /* of the process meanwhile */
+    /* from the start of all ranks to the end of all */
+    double wall_s[BENCH_ROUNDS];
+    double cpu_s[BENCH_ROUNDS]; /* CPU time of the process during this */
     double attention_s[BENCH_RANKS], exchange_s[BENCH_RANKS];
-    double exposed_s[BENCH_RANKS]; /* sums over rounds */
-    int64_t scores[BENCH_RANKS];   /* of one call */
+    double exposed_s[BENCH_RANKS]; /* added up over rounds */
+    int64_t scores[BENCH_RANKS];   /* scores of one call */
 };
 
 struct bench {
@@ -61,7 +62,8 @@ struct bench_rank {
 };
 bool bench_rank_open(struct bench_rank *r, const struct scene *scene,
     const struct variant *variant, ulyx_comm_t *comm);
-/* times_p: of the call; alone: attention_s and scores only. */
+/* times_p: the times of the call. With `alone`, only attention_s and scores are
+ * set. */
 bool bench_rank_call(
     struct bench_rank *r, int pass, ulyx_dist_attention_times_t *times_p);
 bool bench_rank_close(struct bench_rank *r);
@@ -71,13 +73,13 @@ bool bench_alone_call(
     struct bench_alone *only, int pass, ulyx_dist_attention_times_t *times_p);
 void bench_alone_close(struct bench_alone *only);
 
-/* Prints the last error and returns false where the status is one. */
+/* If the status is an error, prints the last error and returns false. */
 bool bench_ok(ulyx_status_t status, const char *what);
 
-/* Runs the scene; false when any rank failed. */
+/* Runs the scene. Returns false when any rank failed. */
 bool bench_run(struct bench *bench);
 
-/* Fills a tensor with small values of any kind, quickly. */
+/* Fills a tensor quickly with small values. */
 void bench_fill(void *at, int64_t bytes, ulyx_dtype_t dtype);
 
 #endif

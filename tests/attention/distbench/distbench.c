@@ -37,8 +37,8 @@ cpu_seconds(void)
     return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
 }
 
-/* One call of all ranks, between barriers: a rank may begin before rank 0 has
- * looked at the clock, which is little against a call. */
+/* One call of all ranks, between barriers. A rank may begin before rank 0 has
+ * read the clock, which is short compared with a call. */
 static bool
 timed_call(struct bench *bench, struct bench_rank *r, int rank, int variant,
     int round, int pass)
@@ -50,7 +50,7 @@ timed_call(struct bench *bench, struct bench_rank *r, int rank, int variant,
     double cpu = cpu_seconds();
     bool good = bench_rank_call(r, pass, &times);
     pthread_barrier_wait(&bench->barrier);
-    if (round < 0) /* the first one warms up */
+    if (round < 0) /* the first round warms up */
         return good;
     if (rank == 0) {
         result->wall_s[round] = (double)(uli_clock_ns() - begin) * 1e-9;
@@ -71,7 +71,7 @@ bench_rank_body(int rank, int nranks, void *context)
     for (int v = 0; v < s->nvariants && good; v++)
         good =
             bench_rank_open(&ranks[v], s, &s->variants[v], bench->comms[rank]);
-    if (!good) /* the others wait at the barrier: end them all */
+    if (!good) /* the others wait at the barrier, so end the process */
         exit(1);
     for (int round = s->rounds > 1 ? -1 : 0; round < s->rounds; round++)
         for (int pass = 0; pass < 2; pass++)
@@ -102,7 +102,8 @@ bench_run(struct bench *bench)
 
 /* ---- figures ------------------------------------------------------------- */
 
-/* Median over rounds of one variant's time, or CPU time, over another's. */
+/* Returns the median over rounds of one variant's time, or CPU time, divided by
+ * another's. */
 static double
 bench_ratio(
     const struct bench *bench, int pass, int variant, int over, bool cpu)
@@ -145,7 +146,7 @@ static const struct {
     int64_t heads, kv_heads;
 } balanced[] = {{4, 14, 2}, {12, 8, 8}, {16, 40, 8}};
 
-/* limit: of max/mean, 0 = none. */
+/* limit: the largest allowed max/mean; 0 = none. */
 static bool
 count_scores(int64_t rows, double limit)
 {
@@ -279,7 +280,7 @@ static const char usage[] =
     "  quick    some seconds of each\n"
     "Exit status: 0, or 1 after a failure.\n";
 
-/* A number in [1, most], or 0. */
+/* Parses a number in [1, most]; returns 0 if it is none. */
 static int64_t
 argument_number(const char *text, int64_t most)
 {

@@ -20,7 +20,7 @@ bench_ok(ulyx_status_t status, const char *what)
 void
 bench_fill(void *at, int64_t bytes, ulyx_dtype_t dtype)
 {
-    enum { PERIOD = 997 }; /* no divisor of a row */
+    enum { PERIOD = 997 }; /* does not divide the length of a row */
     int64_t elem = uli_dtype_size(dtype), count = bytes / elem;
     unsigned char *to = at;
     for (int64_t n = 0; n < count; n++) {

@@ -18,12 +18,12 @@ struct pass {
     int variant;
     bool from_out;
     struct kc_values *values;
-    int64_t *seen; /* flat keys that the row attends to */
+    int64_t *seen; /* flattened keys that the row attends to */
     int64_t seen_count;
     float *scores, *slopes;
 };
 
-/* Rounds a stored intermediate. */
+/* Rounds an intermediate value as it is stored. */
 static double
 pass_stored(const struct pass *pass, double value)
 {
@@ -39,7 +39,7 @@ pass_stored(const struct pass *pass, double value)
     }
 }
 
-/* Position n of `count` in the variant's order. */
+/* Returns the n-th of `count` positions in the variant's order. */
 static int64_t
 pass_order(const struct pass *pass, int64_t n, int64_t count)
 {
@@ -49,7 +49,7 @@ pass_order(const struct pass *pass, int64_t n, int64_t count)
     return at;
 }
 
-/* sum a[c] * b[c] in fp32, in the variant's order. */
+/* Returns the sum of a[c] * b[c] in fp32, in the variant's order. */
 static double
 pass_dot(
     const struct pass *pass, const double *a, const double *b, int64_t count)
@@ -85,7 +85,7 @@ list_seen(struct pass *pass, int64_t batch, int64_t i)
     }
 }
 
-/* Distance of row i from flat key j, in their document. */
+/* Returns the distance of row i from flattened key j within their document. */
 static double
 pass_distance(const struct pass *pass, int64_t batch, int64_t i, int64_t flat)
 {
@@ -137,7 +137,7 @@ row_scores(
     }
 }
 
-/* p of the row's visible keys into scores; returns lse. */
+/* Computes p of the row's visible keys into scores. Returns lse. */
 static double
 row_softmax(struct pass *pass, double sink)
 {
@@ -158,7 +158,7 @@ row_softmax(struct pass *pass, double sink)
     return max + logf(sum);
 }
 
-/* to[c] += a * row[c] in fp32. */
+/* Adds in fp32: to[c] += a * row[c]. */
 static void
 add_row(double *to, double a, const double *row, int64_t count)
 {
@@ -193,8 +193,8 @@ forward_row(
         out[c] = pass_stored(pass, out[c]);
 }
 
-/* Summed in fp64: in fp32 and in the order of dp, what a row with one key has
- * would cancel exactly, which no kernel owes. */
+/* Adds in fp64. In fp32 and in the order of dp, the terms of a row with one key
+ * would cancel exactly, which no kernel must do. */
 static float
 row_delta(const struct pass *pass, int64_t batch, int64_t head, int64_t i)
 {

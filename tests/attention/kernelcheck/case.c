@@ -37,7 +37,8 @@ kc_row(const struct kc_values *values, int64_t batch, int64_t head, int64_t row)
            ((batch * s->heads + head) * s->rows + row) * s->columns;
 }
 
-/* To the nearest value of the dtype, by the C library's own conversions. */
+/* Rounds to the nearest value of the dtype, by the C library's own
+ * conversions. */
 double
 kc_round(ulyx_dtype_t dtype, double value)
 {
@@ -91,8 +92,8 @@ fill_normal(
             kc_round(kc->problem.dtype, g * test_random_normal(random));
 }
 
-/* Rows outside the segments get no gradient: the truth is then that of the
- * held rows alone. */
+/* Clears the gradients of rows outside the segments: the truth is then that of
+ * the rows in the call alone. */
 static void
 clear_rows_not_held(struct kc_case *kc)
 {

@@ -35,7 +35,8 @@ fill_indicators(struct kc_case *kc)
                 kc_row(v, i, n, j)[j % v->shape.columns] = 1;
 }
 
-/* counts[c] of the keys that a row attends to; returns their number. */
+/* Stores in counts[c] how many of the keys to which the row attends have column
+ * c. Returns the number of all keys to which it attends. */
 static int64_t
 count_row(const struct kc_case *kc, int64_t batch, int64_t i, int64_t *counts)
 {
@@ -132,7 +133,7 @@ add_shares(
     }
 }
 
-/* Shares and sums are both rounded. */
+/* Shares are rounded, and so are their sums. */
 static bool
 check_dv(const struct kc_case *kc, const struct kc_result *result)
 {
@@ -197,7 +198,7 @@ kc_family_counting(
         kc.problem.sinks = kc.problem.alibi_slopes = NULL;
         fill_indicators(&kc);
         if (kc_passes > 1)
-            kc_solve(&kc); /* out and lse, which backward is given */
+            kc_solve(&kc); /* computes out and lse, which backward takes */
         t->cases++;
         if (!count_passes(&kc, &layout)) {
             char text[512];
@@ -214,7 +215,7 @@ struct long_case {
     ulyx_mask_kind_t mask;
 };
 
-/* Keys [low, high) that row i attends to, BOTTOM_RIGHT. */
+/* Stores the keys [low, high) to which row i attends, for BOTTOM_RIGHT. */
 static void
 long_range(const struct long_case *c, int64_t i, int64_t *low, int64_t *high)
 {
@@ -231,8 +232,8 @@ long_range(const struct long_case *c, int64_t i, int64_t *low, int64_t *high)
     *high = *high < *low ? *low : *high;
 }
 
-/* Column 0: all keys. Columns 1 and 2: the first key inside and outside at
- * either end of sampled rows' ranges. */
+/* Column 0 marks all keys. Columns 1 and 2 mark the first key inside and the
+ * first key outside, at either end of the ranges of sampled rows. */
 static void
 fill_edges(struct kc_case *kc, const struct long_case *c, int64_t stride)
 {

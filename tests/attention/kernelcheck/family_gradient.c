@@ -28,7 +28,7 @@ case_objective(const struct kc_case *kc)
     return sum;
 }
 
-/* dL/ds along `direction` of one input by the central difference. */
+/* Returns dL/ds along `direction` of one input, by the central difference. */
 static double
 case_difference(struct kc_case *kc, enum kc_name name, const double *direction)
 {
@@ -47,7 +47,7 @@ case_difference(struct kc_case *kc, enum kc_name name, const double *direction)
     return (objectives[1] - objectives[0]) / (2 * step);
 }
 
-/* Sinks are fp32: the step is a power of two that they hold exactly. */
+/* Sinks are fp32, so the step is a power of two that they represent exactly. */
 static double
 sink_difference(struct kc_case *kc, int64_t head)
 {

@@ -13,7 +13,7 @@
 #define SAMPLES 12
 
 struct sums {
-    double error, size; /* squares */
+    double error, size; /* sums of squares */
 };
 
 static void
@@ -68,7 +68,7 @@ sample_forward(const struct kc_case *kc, const struct kc_result *result,
         lse_sums, kc_row(&result->values[KC_LSE], 0, head, i), &lse, 1);
 }
 
-/* p and scale * ds of a pair, from the given lse and delta. */
+/* Computes p and scale * ds of a pair, from the given lse and delta. */
 static void
 case_pair(const struct kc_case *kc, int64_t head, int64_t i, int64_t j,
     double *p_p, double *ds_p)

@@ -16,12 +16,13 @@ struct base {
     int64_t dim_qk, dim_v;
 };
 
-/* Sizes that leave ragged tiles on every kernel. Backward alone is asked for on
- * an emulated device, which takes minutes with sizes of a host: its tiles have
- * at most 64 rows, so smaller sizes leave ragged tiles, too. */
+/* Sizes that leave ragged tiles on every kernel. Backward alone is requested
+ * only on an emulated device, which would take minutes with the sizes for the
+ * host. Its tiles have at most 64 rows, so smaller sizes leave ragged tiles
+ * too. */
 static const struct sizes {
     int64_t len, dim_qk, dim_v;
-    int64_t begin[3], length[3]; /* of a pack's documents */
+    int64_t begin[3], length[3]; /* the documents of a pack */
 } both_passes = {211, 64, 64, {3, 70, 205}, {67, 130, 6}},
   backward_alone = {67, 24, 16, {3, 21, 65}, {18, 42, 2}};
 
@@ -31,7 +32,7 @@ base_sizes(void)
     return kc_first_pass == 1 ? &backward_alone : &both_passes;
 }
 
-/* b 2, 4 heads on 2 kv heads. */
+/* Makes a case of 2 batch items and 4 heads on 2 KV heads. */
 static void
 make_case(struct base *base, struct kc_case *kc, ulyx_mask_kind_t mask)
 {
@@ -45,7 +46,8 @@ make_case(struct base *base, struct kc_case *kc, ulyx_mask_kind_t mask)
     kc_simple(kc, &p, &base->random);
 }
 
-/* Both passes by two problems (and layouts) on one case: equal bits? */
+/* Runs both passes of two problems (and layouts) on one case. Returns whether
+ * the bits are equal. */
 static bool
 base_agree(struct base *base, const char *what, struct kc_case *kc,
     const ulyx_attention_t *a, const ulyx_attention_t *b,
@@ -201,7 +203,8 @@ layouts_agree(struct base *base)
     return ok;
 }
 
-/* Heads [from, from + 2) with their kv head, as one rank would hold them. */
+/* Runs heads [from, from + 2) with their KV head, as one rank would hold
+ * them. */
 static bool
 heads_alone(struct base *base, const struct kc_case *kc, int64_t from,
     const struct kc_result *whole, int backward)
@@ -257,8 +260,9 @@ heads_split(struct base *base)
     return ok;
 }
 
-/* All rows of `from` with batch items and KV heads in reverse order; the query
- * heads of one KV head keep theirs, for dk and dv are summed in it. */
+/* Copies all rows of `from` with batch items and KV heads in reverse order. The
+ * query heads of one KV head keep their order, because dk and dv are summed in
+ * it. */
 static void
 values_reverse(
     const struct kc_values *from, struct kc_values *to, int64_t kv_heads)
@@ -272,7 +276,8 @@ values_reverse(
                 kc_row(from, i, n, 0), (size_t)(s->rows * s->columns) * 8);
 }
 
-/* Batch items and KV heads in reverse order: the results in reverse order. */
+/* With batch items and KV heads in reverse order, the results must be in
+ * reverse order. */
 static bool
 order_is_free(struct base *base)
 {
@@ -305,7 +310,8 @@ order_is_free(struct base *base)
     return ok;
 }
 
-/* A share of a BALANCED plan against all rows at once: out, lse, dq. */
+/* Compares a rank's share of a BALANCED plan with all rows at once: out, lse,
+ * dq. */
 static bool
 segments_agree(struct base *base)
 {
@@ -339,7 +345,8 @@ segments_agree(struct base *base)
     return ok;
 }
 
-/* Two halves of the keys, merged by their lse, and all keys at once. */
+/* Compares two halves of the keys, merged by their lse, with all keys at
+ * once. */
 static bool
 halves_merge(struct base *base)
 {
@@ -407,7 +414,7 @@ void
 kc_family_metamorphic(
     const struct kc_options *options, const char *kernel, struct kc_tally *t)
 {
-    /* the last two are of forward alone */
+    /* the last two tests are of forward alone */
     static bool (*const tests[])(struct base *) = {causal_is_window,
         one_document_is_plain, pack_is_its_documents, layouts_agree,
         heads_split, order_is_free, segments_agree, halves_merge,
@@ -422,7 +429,8 @@ kc_family_metamorphic(
         if (!kc_takes(kernel, dtypes[d]) || (slow && d != 3))
             continue;
         if (options->draws < 10 && t->cases > 0)
-            break; /* a short run: the first dtype that the kernel takes */
+            /* a short run takes only the first dtype that the kernel takes */
+            break;
         for (size_t n = 0; n < count; n++) {
             bool asked = options->dim_qk > 0;
             struct base base = {kernel, dtypes[d],

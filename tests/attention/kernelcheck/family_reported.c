@@ -19,7 +19,7 @@ struct reported {
     int64_t left, right;
     double softcap, gain, sink;
     int docs;
-    int64_t q[DOCS_MAX], k[DOCS_MAX]; /* lengths, one after another */
+    int64_t q[DOCS_MAX], k[DOCS_MAX]; /* lengths of consecutive documents */
     bool full;
 };
 

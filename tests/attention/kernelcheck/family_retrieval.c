@@ -12,7 +12,8 @@
 #include "attention/kernelcheck/kc.h"
 #include "base/mask.h"
 
-/* own score 181, others under 80: weights of 1 and less than 1e-40 */
+/* The chosen key has the score 181 and all others less than 80: their weights
+ * are less than 1e-40. */
 #define GAIN 16
 
 static void
@@ -23,7 +24,8 @@ fill_keys(struct kc_case *kc, struct test_random *random)
         k->at[n] = test_random_next(random) >> 63 ? 1 : -1;
 }
 
-/* chosen[batch][head][row] = a flat key that is visible to the row, or -1. */
+/* Chooses the keys: chosen[batch][head][row] is a flattened key that is visible
+ * to the row, or -1. */
 static int64_t *
 case_choose(struct kc_case *kc, struct test_random *random)
 {
@@ -73,7 +75,8 @@ check_out(const struct kc_case *kc, const int64_t *chosen,
     return true;
 }
 
-/* dv from the choices; the others are sums of products with p in {0, 1}. */
+/* Computes dv from the choices. The other gradients are sums of products with p
+ * in {0, 1}. */
 static bool
 check_gradients(const struct kc_case *kc, const int64_t *chosen,
     const struct kc_result *result)
@@ -81,7 +84,8 @@ check_gradients(const struct kc_case *kc, const int64_t *chosen,
     const ulyx_attention_t *p = &kc->problem;
     struct kc_values dv = {.shape = kc->values[KC_DV].shape};
     dv.at = kc_alloc(8 * kc_count(&dv.shape));
-    bool *taken = kc_alloc(kc_count(&dv.shape)); /* by some row */
+    /* whether some row has chosen the key */
+    bool *taken = kc_alloc(kc_count(&dv.shape));
     bool ok = true;
     for (int64_t n = 0; n < p->batch * p->heads_q * p->len_q; n++) {
         int64_t kv = n / p->len_q % p->heads_q * p->heads_kv / p->heads_q;
@@ -94,7 +98,7 @@ check_gradients(const struct kc_case *kc, const int64_t *chosen,
     }
     double eps = p->dtype == ULYX_DTYPE_BF16  ? 0x1p-7
                  : p->dtype == ULYX_DTYPE_F16 ? 0x1p-9
-                                              : 0x1p-14; /* of lse */
+                                              : 0x1p-14; /* the error of lse */
     for (int64_t n = 0; ok && n < kc_count(&dv.shape); n++) {
         double got = result->values[KC_DV].at[n];
         ok = taken[n / p->dim_v * p->dim_v]
@@ -114,7 +118,7 @@ check_gradients(const struct kc_case *kc, const int64_t *chosen,
     return ok;
 }
 
-/* Problem n has its own mask and dtype. */
+/* Each problem has its own mask and dtype. */
 static ulyx_attention_t
 problem_of(int n)
 {

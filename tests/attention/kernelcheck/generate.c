@@ -42,10 +42,10 @@ draw_dims(ulyx_attention_t *p, struct test_random *random,
         {128, 8}, {512, 512}, {144, 200}};
     int64_t n = random_chance(random, 60) ? random_draw(random, 0, 4)
                                           : random_draw(random, 0, 13);
-    /* No multiples of anything. Under large logits a row's columns share the
-     * error of its scores, so blocks of few columns have too few independent
-     * errors for the tolerance rule, for every kernel: 1 of 200 draws of dims 8
-     * to 40 fails. */
+    /* Dimensions that are multiples of nothing. With large logits the columns
+     * of a row share the error of its scores. A block of few columns then has
+     * too few independent errors for the tolerance rule, for every kernel: 1 of
+     * 200 draws with dimensions 8 to 40 fails. */
     bool any = preference->logit_gain <= 1 && random_chance(random, 25);
     p->dim_qk = any ? random_draw(random, 1, 40) : dims[n][0];
     p->dim_v = any ? random_draw(random, 1, 40) : dims[n][1];
@@ -76,7 +76,7 @@ draw_heads(struct kc_case *kc, struct test_random *random, bool plain)
         p->head_ids = kc->head_ids;
     }
     if (random_chance(random,
-            30)) { /* any map, also with kv heads that no query head reads */
+            30)) { /* any map, also with KV heads that no query head reads */
         p->heads_kv = random_draw(random, 1, 4);
         kc->kv_map = kc_alloc(8 * p->heads_q);
         for (int64_t i = 0; i < p->heads_q; i++)
@@ -121,7 +121,7 @@ draw_parameters(struct kc_case *kc, struct test_random *random)
             sinks[n] = (float)(size * test_random_normal(random));
         p->sinks = kc->sinks = sinks;
     }
-    /* distances past 2^24 / slope leave nothing of the scores in lse */
+    /* beyond distances of 2^24 / slope, lse contains nothing of the scores */
     bool near = p->diagonal < 1 << 20 && p->diagonal > -(1 << 20);
     if (near && random_chance(random, 30)) {
         float *slopes = kc_alloc(4 * p->heads_global);
@@ -142,8 +142,8 @@ put_index(void *array, int32_t bytes, int64_t n, int64_t value)
         ((int32_t *)array)[n] = (int32_t)value;
 }
 
-/* Cuts an axis into `count` documents, each inside one batch item, with gaps
- * (none between documents where cumulative). */
+/* Cuts an axis into `count` documents, each inside one batch item. Between
+ * documents there are gaps, unless `cumulative`. */
 static void
 draw_axis(const ulyx_attention_t *p, struct test_random *random, int64_t count,
     int64_t len, bool cumulative, int32_t bytes, ulyx_docs_t *docs,
@@ -190,7 +190,8 @@ draw_docs(struct kc_case *kc, struct test_random *random)
     p->docs_k = &kc->docs_k;
 }
 
-/* Maximal runs of marked rows, appended to a list with running offsets. */
+/* Appends the maximal runs of marked rows to a list, with consecutive
+ * offsets. */
 static int64_t
 append_runs(ulyx_segment_t *list, int64_t count, int64_t head, int64_t batch,
     const unsigned char *marks, int64_t rows, int64_t *offset)
@@ -225,8 +226,8 @@ mark_keys(
     }
 }
 
-/* A rank's share of a BALANCED plan: a run of the (head, batch, row) space and
- * the keys that are visible to it. */
+/* Draws a rank's share of a BALANCED plan: a run of the (head, batch, row)
+ * space, and the keys that are visible to its rows. */
 static void
 draw_segments(struct kc_case *kc, struct test_random *random)
 {

@@ -17,10 +17,11 @@
 struct error {
     double max, square, floor_max, floor_square;
     int64_t count;
-    bool same; /* non-finite values agree */
+    bool same; /* whether the non-finite values agree */
 };
 
-/* At most half a unit in the last place of any value, relative to the value. */
+/* Returns an upper bound of half a unit in the last place, relative to the
+ * value. */
 static double
 half_place(ulyx_dtype_t dtype)
 {
@@ -41,7 +42,8 @@ add_value(struct error *e, ulyx_dtype_t dtype, double truth, double value)
     double shifted = kc_round(dtype, kc_round(dtype, truth + 0.3) - 0.3);
     double floor = fabs(shifted - kc_round(dtype, truth)) +
                    fabs(kc_round(dtype, truth) - truth);
-    /* a block of few values may by chance round better than its dtype can */
+    /* in a small block a baseline may by chance round better than its dtype
+     * can */
     floor = fmax(floor, half_place(dtype) * fabs(truth));
     if (!isfinite(value))
         error = INFINITY;
@@ -122,7 +124,8 @@ judge_tensor(const struct kc_case *kc, enum kc_name name,
     return true;
 }
 
-/* Sums of many rows' terms: a bound from the rows' own rounding. */
+/* Gradients that sum terms of many rows have a bound from the rows' own
+ * rounding. */
 static bool
 judge_heads(const char *what, const double *truth, const double *value,
     int64_t count, double unit, bool quiet)

@@ -32,7 +32,7 @@ enum kc_name {
 
 extern const char *const kc_names[KC_TENSORS];
 
-/* Sizes of a logical tensor. */
+/* The sizes of a logical tensor. */
 struct kc_shape {
     int64_t batch, heads, rows, columns;
 };
@@ -42,39 +42,39 @@ struct kc_values {
     double *at; /* [batch][head][row][column] */
 };
 
-/* Options of a random case; the rest is drawn. */
+/* Options of a random case. All others are drawn. */
 struct kc_preference {
     ulyx_dtype_t dtype;
     int64_t dim_qk, dim_v; /* 0: drawn */
-    int64_t max_len;       /* of both sides */
+    int64_t max_len;       /* of queries and of keys */
     double logit_gain;     /* multiplies q; 0 = 1 */
     bool plain;            /* no documents, segments, sinks, caps, slopes */
     bool no_segments;
 };
 
 struct kc_case {
-    ulyx_attention_t problem; /* pointers lead into the arrays below */
+    ulyx_attention_t problem; /* its pointers refer to the arrays below */
     ulyx_docs_t docs_q, docs_k;
     void *docs_arrays[4]; /* q begin, q length, k begin, k length */
     int64_t *kv_map, *head_ids;
     void *sinks, *slopes;
-    ulyx_segment_t *q_segments, *k_segments; /* offsets in rows here */
-    struct kc_values values[KC_TENSORS];     /* outputs: the true result */
+    ulyx_segment_t *q_segments, *k_segments; /* offsets count rows here */
+    struct kc_values values[KC_TENSORS];     /* for outputs, the true result */
     double *d_sink, *max_logit;              /* the true result */
-    bool partial; /* segments hold a part of the rows only */
+    bool partial; /* whether the segments hold only a part of the rows */
 };
 
 enum kc_strides { KC_BSHD, KC_SBHD, KC_BHSD, KC_PACKED_QKV, KC_STRIDES };
 
-/* How a run lays tensors out and calls. */
+/* How a run lays out the tensors and makes the call. */
 struct kc_layout {
     enum kc_strides strides;
     int64_t pad; /* bytes (a multiple of 8) between rows */
-    int pieces;  /* 0: none, else the number of pieces */
+    int pieces;  /* 0: no pieces */
     int threads;
     bool give_delta;
-    bool wide_kv;        /* dk, dv in fp32 of 16-bit problems */
-    bool no_lse, no_max; /* forward is not to compute them */
+    bool wide_kv;        /* dk and dv are fp32 where the problem has 16 bits */
+    bool no_lse, no_max; /* statistics that forward is not to compute */
     const char *kernel;
 };
 
@@ -84,11 +84,13 @@ struct kc_result {
     struct kc_values values[KC_TENSORS];
     double *d_sink, *max_logit;
     int64_t scores;
-    bool from_out; /* backward had out, in its dtype, and not delta */
+    /* whether backward took out, in its dtype, in place of delta */
+    bool from_out;
 };
 
-/* A pad of n steps that the kernel's own code takes: TMA reads rows at
- * multiples of 16 bytes, and other strides would be another kernel's. */
+/* Returns a pad of n steps with which the kernel itself still runs: TMA reads
+ * rows at multiples of 16 bytes, and with other strides another kernel would
+ * run. */
 int64_t kc_pad(const char *kernel, int64_t n);
 
 void *kc_alloc(int64_t bytes);
@@ -101,42 +103,46 @@ struct kc_shape kc_shape_of(const struct kc_case *kc, enum kc_name name);
 /* ---- case.c, generate.c */
 void kc_generate(struct kc_case *kc, struct test_random *random,
     const struct kc_preference *preference);
-/* A case without features: sizes and dtype of the problem, normal data. Change
- * its problem, then solve it. */
+/* Makes a case without features, of the problem's sizes and dtype, with normal
+ * data. The caller changes its problem and then calls kc_solve. */
 void kc_simple(struct kc_case *kc, const ulyx_attention_t *problem,
     struct test_random *random);
-/* Documents [begin[n], begin[n] + length[n]) for queries (and keys where they
- * have no own). The arrays are copied. */
+/* Sets documents [begin[n], begin[n] + length[n]) of the queries, which keys
+ * without documents of their own share, or of the keys. The arrays are
+ * copied. */
 void kc_set_docs(struct kc_case *kc, bool keys, const int64_t *begin,
     const int64_t *length, int64_t count);
-/* Are two gathered results the same bit for bit, on the rows that kc holds?
- * Prints the first difference. */
+/* Returns whether two gathered results are equal bit for bit on the rows that
+ * kc holds. Prints the first difference. */
 bool kc_same(const struct kc_case *kc, const char *what,
     const struct kc_result *a, const struct kc_result *b, enum kc_name first,
     enum kc_name last);
-/* Gives the case values: normal data, gain on q. */
+/* Fills the case with normal data; q is multiplied by gain. */
 void kc_fill_random(
     struct kc_case *kc, struct test_random *random, double gain);
 void kc_alloc_values(struct kc_case *kc);
-/* The true result of both passes, by the reference in fp64. */
+/* Computes the true result of both passes, by the reference in fp64. */
 void kc_solve(struct kc_case *kc);
 void kc_free(struct kc_case *kc);
 void kc_describe(const struct kc_case *kc, char *text_p, int64_t bytes);
-/* Is a query (key) row in the call? True for all without segments. */
+/* Returns whether a query or key row is in the call. Without segments all rows
+ * are. */
 bool kc_holds(const struct kc_case *kc, bool keys, int64_t batch, int64_t head,
     int64_t row);
-/* By the definition, without code of the library: does row i of a batch item
- * attend to key j? */
+/* Returns whether row i of a batch item attends to key j, by the definition,
+ * without code of the library. */
 bool kc_sees(const struct kc_case *kc, int64_t q_batch, int64_t i,
     int64_t k_batch, int64_t j);
 
-/* The document of a query row (without documents the batch item), or -1, and
- * its {q begin, q rows, k begin, k rows} on the flattened axes. */
+/* Returns the document of a query row (without documents, the batch item), or
+ * -1, and stores its {q begin, q rows, k begin, k rows} on the flattened
+ * axes. */
 int64_t kc_doc_of(
     const struct kc_case *kc, int64_t batch, int64_t i, int64_t bounds_p[4]);
 
-/* ---- run.c. problem: the case's, or a mutated copy of it. false: a guard, an
- * unwritten or overwritten byte, or a refused call, which is printed. */
+/* ---- run.c. problem: the case's, or a mutated copy of it. Returns false,
+ * after printing the reason, for a changed guard, an unwritten or overwritten
+ * byte, or a refused call. */
 bool kc_run(const struct kc_case *kc, const ulyx_attention_t *problem,
     const struct kc_layout *layout, bool backward, struct kc_result *result_p);
 void kc_result_free(struct kc_result *result);

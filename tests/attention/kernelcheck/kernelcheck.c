@@ -44,8 +44,8 @@ kc_takes_problem(const char *kernel, const ulyx_attention_t *problem)
             break;
     if (!row || !row->usable())
         return false;
-    /* A problem that is refused for every kernel is the case's fault: it runs,
-     * and fails. */
+    /* A problem that is refused for every kernel is a fault of the case, which
+     * runs and fails. */
     return uli_attn_translate(problem, ULYX_ATTENTION_PASS_FORWARD, NULL, false,
                &call) != ULYX_SUCCESS ||
            !row->refuses(&call.problem);
@@ -128,17 +128,18 @@ struct command_line {
     struct kc_options options;
     enum mode mode;
     const char *family;
-    bool forward, backward; /* both: as neither */
+    bool forward, backward; /* both set is the same as none set */
 };
 
-/* What an option does: true into a bool, a mode, or its value. */
+/* What an option does: FLAG sets a bool, MODE a mode, and the others store a
+ * value. */
 enum kind { FLAG, MODE, NAME, PERCENT, SEED, DIMS };
 
 #define AT(field) offsetof(struct command_line, field)
 static const struct {
-    const char *name, *value; /* what its value is called */
+    const char *name, *value; /* value: how the help names the option's value */
     enum kind kind;
-    size_t offset; /* of a mode: the mode */
+    size_t offset; /* offset of the field; for MODE, the mode */
     const char *help;
 } table[] = {
     {"--kernel", "NAME", NAME, AT(options.kernel),
@@ -188,8 +189,8 @@ usage_print(void)
         "options, 77 no device.\n");
 }
 
-/* The source of manual pages and completion: lines of fields separated by
- * tabs. */
+/* Prints the table from which manual pages and completion are made: lines of
+ * fields separated by tabs. */
 static void
 print_table(void)
 {
@@ -199,7 +200,7 @@ print_table(void)
             table[i].value ? table[i].value : "", table[i].help);
 }
 
-/* The row of an option; OPTIONS where there is none. */
+/* Returns the row of an option, or OPTIONS if there is no such option. */
 static int
 find_option(const char *word)
 {
@@ -211,8 +212,8 @@ find_option(const char *word)
     return at;
 }
 
-/* Two numbers with a slash between them. The text from where it is wrong, or
- * the empty end. */
+/* Parses two numbers with a slash between them. Returns the text from the first
+ * error on, or the empty end. */
 static char *
 take_dims(const char *text, int64_t dims[2])
 {
@@ -225,7 +226,7 @@ take_dims(const char *text, int64_t dims[2])
     return sound ? end : "out of range";
 }
 
-/* Takes a value; false, and the reason is printed, where it is wrong. */
+/* Parses a value. If it is wrong, prints the reason and returns false. */
 static bool
 take_value(int row, const char *value, void *field)
 {
@@ -257,7 +258,7 @@ take_value(int row, const char *value, void *field)
     return !*end;
 }
 
-/* Takes all words; false, and the reason is printed, where one is wrong. */
+/* Parses all words. If one is wrong, prints the reason and returns false. */
 static bool
 take_words(int argc, char **argv, struct command_line *line)
 {
@@ -293,7 +294,8 @@ main(int argc, char **argv)
         return 2;
     kc_first_pass = line.backward && !line.forward;
     kc_passes = line.forward && !line.backward ? 1 : 2;
-    bool card = line.mode == BENCH && options->vs; /* of another table */
+    /* the names are then those of another table */
+    bool card = line.mode == BENCH && options->vs;
     if (!names_known(card ? NULL : options->kernel, line.family))
         return 2;
     if (options->seed == 0 && line.mode <= BENCH)

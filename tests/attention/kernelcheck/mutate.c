@@ -11,8 +11,8 @@
 #include "attention/kernelcheck/kc.h"
 #include "attention/kernels/kernels.h"
 
-/* A case with every feature at work and the problem that a faulty kernel
- * would solve. */
+/* A fault: `plant` makes a case in which every feature matters, and the problem
+ * that a faulty kernel would solve. */
 struct fault {
     const char *name;
     void (*plant)(struct kc_case *kc, ulyx_attention_t *problem);
@@ -160,7 +160,7 @@ plant_local_head(struct kc_case *kc, ulyx_attention_t *problem)
     problem->head_offset = 0;
 }
 
-/* Query head 3 adds nothing to its kv head; its own rows stay as they are. */
+/* Query head 3 adds nothing to its KV head; its own rows stay as they are. */
 static void
 plant_sharer(struct kc_case *kc, ulyx_attention_t *problem)
 {
@@ -201,7 +201,7 @@ static const struct fault faults[] = {
     {"parameters by the local head", plant_local_head, FEATURES, false},
 };
 
-/* The truth of a sharer's fault is that of the untouched case. */
+/* For a fault of a shared KV head, the truth is that of the unchanged case. */
 static bool
 judge_fault(const struct fault *fault, const char *kernel, ulyx_dtype_t dtype)
 {

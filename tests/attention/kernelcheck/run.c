@@ -20,15 +20,15 @@ kc_pad(const char *kernel, int64_t n)
     return (strcmp(kernel, "sm90") == 0 ? 16 : 8) * n;
 }
 
-/* A tensor in memory. Row (batch i, head n, row r) by strides, by piece or, in
- * a packed one, by segment. */
+/* A tensor in memory. Row (batch i, head n, row r) is found by strides, by
+ * piece or, in a packed tensor, by segment. */
 struct laid {
     ulyx_attention_tensor_t tensor;
     ulyx_attention_piece_t pieces[PIECES_MAX];
     struct test_buffer buffers[PIECES_MAX];
-    int buffer_count; /* 0: lies in another tensor's buffer */
+    int buffer_count; /* 0: the tensor lies in another tensor's buffer */
     uint64_t flags[PIECES_MAX];
-    const ulyx_segment_t *segments; /* offsets in rows */
+    const ulyx_segment_t *segments; /* offsets count rows */
     int64_t segment_count;
     struct kc_shape shape;
     ulyx_dtype_t dtype;
@@ -67,8 +67,8 @@ row_at(const struct laid *laid, int64_t i, int64_t n, int64_t r)
            r * t->row_stride;
 }
 
-/* Strides of a block of `rows` rows in the requested order; returns its
- * bytes. */
+/* Sets the strides of a block of `rows` rows in the requested order. Returns
+ * the bytes of the block. */
 static int64_t
 set_strides(const struct kc_layout *layout, const struct kc_shape *shape,
     int64_t rows, int64_t row_bytes, int64_t *batch, int64_t *row,
@@ -168,7 +168,7 @@ session_lay(struct session *s, enum kc_name name, ulyx_dtype_t dtype)
     }
 }
 
-/* Three tensors in one buffer: [b][s][hq + hkv + hkv heads][..]. */
+/* Lays three tensors into one buffer: [b][s][hq + hkv + hkv heads][..]. */
 static void
 lay_qkv(struct session *s, enum kc_name first, enum kc_name second,
     enum kc_name third, ulyx_dtype_t dtype)
@@ -226,7 +226,8 @@ session_fail(struct session *s, const char *what, enum kc_name name)
     s->ok = false;
 }
 
-/* Takes the values out, poisons them again, and looks for other bytes. */
+/* Reads the values, poisons them again, and then checks that all other bytes
+ * are poison. */
 static void
 session_gather(struct session *s, enum kc_name name, struct kc_values *values_p)
 {
@@ -293,7 +294,8 @@ lay_all(struct session *s, bool backward)
     session_lay(s, KC_DV, wide);
 }
 
-/* Offsets in bytes by q's and k's row strides, as a plan publishes them. */
+/* Sets offsets in bytes, by the row strides of q and of k, as a plan gives
+ * them. */
 static void
 set_segments(struct session *s, ulyx_attention_t *problem)
 {
@@ -425,7 +427,7 @@ kc_run(const struct kc_case *kc, const ulyx_attention_t *given,
     bool called = backward ? call_backward(&s, &problem, result_p)
                            : call_forward(&s, &problem, result_p);
     int first = backward ? KC_DQ : KC_OUT, last = backward ? KC_DV : KC_LSE;
-    /* An lse that is not requested stays poison, byte for byte. */
+    /* An lse that is not requested must stay poison in every byte. */
     for (int n = first; called && n <= last; n++)
         if (n != KC_LSE || !layout->no_lse)
             session_gather(&s, (enum kc_name)n, &result_p->values[n]);

@@ -7,10 +7,10 @@
 
 enum emulated_fault {
     FAULT_NONE,
-    FAULT_PAIRS,  /* low and high of A change places */
-    FAULT_STRIDE, /* rows of operands are a unit too far apart */
+    FAULT_PAIRS,  /* the low and the high element of A are exchanged */
+    FAULT_STRIDE, /* the stride of operand rows is one unit too large */
     FAULT_ROWS,   /* the last row is not computed */
-    FAULT_ZERO,   /* tiles keep what they held */
+    FAULT_ZERO,   /* tiles are not zeroed */
     FAULTS
 };
 extern enum emulated_fault emulated_fault;

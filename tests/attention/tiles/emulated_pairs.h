@@ -41,8 +41,8 @@ emulated_narrow(float *to, vf values)
     memcpy(to, halves, sizeof(halves));
 }
 
-/* By the manual's account of VDPBF16PS: high halves first, each product and sum
- * fused. */
+/* By the manual's description of VDPBF16PS: high halves first, each product and
+ * sum fused. */
 INLINE vf
 emulated_dots(vf sum, vf a, vf b)
 {

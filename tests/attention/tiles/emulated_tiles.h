@@ -62,7 +62,7 @@ emulated_dot(int to, int left, int right)
     }
 }
 
-/* A tile that is used outside of begin and end holds another's values. */
+/* Outside of begin and end a tile holds values of other code, here NaN. */
 #define TILE_BEGIN() memset(emulated, 0xff, sizeof(emulated))
 #define TILE_END()   memset(emulated, 0xff, sizeof(emulated))
 #define TILE_ZERO(t)                                                           \

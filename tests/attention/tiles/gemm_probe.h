@@ -26,9 +26,9 @@ typedef void (*probe_run)(const struct probe *probe);
 
 void probe_emulated(const struct probe *probe);
 
-/* Only where uli_amx_refusal() is NULL. */
+/* Only to be called where uli_amx_refusal() is NULL. */
 void probe_amx(const struct probe *probe);
-/* The palette that this thread's tiles have: 0 where they are released. */
+/* Returns the palette of this thread's tiles; 0 where they are released. */
 int probe_palette(void);
 
 #endif

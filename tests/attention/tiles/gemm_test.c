@@ -25,8 +25,8 @@ enum { PANEL = 32, PANELS_MOST = 4, PANEL_MOST = UNITS_MOST * PANEL + 16 };
 #define B_FLOATS (PANELS_MOST * PANEL_MOST)
 #define C_FLOATS (ROWS_MOST * 128)
 
-/* A product with room for its operands. a[m][k] is at m * a_row + k * a_col;
- * b[k][n] in panels of PANEL columns, b_panel apart. */
+/* A product with memory for its operands. a[m][k] is at m * a_row + k * a_col.
+ * b[k][n] lies in panels of PANEL columns, which are b_panel apart. */
 struct product {
     struct probe probe;
     bool turned;
@@ -41,8 +41,8 @@ skip_without_tiles(void)
         test_skip("kernel amx: %s", uli_amx_refusal());
 }
 
-/* In a process that may not use tiles yet and has a signal stack that their
- * state does not fit on. returns whether all is as it should be. */
+/* Runs in a process that may not use tiles yet and whose signal stack is too
+ * small for their state. Returns whether all is as it should be. */
 static bool
 small_stack_refuses(void)
 {
@@ -63,7 +63,8 @@ small_stack_refuses(void)
            strstr(text, "; not amx: the system");
 }
 
-/* First of the tests: a child is permitted what its parent is. */
+/* This test is the first, because a child has the permissions that its parent
+ * has. */
 static void
 a_small_signal_stack_refuses_tiles(void **state)
 {
@@ -88,7 +89,7 @@ unit_random(struct test_random *random)
     return value;
 }
 
-/* Half h (0: low) of a unit. */
+/* Returns half h (0: low) of a unit. */
 static double
 unit_half(float unit, int h)
 {
@@ -109,7 +110,7 @@ product_create(enum probe_init init, bool turned, int64_t rows, int64_t columns,
 {
     struct test_random random = {(uint64_t)(rows + columns * 7 + depth * 31)};
     struct product *p = aligned_alloc(64, sizeof(*p));
-    memset(p, 0xff, sizeof(*p)); /* NaN beside what is used */
+    memset(p, 0xff, sizeof(*p)); /* NaN beside the values that are used */
     p->turned = turned;
     p->probe = (struct probe){.init = init,
         .rows = rows,
@@ -152,7 +153,8 @@ wanted_value(const struct product *p, int64_t m, int64_t n)
     return sum;
 }
 
-/* Every element within rounding, and no byte beside them changed. */
+/* Returns whether every element is right within rounding and no byte beside
+ * them has changed. */
 static bool
 product_holds(const struct product *p)
 {
@@ -173,7 +175,8 @@ product_holds(const struct product *p)
 
 typedef bool (*product_check)(struct product *p, probe_run run);
 
-/* Products of the kernel's kinds and ragged ones: how many fail the check. */
+/* Returns how many products, of the kernel's kinds and ragged ones, fail the
+ * check. */
 static int
 products_failing(product_check check, probe_run run)
 {

@@ -47,7 +47,7 @@ static const struct row rows[] = {
 };
 #define ROWS_COUNT (int)(sizeof(rows) / sizeof(rows[0]))
 
-/* Tensors of a row; gradients share memory with nothing. */
+/* The tensors of a row. No two gradients share memory. */
 struct bench_setup {
     ulyx_attention_t problem;
     ulyx_attention_tensor_t t[KC_TENSORS];
@@ -138,7 +138,7 @@ row_flops(const struct row *row, int pass)
     return flops * (row->causal ? 0.5 : 1) * (pass ? 2.5 : 1);
 }
 
-/* Median seconds of a pass over at least half a second. */
+/* Returns the median seconds of a pass, over at least half a second. */
 static double
 time_some(struct bench_setup *s, int pass, const ulyx_attention_exec_t *exec,
     bool cpu_time)
@@ -156,15 +156,15 @@ time_some(struct bench_setup *s, int pass, const ulyx_attention_exec_t *exec,
     return median_of(seconds, (size_t)count);
 }
 
-/* A time, and the spread of the last repeats as a share of the time. */
+/* A time, and the spread of the last repeats divided by the time. */
 struct timing {
     double seconds, spread;
 };
 enum { REPEATS = 3, MOST_REPEATS = 8 };
 #define STEADY 0.05
 
-/* Repeats until the last few agree; what never does is noisy. seconds < 0:
- * refused. */
+/* Repeats until the last few times agree; a row whose times never agree is
+ * noisy. Returns seconds < 0 if the call is refused. */
 static struct timing
 time_pass(struct bench_setup *s, int pass, const ulyx_attention_exec_t *exec,
     bool cpu_time)
@@ -191,7 +191,8 @@ time_pass(struct bench_setup *s, int pass, const ulyx_attention_exec_t *exec,
     return timing;
 }
 
-/* PyTorch's seconds of (forward, backward) for a row; false: N/A. */
+/* Measures PyTorch's seconds of (forward, backward) for a row. Returns false if
+ * PyTorch is not available. */
 static bool
 time_torch(
     const struct row *row, int threads, bool cpu_time, double seconds_p[2])
@@ -230,7 +231,7 @@ time_torch(
     return got == 2;
 }
 
-/* What is judged by one limit, and what is below it. */
+/* The results that one limit judges, and those below it. */
 struct judged {
     int count, below;
     char names[4096];
@@ -239,8 +240,8 @@ struct judged {
 struct outcome {
     struct judged floors, goals;
     int torch_rows, noisy;
-    /* Of what the peak loop reached in the run, by kind of arithmetic: how far
-     * the clock of the cores drifted. */
+    /* For each kind of arithmetic, the least and the most that the peak loop
+     * reached in the run: how much the clock of the cores changed. */
     double least[KC_ARITHMETICS], most[KC_ARITHMETICS];
 };
 
@@ -264,8 +265,8 @@ judged_add(struct judged *judged, const char *what, bool holds)
             used ? ", " : "", what);
 }
 
-/* share: of the peak; ratio: of PyTorch's time to ours, <= 0 where there is
- * none. */
+/* share: of the peak. ratio: PyTorch's time divided by ours; <= 0 where there
+ * is none. */
 static void
 outcome_judge(struct outcome *v, const struct row *row, const char *kernel,
     bool fastest, int pass, double share, double ratio)
@@ -357,7 +358,7 @@ bench_row(const struct row *row, const struct kc_options *options, int threads,
     }
 }
 
-/* The processor's name. */
+/* Prints the name of the processor. */
 static void
 print_cpu(void)
 {

@@ -8,16 +8,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The arithmetic of a kernel's products. */
+/* The kind of arithmetic of a kernel's products. */
 enum kc_arithmetic { KC_FP32, KC_PAIRS, KC_TILES, KC_ARITHMETICS };
 
-/* Operations a second of `threads` threads at once in a loop of independent
- * multiply-adds: fp32 or bf16 pairs on the widest vectors, or tiles of bf16 (0
- * where the CPU has none). Takes about 0.1 s. */
+/* Returns the operations per second of `threads` threads at once in a loop of
+ * independent multiply-adds: fp32 or bf16 pairs on the widest vectors, or tiles
+ * of bf16 (0 where the CPU has none). Takes about 0.1 s. */
 double kc_peak(enum kc_arithmetic kind, int threads, bool cpu_time);
 
-/* Now, by the wall clock, or the CPU time of this process per thread: what is
- * left to compare with where others use the machine too. */
+/* Returns the wall clock or, with cpu_time, the CPU time of this process per
+ * thread, for machines that others use at the same time. */
 int64_t kc_clock_ns(bool cpu_time, int threads);
 
 #endif

@@ -23,7 +23,7 @@
 #include "base/system/clock.h"
 #include "support/median.h"
 
-/* The most important rows come first. */
+/* Rows are in order of importance. */
 static const struct kc_card_row all[] = {
     {128, 128, 16, 16, 8192, 2, 0, false, false},
     {128, 128, 16, 16, 8192, 2, 0, true, false},
@@ -64,7 +64,7 @@ enum {
     SAMPLES_MIN = 9,
 };
 
-/* Who runs in turn: variants of ours, then the peers. */
+/* What runs in turn: variants of ours, then the peers. */
 struct runners {
     struct kc_card_variant variants[KC_VARIANTS];
     int nvariants;
@@ -72,13 +72,13 @@ struct runners {
     bool has_peer;
 };
 
-/* Of one row and runner: median milliseconds, 0: it did not run; and the median
- * of their ratios to those of the first variant. */
+/* The figures of one row and runner: the median milliseconds, 0 if it did not
+ * run; and the median of its ratios to the first variant. */
 struct figure {
     double ms, ratio;
 };
 
-/* Of one row. */
+/* The figures of one row. */
 struct figures {
     const char *kernel;
     const char *why_portable;
@@ -104,7 +104,8 @@ runners_count(const struct runners *r)
     return r->nvariants + KC_PEERS;
 }
 
-/* Milliseconds of one of `repeats` calls; negative: failed, and printed. */
+/* Returns the milliseconds of one of `repeats` calls; negative if a call
+ * failed, after printing the reason. */
 static double
 run_one(struct runners *r, struct kc_card_setup *s, int n, int repeats)
 {
@@ -113,7 +114,7 @@ run_one(struct runners *r, struct kc_card_setup *s, int n, int repeats)
     return kc_setup_choose(s, &r->variants[n]) ? kc_setup_run(s, repeats) : -1;
 }
 
-/* Clock and power while ours runs. */
+/* Reads clock and power of the card while our calls run. */
 static void
 read_clocks(struct kc_card_setup *s, int calls, char *text_p, size_t bytes)
 {
@@ -136,7 +137,7 @@ repeats_of(double ms, double wanted_ms)
     return ms > 0 && ms < wanted_ms ? (int)(wanted_ms / ms) + 1 : 1;
 }
 
-/* Samples in turn until each had its 0.7 seconds. */
+/* Takes samples in turn until each runner has had 0.7 seconds. */
 static bool
 row_measure(struct runners *r, struct kc_card_setup *s,
     const bool takes[RUNNERS], double part, struct figures *f)
@@ -146,7 +147,7 @@ row_measure(struct runners *r, struct kc_card_setup *s,
     int least = part < 1 ? 1 : SAMPLES_MIN;
     for (int n = 0; n < runners_count(r); n++) {
         running += takes[n];
-        if (takes[n] && run_one(r, s, n, 1) < 0) /* once, to be warm */
+        if (takes[n] && run_one(r, s, n, 1) < 0) /* one call to warm up */
             return false;
         repeats[n] = takes[n] ? repeats_of(run_one(r, s, n, 1), 2 * part) : 0;
     }
@@ -168,7 +169,8 @@ row_measure(struct runners *r, struct kc_card_setup *s,
     return true;
 }
 
-/* Which runners take the row; the first variant has to. */
+/* Finds which runners take the row. Returns false unless the first variant
+ * does. */
 static bool
 row_takers(struct runners *r, struct kc_card_setup *s, bool takes_p[RUNNERS])
 {
@@ -209,7 +211,7 @@ row_tflops(const struct kc_card_row *row, double ms)
     return ms > 0 ? flops / ms * 1e-9 : 0;
 }
 
-/* 128, or 192/128. */
+/* Formats "128" or "192/128". */
 static const char *
 text_of_two(int64_t a, int64_t b, char text_p[32])
 {
@@ -220,7 +222,7 @@ text_of_two(int64_t a, int64_t b, char text_p[32])
     return text_p;
 }
 
-/* The words of a row and those of the head above correspond. */
+/* Each word of the head is above its column of the rows. */
 static void
 print_head(const struct runners *r)
 {
@@ -272,7 +274,7 @@ print_outcome(const struct outcome *o)
         printf("no floor judged: no cuDNN beside ours\n");
 }
 
-/* One row of the list, at the requested part of its size. */
+/* Runs one row of the list, at the requested part of its size. */
 static void
 run_row(int n, struct runners *r, double part, struct outcome *o)
 {
@@ -287,7 +289,7 @@ run_row(int n, struct runners *r, double part, struct outcome *o)
         o->missing++;
         printf("row %d: failed\n", n);
     } else {
-        double ratio = f.of[r->nvariants].ratio; /* cuDNN's */
+        double ratio = f.of[r->nvariants].ratio; /* the first peer is cuDNN */
         o->judged += ratio > 0;
         o->below += ratio > 0 && ratio < (row.backward ? 0.8 : 0.85);
         print_row(r, &row, &f);
@@ -295,7 +297,8 @@ run_row(int n, struct runners *r, double part, struct outcome *o)
     fflush(stdout);
 }
 
-/* FIRST-LAST, or FIRST- to the end of the list; false: neither. */
+/* Parses FIRST-LAST, or FIRST- for all to the end of the list. Returns false if
+ * the text is neither. */
 static bool
 parse_rows(const char *text, int *first_p, int *last_p)
 {

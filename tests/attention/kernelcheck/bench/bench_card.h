@@ -11,29 +11,29 @@
 #include "attention/kernelcheck/kc.h"
 #include "attention/problem.h"
 
-/* A problem: bf16, [b][s][h][d] in memory. docs: documents of equal length that
- * each batch item is cut into; 0: none. */
+/* A problem of bf16, [b][s][h][d] in memory. docs: each batch item is cut into
+ * so many documents of equal length; 0: none. */
 struct kc_card_row {
     int64_t dim_qk, dim_v, heads, heads_kv, len, batch, docs;
     bool causal, backward;
 };
 
 /* ---- card_variant.c: what of ours is measured. ---- */
-enum { KC_VARIANTS = 6 }; /* side by side at most */
+enum { KC_VARIANTS = 6 }; /* at most so many side by side */
 struct uli_sm90_family;
 struct kc_card_variant {
     char name[24];
-    const char *row; /* of the device table; NULL: the first that takes the
-                      * problem */
-    const struct uli_sm90_family *const *families; /* of the row sm90, in its
-                                                    * kernels' place; or NULL */
+    /* of the device table; NULL: the first row that takes the problem */
+    const char *row;
+    /* families that replace the kernels of the row sm90, or NULL */
+    const struct uli_sm90_family *const *families;
 };
 
-/* Takes names with commas between; says on stderr which one is unknown.
- * returns their number, 0: one is unknown, or there are more than KC_VARIANTS.
- */
+/* Parses names with commas between them. Returns their number, or 0 if there
+ * are more than KC_VARIANTS or, after printing its name to stderr, if one is
+ * unknown. */
 int kc_variants_parse(const char *names, struct kc_card_variant *variants_p);
-/* Prints the names that there are. */
+/* Prints all names. */
 void kc_variants_print(void);
 
 /* ---- card_setup.c: the tensors of a problem, and our calls on them. ---- */
@@ -46,21 +46,24 @@ struct kc_card_setup {
     void *begin, *end; /* cudaEvent_t */
 };
 
-/* Failures are said on stderr. */
+/* Prints failures to stderr. */
 bool kc_setup_init(struct kc_card_setup *s, const struct kc_card_row *row);
-/* The variant for the calls to come; false: it does not take the problem. */
+/* Selects the variant for later calls. Returns false if the variant does not
+ * take the problem. */
 bool kc_setup_choose(
     struct kc_card_setup *s, const struct kc_card_variant *variant);
 /* Enqueues a call of the row's pass. */
 bool kc_setup_enqueue(struct kc_card_setup *s);
-/* Milliseconds of one of `repeats` calls in a row; negative: failed. */
+/* Makes `repeats` calls in a row. Returns the milliseconds per call; negative
+ * if one failed. */
 double kc_setup_run(struct kc_card_setup *s, int repeats);
 void kc_setup_free(struct kc_card_setup *s);
 
 /* ---- peers.c: the peers' names. ---- */
 enum { KC_PEERS = 4 };
 extern const char *const kc_peer_names[KC_PEERS]; /* "cudnn", "fa2", .. */
-/* Is it "torch", for all peers, or names of peers with commas between? */
+/* Returns whether the text is "torch", for all peers, or names of peers with
+ * commas between them. */
 bool kc_peers_known(const char *names);
 
 /* ---- card_peer.c: the process that runs PyTorch. Start it before the first
@@ -71,14 +74,16 @@ struct kc_peer {
     char version[512];
 };
 
-/* false: no python3 with torch and a device, version has the reason;
- * version also names the wanted peers that are not installed. */
+/* Returns false if there is no python3 with torch and a device; then version
+ * has the reason. Otherwise version also names the requested peers that are not
+ * installed. */
 bool kc_peer_start(struct kc_peer *peer_p, const char *names);
-/* Makes the row's tensors in the peer process; takes_p: which peers take
- * them. */
+/* Makes the tensors of the row in the peer process. takes_p: which peers take
+ * the row. */
 bool kc_peer_row(struct kc_peer *peer, const struct kc_card_row *row,
     bool takes_p[KC_PEERS]);
-/* Milliseconds of one of `repeats` calls in a row; negative: it has died. */
+/* Makes `repeats` calls in a row. Returns the milliseconds per call; negative
+ * if the process has died. */
 double kc_peer_run(struct kc_peer *peer, int which, int repeats);
 void kc_peer_stop(struct kc_peer *peer);
 

@@ -15,7 +15,8 @@ static void
 become_peer(int in, int out, const char *names)
 {
     const char *python = getenv("ULYX_BENCH_PYTHON");
-    const char *script = getenv("ULYX_BENCH_PEER"); /* built elsewhere */
+    /* for builds on another machine */
+    const char *script = getenv("ULYX_BENCH_PEER");
     dup2(in, 0);
     dup2(out, 1);
     execlp(python ? python : "python3", "python3",
@@ -41,7 +42,7 @@ kc_peer_start(struct kc_peer *peer_p, const char *names)
         snprintf(peer_p->version, sizeof(peer_p->version), "none no pipe");
         return false;
     }
-    signal(SIGPIPE, SIG_IGN); /* it may die; then reads end */
+    signal(SIGPIPE, SIG_IGN); /* the peer may die; then reads end */
     fflush(NULL);
     peer_p->pid = (int)fork();
     if (peer_p->pid == 0) {

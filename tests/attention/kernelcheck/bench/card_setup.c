@@ -14,7 +14,7 @@
 #include "attention/kernelcheck/bench/bench_card.h"
 #include "attention/kernels/kernels.h"
 
-enum { NORMALS = (1 << 20) + 8 /* values that a tensor repeats */ };
+enum { NORMALS = (1 << 20) + 8 /* number of values, which a tensor repeats */ };
 
 static bool
 cuda_succeeded(cudaError_t error, const char *what)
@@ -40,7 +40,8 @@ is_statistic(enum uli_attn_tensor name)
     return name == ULI_ATTN_LSE;
 }
 
-/* Inputs that no kernel of ours writes. */
+/* Returns which set of values an input has; -1 for tensors that our kernels
+ * write. */
 static int
 value_set(enum uli_attn_tensor name)
 {
@@ -73,8 +74,9 @@ view_of(const struct kc_card_row *row, enum uli_attn_tensor name)
         .output = name >= ULI_ATTN_OUT};
 }
 
-/* Q, K, V and dout have values of their own: a query that is also a key would
- * hold most of its row's weight and set its maximum, which no model's does. */
+/* Q, K, V and dout have different values. If a query were also a key, that key
+ * would have most of its row's weight and set the row's maximum, as in no
+ * model. */
 static bool
 setup_lay(
     struct kc_card_setup *s, enum uli_attn_tensor name, const uint16_t *values)
@@ -94,7 +96,7 @@ setup_lay(
     return view->base != NULL;
 }
 
-/* Documents lie on the device, as the peers' do. */
+/* The documents lie on the device, as those of the peers do. */
 static bool
 setup_documents(struct kc_card_setup *s)
 {
@@ -144,8 +146,8 @@ set_problem(struct uli_attn_problem *problem_p, const struct kc_card_row *row)
         .q_rows = row->batch * row->len};
 }
 
-/* The row of the table that takes the problem's pass; by name where one is
- * wanted. */
+/* Returns the row of the table that takes the problem's pass, or the row with
+ * the name, if one is given. */
 static const struct uli_attn_kernel *
 kernel_of(
     const struct uli_attn_problem *problem, bool backward, const char *name)
@@ -158,7 +160,7 @@ kernel_of(
     return NULL;
 }
 
-/* Out and lse, which backward reads. */
+/* Computes out and lse, which backward reads. */
 static bool
 setup_forward(struct kc_card_setup *s)
 {
@@ -170,7 +172,7 @@ setup_forward(struct kc_card_setup *s)
            cuda_succeeded(cudaDeviceSynchronize(), s->call.kernel->name);
 }
 
-/* Room for whichever row and pass is chosen. */
+/* Makes a workspace that is large enough for any row and pass. */
 static bool
 setup_workspace(struct kc_card_setup *s)
 {

@@ -45,7 +45,7 @@ kc_variants_print(void)
     fprintf(stderr, "\n");
 }
 
-/* The variant of a name of so many characters. */
+/* Finds the variant whose name is the first `length` characters. */
 static bool
 variant_find(const char *name, size_t length, struct kc_card_variant *variant_p)
 {

@@ -12,7 +12,8 @@
 #include "attention/pool.h"
 #include "base/system/clock.h"
 
-/* A few milliseconds: the CPU-time clock of some machines is coarse. */
+/* A run takes a few milliseconds, because the CPU-time clock of some machines
+ * is coarse. */
 #define ROUNDS 1000000
 #define RUNS   9
 
@@ -23,7 +24,7 @@ struct task {
     _Atomic int64_t rounds;
 };
 
-/* Every thread starts its loop only when all have come. */
+/* Every thread starts its loop only when all threads are ready. */
 static void
 peak_thread(void *context, int thread)
 {

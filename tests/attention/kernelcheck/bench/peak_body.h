@@ -9,7 +9,8 @@
 #ifndef PEAK_DOT
 #define PEAK_DOT(c, a, b) ((c) * (a) + (b))
 #endif
-/* 24 sums and two operands need 26 registers; sets with 16 get 12. */
+/* 24 sums and two operands need 26 registers. Instruction sets with 16
+ * registers have 12 sums. */
 #if LANES == 16
 #define PEAK_LIVE 24
 #else

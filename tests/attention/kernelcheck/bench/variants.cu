@@ -7,7 +7,7 @@
  */
 #include "attention/cuda/hopper/sm90_kernel.h"
 
-/* Both dtypes' places have the one kernel: the bench has bf16 only. */
+/* The kernel is entered for both dtypes, because the bench has bf16 only. */
 #define VARIANT(symbol, text, qk, v, keys, consumers, stages, q_buffers, kind) \
     typedef sm90_family<qk, v, keys, consumers, stages, q_buffers, true, kind> \
         symbol##_shape;                                                        \
