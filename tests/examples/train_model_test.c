@@ -21,7 +21,7 @@ struct fixture {
     struct model model;
 };
 
-/* Text in which each byte depends on the two before. */
+/* A text in which each byte depends on the two before it. */
 static unsigned char text[997];
 
 static void
@@ -67,8 +67,9 @@ mean_loss(struct fixture *f)
     return loss / (double)f->batch.predicted;
 }
 
-/* Of one parameter in a random direction, central with Richardson's step:
- * (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h, error of order h^4. */
+/* The derivative in a random direction of one parameter: central differences
+ * with Richardson's step, (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h, with an
+ * error of order h^4. */
 static double
 fixture_difference(
     struct fixture *f, const struct parameter *p, const double *direction)
@@ -127,7 +128,7 @@ gradients_match_finite_differences(void **state)
     fixture_drop(&f);
 }
 
-/* With a head of zeros every byte is equally likely. */
+/* With a head of zeros all bytes are equally likely. */
 static void
 loss_of_a_uniform_guess_is_ln_256(void **state)
 {
@@ -143,8 +144,8 @@ loss_of_a_uniform_guess_is_ln_256(void **state)
     fixture_drop(&f);
 }
 
-/* A document's bytes, their positions and what they predict do not know what
- * is packed beside it: here each is looked up in the text. */
+/* A document's bytes, their positions and what they predict do not depend on
+ * what is packed beside it: here each is found by its byte in the text. */
 static void
 batches_predict_the_next_byte_of_each_document(void **state)
 {
@@ -154,7 +155,8 @@ batches_predict_the_next_byte_of_each_document(void **state)
 
     (void)state;
     for (int i = 0; i < (int)sizeof(text); i++)
-        text[i] = (unsigned char)(i * 7 % 251); /* position by byte */
+        /* the position of each byte value */
+        text[i] = (unsigned char)(i * 7 % 251);
     assert_int_equal(batch_create(&batch, 64, 5), 0);
     for (int64_t step = 0; step < 50; step++) {
         batch_draw(&batch, &corpus, 3, step);

@@ -18,12 +18,12 @@
 
 enum { MOST_RANKS = 8, MOST_STEPS = 50 };
 
-/* The calls of the hook. */
+/* What the hook was called with. */
 struct seen {
     bool f64;
     int64_t parameter_count, values;
     struct parameter parameters[32];
-    double *gradients[MOST_RANKS]; /* of step 1, on each rank */
+    double *gradients[MOST_RANKS]; /* gradients of step 1, of each rank */
     double losses[MOST_RANKS][MOST_STEPS], norms[MOST_RANKS][MOST_STEPS];
 };
 
@@ -64,9 +64,9 @@ view_keep(void *context, const struct train_view *view)
     }
 }
 
-/* Products of other shapes round differently, and a deeper model multiplies
- * what they do: in single precision two layers come close to 1e-6. One layer is
- * therefore what tests in single precision have. */
+/* Products of other shapes round differently, and a deeper model amplifies
+ * this: in single precision two layers come close to 1e-6. Tests in single
+ * precision therefore have one layer. */
 static struct options
 options_small(bool f64)
 {
@@ -106,7 +106,7 @@ seen_drop(struct seen *seen)
     free(seen);
 }
 
-/* Relative L2 distance of two vectors. */
+/* Returns the relative L2 distance of two vectors. */
 static double
 values_distance(int64_t count, const double *a, const double *b)
 {
@@ -136,7 +136,7 @@ compare_gradients(const struct seen *one, const struct seen *many,
     }
     if (!(norm <= tolerance))
         fail_msg("%d ranks: norm is %.3g from one rank's", (int)ranks, norm);
-    /* Equal bits on every rank, or replicas drift apart. */
+    /* Every rank must have equal bits, or replicas drift apart. */
     for (int64_t r = 1; r < ranks; r++)
         assert_memory_equal(many->gradients[r], many->gradients[0],
             (size_t)many->values * sizeof(double));
@@ -182,7 +182,8 @@ adamw_with_clipping_f32(void **state)
 
     (void)state;
     options.steps = 50;
-    options.clip = 0.5; /* below the norms of all steps: always clips */
+    /* less than the norms of all steps, so it always clips */
+    options.clip = 0.5;
     runs_compare(options);
 }
 
@@ -251,7 +252,8 @@ balanced_split_and_zigzag_order(void **state)
     }
 }
 
-/* q, k, v kept by the model and exchanged again; tensors in windows. */
+/* The model keeps q, k and v and exchanges them again; tensors lie in
+ * windows. */
 static void
 save_none_and_windows(void **state)
 {
@@ -266,7 +268,7 @@ save_none_and_windows(void **state)
     }
 }
 
-/* Fewer tokens than ranks: some rank has none. */
+/* There are fewer tokens than ranks, so some ranks have none. */
 static void
 ranks_without_tokens(void **state)
 {
@@ -278,8 +280,8 @@ ranks_without_tokens(void **state)
     runs_compare(options);
 }
 
-/* 8 ranks, 6 heads: with whole heads two ranks attend nothing, balanced all
- * attend parts of heads. */
+/* 8 ranks and 6 heads: with whole heads two ranks attend to nothing; balanced,
+ * all ranks attend to parts of heads. */
 static void
 more_ranks_than_heads(void **state)
 {
