@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls at work: flags of pieces, accumulation, repetition, sizes
- * that overflow 32 bits; and the dtype conversions.
+ * What the public calls compute: flags of pieces, accumulation, repetition,
+ * sizes that overflow 32 bits; and the dtype conversions.
  */
 #include "support/test.h"
 #include <math.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The edges of what the public calls take: sizes and tables at the ends of 64
- * bits, arrays that are misaligned or lie in a tensor, parameters at the ends
- * of a float, NaN in a key that a row attends to, and layouts that only seem to
- * overlap.
+ * The limits of what the public calls accept: sizes and tables at the ends of
+ * 64 bits, arrays that are misaligned or lie in a tensor, parameters at the
+ * ends of a float, NaN in a key that a row attends to, and layouts that only
+ * seem to overlap.
  */
 #include "support/test.h"
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A job for tests: ranks as threads, each with an environment of its own in
- * torchrun's variables, that meet by it and gather twice.
+ * A job for tests. Ranks are threads, each with an environment of its own in
+ * torchrun's variables, by which they meet; then they gather twice.
  */
 #ifndef TESTS_BOOTSTRAP_ENV_JOB_H
 #define TESTS_BOOTSTRAP_ENV_JOB_H

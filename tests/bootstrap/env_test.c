@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The meeting points that an environment offers, but for files: success, order,
- * and what is refused.
+ * The meeting points that an environment offers, except files: success,
+ * precedence, and what is refused.
  */
 #include <netinet/in.h>
 #include <pthread.h>

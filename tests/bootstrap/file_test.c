@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Meetings through a file in ULYX_RENDEZVOUS_DIR: what dead jobs and others
- * have left there does no harm, and nothing is left behind.
+ * have left there has no effect, and nothing is left behind.
  */
 #include <errno.h>
 #include <fcntl.h>

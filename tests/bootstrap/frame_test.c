@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The frame reader: whole streams cut at random places against a list of what
- * was written, and streams with random damage, which may be refused but never
- * read beyond what was given (guard bytes, and the sanitizers).
+ * The frame reader. Whole streams, cut at random places, are compared with a
+ * list of what was written. Randomly damaged streams may be refused, but the
+ * reader must not read beyond them (guard bytes, and the sanitizers, find
+ * this).
  */
 #include "bootstrap/meet/frame.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks under real launchers, where they are installed, and started by hand as
- * in docs/USING.md. The launcher's own variables, if this test runs under one,
- * are removed first.
+ * Ranks under real launchers, where these are installed, and ranks started by
+ * hand as in docs/USING.md. If this test itself runs under a launcher, the
+ * launcher's variables are removed first.
  */
 #include <stdbool.h>
 #include <stdio.h>

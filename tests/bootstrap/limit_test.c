@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Roots that run short: of file descriptors, where the soft limit is raised,
- * then the oldest stranger goes, then the listener waits for better times; and
- * of what else accept() may lack. Only the deadline ends the meeting, by name.
- * Hard limits are tried in forked processes, since they cannot be raised again.
+ * Roots that run out of file descriptors, or of anything else that accept()
+ * needs. First the root raises its soft limit, then it drops the oldest
+ * connection of a stranger, then it stops listening for a while. Only the
+ * deadline ends the meeting, with an error that names the shortage. Hard limits
+ * are tested in forked processes, because they cannot be raised again.
  */
 #include <errno.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared by the bootstrap's tests: a root on a chosen kind of socket, ranks as
- * threads that meet there, and bad peers made of raw sockets.
+ * Shared by the tests of the bootstrap: a root on a chosen kind of socket,
+ * ranks as threads that meet there, and raw sockets for bad peers.
  */
 #ifndef TESTS_BOOTSTRAP_MEETING_H
 #define TESTS_BOOTSTRAP_MEETING_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The choice of interfaces, on machines given as lists.
+ * The choice of interfaces, on machines that are given as lists of
+ * interfaces.
  */
 #include "bootstrap/meet/netif.h"
 

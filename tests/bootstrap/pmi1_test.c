@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The PMI-1 client against a small server in the test: a store, a barrier, and
+ * The PMI-1 client with a small server in the test: a store, a barrier, and
  * each way in which a server can misbehave.
  */
 #include "bootstrap/launch/pmi1.h"

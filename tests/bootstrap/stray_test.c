@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Connections that are not of the meeting: each kind of bad peer connects to
- * the root while ranks meet. The meeting continues; a meeting that times out
- * names the connections that were dropped, with the reason.
+ * Connections that do not belong to the meeting: each kind of bad peer connects
+ * to the root while ranks meet. The meeting continues. A meeting that times out
+ * names the connections that the root dropped, with the reasons.
  */
 #include <errno.h>
 #include <pthread.h>

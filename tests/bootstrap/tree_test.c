@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tree of many ranks' gathers: its shape and its messages, counted to
- * 131072 ranks without running them; gathers of any sizes; 512 ranks; strangers
- * at every rank's listener; and absence, which ends as it does in the star.
+ * The tree by which many ranks gather: its shape and its messages, counted for
+ * up to 131072 ranks without running them; gathers of any size; 512 ranks;
+ * strangers at every rank's listener; and absent ranks, which have the same
+ * effect as in the star.
  */
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A program that opens the library at run time and closes it again, while or
- * after its threads run. Each scene is a process of its own: what is wrong here
- * ends it by a signal.
+ * after the library's threads run. Each scene is a process of its own, because
+ * a mistake here ends the process by a signal.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs: ranges of device memory that lie in several allocations side by side,
- * shared as one and mapped side by side by a second process; fabric handles;
- * and shares of a peer that make no run, none of which may be mapped.
+ * Runs: ranges of device memory that lie in several allocations side by side. A
+ * run is shared as one and mapped side by side by a second process. Also fabric
+ * handles, and shares of a peer that make no run, none of which may be
+ * mapped.
  */
 #include <stdbool.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * train_bytes on one rank: its gradients against finite differences in double,
- * its loss where it is known, and how batches are cut.
+ * train_bytes on one rank: its gradients compared with finite differences in
+ * double, its loss where that is known, and how batches are cut.
  */
 #include "support/random.h"
 #include "support/test.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * train_bytes on P ranks against one rank: the gradient of every parameter, its
- * global norm, and the losses of the steps that follow. 6 query heads and 2 KV
- * heads on 2, 3, 4 and 6 ranks: whole KV heads, KV heads that ranks share, and
- * uneven heads. The 61 tokens are uneven too, so ranks predict different
- * numbers of tokens. Ranks are threads here; tests of the program use
- * processes.
+ * train_bytes on P ranks compared with one rank: the gradient of every
+ * parameter, its global norm, and the losses of the following steps. 6 query
+ * heads and 2 KV heads on 2, 3, 4 and 6 ranks give whole KV heads, KV heads
+ * that ranks share, and uneven heads. The 61 tokens are uneven too, so ranks
+ * predict different numbers of tokens. Ranks are threads here; the tests of the
+ * program use processes.
  */
 #include "support/test.h"
 

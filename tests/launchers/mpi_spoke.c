@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Preloaded, it makes a process look as after MPI_Init.
+ * A library to preload: it makes a process look as it does after MPI_Init.
  */
 int MPI_Initialized(int *flag_p);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Put before ulyx_reshuffle_execute by the linker (--wrap) in a second
- * ulyx_perf: after the real call it does what PERF_TEST_FAULT says, at call
- * PERF_TEST_CALL (0: at each). So the tool that users run has no such hook.
+ * The linker puts this before ulyx_reshuffle_execute (--wrap) in a second
+ * ulyx_perf. After the real call it does what PERF_TEST_FAULT says, at call
+ * PERF_TEST_CALL (0: at each call). So the tool that users run has no such
+ * hook.
  */
 #include <signal.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which cores and which memory a rank's helpers get on recorded machines, that
- * they are never others than the rank's own, and that threads and pages of
- * this process go there.
+ * Which cores and which memory a rank's threads get on recorded machines. They
+ * are always among the rank's own, and threads and pages of this process are
+ * placed there.
  */
 #include "topology/bind.h"
 

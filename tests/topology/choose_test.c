@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which source decides the schedule; the decision is the best by the model and
- * does not depend on how ranks are numbered.
+ * Which source decides the schedule. The decision is the best by the model, and
+ * it does not depend on how ranks are numbered.
  */
 #include "topology/choose/choose.h"
 #include "topology/model/schedule_hier.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The schedule in GOAL, read back: every send has its receive, bytes between
- * nodes are those of the schedule, what is required comes earlier.
+ * nodes are those of the schedule, and what an operation requires comes before
+ * it.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hwloc's XML with one value changed: every attribute of a file that has all
- * kinds of elements, each to every one of a list of hostile texts. hwloc ends
- * the process on some of them, so the screen before it must not let these pass.
- * What passes is read and written again, since hwloc asserts there, too.
+ * hwloc's XML with one value changed: in a file with all kinds of elements,
+ * every attribute is set to each of a list of hostile texts. hwloc ends the
+ * process on some of them, so the library's check before hwloc must refuse
+ * these. A text that passes is read and written again, because hwloc asserts
+ * there, too.
  */
 #include <stdio.h>
 #include <stdlib.h>

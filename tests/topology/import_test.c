@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Importers and bad input: files that must be refused with the reason, and
- * files broken at random, which must be refused or read without harm. Detection
- * of this machine, and the fallback when it fails.
+ * The importers and bad input: files that must be refused with the reason, and
+ * randomly damaged files, which must be refused or read without harm. Also the
+ * detection of this machine, and what is used when it fails.
  */
 #include <stdio.h>
 #include <stdlib.h>

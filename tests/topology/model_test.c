@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cost model: message times, the evaluator between the bounds of closed
- * formulas and beside a simulation, flows against sums over all pairs.
+ * The cost model: message times; the evaluator, compared with bounds of closed
+ * formulas and with a simulation; and flows, compared with sums over all
+ * pairs.
  */
 #include <math.h>
 #include <stdio.h>

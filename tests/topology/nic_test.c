@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The NIC of each rank on recorded machines, and what a rank that is bound to
- * cores gets.
+ * The NIC of each rank on recorded machines, and the NIC of a rank that is
+ * bound to cores.
  */
 #include "topology/nic.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NVLinks from the management library, which a stand-in (fake_nvml.c) plays:
- * links to one far end add up, links that are down do not count, GPUs that
- * the library does not name keep their PCI distance, and neither an old library
- * nor one that does not work is an error.
+ * NVLinks as NVIDIA's management library reports them; a stand-in (fake_nvml.c)
+ * takes its place. Links to the same far end add up, links that are down do not
+ * count, and GPUs that the library does not report keep their PCI distance.
+ * Neither an old library nor one that does not work is an error.
  */
 #include <dlfcn.h>
 #include <stdio.h>

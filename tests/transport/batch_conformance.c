@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See batch_conformance.h. The bytes of a piece are a function of sender,
- * receiver, run and its number in the pair; guard bytes lie around each
- * received piece.
+ * receiver, run and the piece's number within the pair. Guard bytes surround
+ * each received piece.
  */
 #include "transport/batch_conformance.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Segments: zeroed, sealed, reserved in full; lack of memory is an error with
- * figures; and descriptors of peers are checked.
+ * Segments are zeroed, sealed and reserved in full. A lack of memory is an
+ * error with figures, and descriptors of peers are checked.
  */
 #include <errno.h>
 #include <fcntl.h>

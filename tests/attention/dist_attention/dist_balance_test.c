@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * BALANCED keeps ranks equally busy: scores that the kernels compute, masked
- * ones of their tiles included, counted by a walk over the plan's segments as
- * the kernels walk them. The walk is held against the kernels' own count where
- * running them is quick; large shapes are then only walked.
+ * BALANCED gives the ranks equal work. The work is the scores that kernels
+ * compute, including those of their tiles that a mask hides; it is counted by a
+ * walk over the plan's segments as the kernels walk them. Where running the
+ * kernels is quick, the walk is compared with their own count; large shapes are
+ * only walked.
  */
 #include <stdio.h>
 #include <stdlib.h>

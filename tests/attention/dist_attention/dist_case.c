@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drawing distributed attentions.
+ * Draws the cases of random distributed attentions.
  */
 #include <stdio.h>
 #include <string.h>

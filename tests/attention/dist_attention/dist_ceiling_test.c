@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ceilings of the workspace, from the least that is taken to ample ones: the
- * queries of a KV head are then cut into pieces, and nothing may change.
+ * Ceilings of the workspace, from the least that creation accepts to ample
+ * ones. A low ceiling cuts the queries of a KV head into pieces, and no result
+ * may change.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Documents and rows of a call: ranks that have different ones get an error,
- * calls bring their own, and a refused call leaves the old ones.
+ * Documents and rows of a call: ranks with different ones get an error, calls
+ * pass their own, and a refused call keeps the old ones.
  */
 #include <stdlib.h>
 #include <string.h>

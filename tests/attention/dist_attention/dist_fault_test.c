@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The errors of all ranks when one of them fails: at the start of a call, in
- * the middle, by differing at creation, or by dying.
+ * The errors of all ranks when one of them fails: at the start of a call,
+ * within a call, by other parameters at creation, or by its death.
  */
 #include <signal.h>
 #include <string.h>

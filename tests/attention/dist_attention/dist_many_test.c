@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An object of distributed attention for each length, as a trainer without
- * padding has them: processes make one after another, each of another length,
- * run forward and backward, and keep it. What a rank holds more for each must
- * stay in KiB, in its own account and in the kernel's. ULYX_TEST_DRAWS=20 makes
- * 500 of them.
+ * One object of distributed attention for each length, as a trainer without
+ * padding needs them: processes make objects of different lengths one after
+ * another, run forward and backward on each, and keep them. What a rank holds
+ * per object must stay within KiB, by its own account and by the kernel's.
+ * ULYX_TEST_DRAWS=20 makes 500 objects.
  */
 #include <stdio.h>
 #include <stdlib.h>

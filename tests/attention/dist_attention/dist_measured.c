@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measure gives without a communicator the sizes that there are with one.
+ * ulyx_dist_attention_measure, which needs no communicator, must give the sizes
+ * that an object on a communicator has.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank that dies or stops at any moment of its calls: the others get its
- * number within the deadline, and can leave. Ranks are processes that run
- * forward and backward without a pause; a thread of the victim ends the victim
- * after a random time.
+ * A rank dies or stops at any moment of its calls. Within the deadline the
+ * others get an error with its number, and they can leave. Ranks are processes
+ * that run forward and backward without a pause; a thread of the victim ends
+ * the victim after a random time.
  */
 #include <pthread.h>
 #include <signal.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random distributed attentions against the whole sequence on one rank: close
- * to the fp64 reference, and bit by bit what one rank computes.
+ * Random distributed attentions are compared with the whole sequence on one
+ * rank: close to the fp64 reference, and bit by bit equal to what one rank
+ * computes.
  */
 #include <stdio.h>
 #include "attention/dist_attention/dist_world.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank of a world: its slices with guards, one forward, one backward, and
- * its results back in global rows.
+ * One rank of a world: its slices between guards, one forward, one backward,
+ * and the copy of its results to global rows.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small distributed attention of four threads, dense and plain, for tests of
- * errors and their moments.
+ * A small distributed attention on four threads, without options, for tests of
+ * errors and of when they are found.
  */
 #ifndef TESTS_ATTENTION_DIST_ATTENTION_DIST_SMALL_H
 #define TESTS_ATTENTION_DIST_ATTENTION_DIST_SMALL_H

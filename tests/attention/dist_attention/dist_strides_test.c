@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strides of a call: the same bits however tensors lie from call to call, and
- * what a call refuses, for whole tensors and before a byte is moved.
+ * Strides of a call: the bits do not depend on how tensors lie from call to
+ * call. A call refuses bad strides for the whole tensor and before any byte is
+ * moved.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Save modes, head groups and ceilings give the same bits; documents that
- * change; one thread that drives all ranks; descriptions.
+ * change; one thread that drives all ranks; descriptions of objects.
  */
 #include <stdio.h>
 #include <string.h>

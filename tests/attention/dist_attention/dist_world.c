@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Data, oracle and comparison of distributed attentions.
+ * The data of random distributed attentions, their oracle, and the comparison
+ * with it.
  */
 #include "attention/dist_attention/dist_world.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The attention of a rank's heads on tensors of its own: what distributed
- * attention would take if the exchange were free. HEADS only, one head group.
+ * The attention of a rank's heads on tensors of its own: the time that
+ * distributed attention would take if the exchange were free. HEADS only, with
+ * one head group.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Distributed attentions that alternate in one run: ranks are threads, tensors
- * lie in windows, each rank's attention has one thread.
+ * Variants of distributed attention, run in turn by one program: ranks are
+ * threads, tensors lie in windows, and each rank's attention has one thread.
  */
 #ifndef TESTS_ATTENTION_DISTBENCH_BENCH_H
 #define TESTS_ATTENTION_DISTBENCH_BENCH_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Plain attention, row by row over the list of keys that the row attends to.
- * Variants: bit 0 sums backwards, bit 1 sums in lanes and applies the scale to
- * q rather than to the product, bit 2 begins in the middle.
+ * The bits of a variant: bit 0 sums backwards; bit 1 sums in lanes, and
+ * multiplies q by the scale rather than the product; bit 2 begins in the
+ * middle.
  */
 #include "attention/kernelcheck/baseline.h"
 #include <math.h>

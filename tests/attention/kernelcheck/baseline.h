@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plain attention in the precision of the inputs and outputs: the yardstick of
- * the tolerance rule.
+ * Plain attention in the precision of the inputs and outputs. The tolerance
+ * rule measures errors by it.
  */
 #ifndef TESTS_ATTENTION_BASELINE_H
 #define TESTS_ATTENTION_BASELINE_H

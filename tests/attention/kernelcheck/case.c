@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A case's memory, its rows and its true result.
+ * The memory of a case, its rows and its true result.
  */
 #include "attention/kernelcheck/kc.h"
 #include <math.h>

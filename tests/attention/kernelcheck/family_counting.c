@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counting: with q = 0 every visible key weighs the same, so lse = ln(visible
- * keys), and V as indicator columns (key j in column j mod dim_v) gives exact
- * counts; the truth comes from the mask's definition, not from a kernel. In
- * backward, a row gives each visible key an equal share of its dout. The long
- * cases do the same with sparse indicators at the very edges of windows, where
- * one key too many or too few shows at any length.
+ * Counting. With q = 0 every visible key has the same weight, so lse =
+ * ln(visible keys), and V with indicator columns (key j in column j mod dim_v)
+ * gives exact counts. The truth comes from the mask's definition, not from a
+ * kernel. In backward, a row gives each visible key an equal share of its dout.
+ * The long cases do the same with few indicators at the very edges of windows,
+ * where one key too many or too few shows at any length.
  */
 #include <math.h>
 #include <stdio.h>

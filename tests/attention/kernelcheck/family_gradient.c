@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradients against finite differences: L = <dout, out> + <dlse, lse> along a
- * random direction of q, k, v and each sink. The differences are the
- * reference's in fp64; the gradient is the kernel's, in fp64 where it takes
- * that, else in fp32, whose terms are as right as the differences are.
+ * Gradients compared with finite differences: L = <dout, out> + <dlse, lse>
+ * along a random direction of q, k, v and each sink. The differences are the
+ * reference's in fp64. The gradient is the kernel's, in fp64 if the kernel
+ * takes fp64, else in fp32, whose terms are as accurate as the differences.
  */
 #include <math.h>
 #include <stdio.h>

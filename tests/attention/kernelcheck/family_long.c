@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Long sequences: sampled query rows (out, lse, dq) and sampled keys (dk, dv)
- * against sums in fp64 over all that they meet. Backward's truth takes the lse
- * and delta that it was given, as its definition does.
+ * Long sequences: sampled query rows (out, lse, dq) and sampled keys (dk, dv),
+ * compared with sums in fp64 over all keys or rows that they attend to. The
+ * truth of backward uses the lse and delta that backward was given, as its
+ * definition does.
  */
 #include <math.h>
 #include <stdio.h>

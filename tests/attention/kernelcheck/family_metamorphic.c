@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pairs of calls that must agree: bit for bit, but for the merge of two key
- * halves, which agrees within rounding.
+ * Pairs of calls whose results must be equal bit for bit; only the merge of two
+ * halves of the keys may differ by rounding.
  */
 #include <math.h>
 #include <stdio.h>

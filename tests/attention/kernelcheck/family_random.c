@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random cases against the reference by the tolerance rule: normal data, and
- * logits thirty times as large.
+ * Random cases compared with the reference by the tolerance rule: normal data,
+ * and logits thirty times as large.
  */
 #include <stdio.h>
 #include "attention/kernelcheck/kc.h"

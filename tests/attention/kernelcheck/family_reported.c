@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes and values that broke other attention kernels, each by name: empty and
- * single rows, ragged tiles, documents without queries or keys, rows without
- * keys, softmax extremes, unequal dimensions. Both passes, compared as random
- * cases are. --full takes the reported lengths where they are longer.
+ * Shapes and values that broke other attention kernels, each with its name:
+ * empty and single rows, ragged tiles, documents without queries or keys, rows
+ * without keys, softmax extremes, unequal dimensions. Both passes are compared
+ * as in random cases. --full takes the lengths as reported where they are
+ * longer.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Retrieval: keys are vectors of +-1 that hardly resemble each other and q_i is
- * a large multiple of key pi(i), which is visible to row i. The softmax is then
- * a choice: out_i = v_pi(i) exactly, dv_j is the sum of the dout of the rows
- * that chose j and 0 elsewhere, and dq and dk vanish.
+ * Retrieval. Keys are vectors of +-1 that hardly resemble each other, and q_i
+ * is a large multiple of key pi(i), which is visible to row i. The softmax then
+ * selects one key: out_i = v_pi(i) exactly, dv_j is the sum of dout over the
+ * rows that chose j, and 0 if there are none, and dq and dk vanish.
  */
 #include <math.h>
 #include <stdio.h>

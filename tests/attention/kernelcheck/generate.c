@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random cases: sizes odd, tiny and empty, every feature in every combination.
+ * Random cases: odd, tiny and empty sizes, and every feature in every
+ * combination.
  */
 #include "attention/kernelcheck/kc.h"
 #include <math.h>

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tolerance rule, per block of 64 rows and head, in maximum and in RMS:
- *   error <= 2 * (largest baseline error over its variants) + floor
- * where floor = twice what adding and taking away 0.3 in the output's dtype
- * does to the true values. Gradients through a softcap: 3 and 3e-4. Where the
- * truth is not finite the result must be the same value.
+ * The tolerance rule. It holds for each block of 64 rows of a head, for the
+ * maximum and for the RMS of the errors:
+ *   error <= 2 * (largest baseline error over its variants) + 2 * floor
+ * The floor of a value is how much the true value changes when it is rounded
+ * to the output's dtype and when 0.3 is then added and subtracted in that
+ * dtype. For gradients through a softcap the factor is 3, and 3e-4 is added;
+ * for fp64 there are no baselines, and 1e-12 is added. Where the truth is not
+ * finite the result must be the same value.
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --mutate: does the tolerance rule detect faults? Each kernel computes another
- * problem than that of the truth, in the ways in which attention kernels have
- * gone wrong, and its results must be refused. A fault of the arguments has the
- * effect of the same fault in a kernel, and no kernel carries code for it.
+ * --mutate: does the tolerance rule detect faults? Each kernel computes a
+ * problem that differs from that of the truth, in the ways in which attention
+ * kernels have been wrong, and the rule must refuse its results. A fault in the
+ * arguments has the effect of the same fault in a kernel, so no kernel contains
+ * code for it.
  */
 #include <stdio.h>
 #include <stdlib.h>

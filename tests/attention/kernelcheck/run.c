@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One call of a pass on laid-out tensors: every buffer guarded, everything
- * that the call must write or must not read filled with NaN first, and every
- * byte of an output buffer that is no element checked to be as it was.
+ * One call of a pass on tensors laid out in memory. Every buffer has guards.
+ * Everything that the call must write or must not read is filled with NaN
+ * first, and every byte of an output buffer that is no element must be
+ * unchanged afterwards.
  */
 #include "attention/kernelcheck/kc.h"
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cases made by hand, and comparison of results bit for bit.
+ * Cases made by hand, and the comparison of results bit for bit.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ways in which emulated tiles can be wrong, to test that each is detected.
+ * Ways in which emulated tiles can be wrong. A test must detect each of
+ * them.
  */
 #ifndef TESTS_ATTENTION_TILES_EMULATED_FAULT_H
 #define TESTS_ATTENTION_TILES_EMULATED_FAULT_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernel called amx with emulated tiles, which every machine runs: it
- * stands in for the library's in a program that links this file.
+ * The kernel called amx, with emulated tiles, which run on every machine. In a
+ * program that links this file it replaces the library's kernel.
  */
 #include "attention/kernels/amx_state.h"
 #include "attention/tiles/emulated_tiles.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tiles in plain C, by the manual's account of TDPBF16PS: so every machine
- * checks how operands are laid out. Sums have the instruction's order, and
- * products of bf16 are exact in fp32, so bits agree with the hardware's but for
- * subnormals, which it flushes.
+ * Tiles in plain C, by the manual's description of TDPBF16PS, so that every
+ * machine can check how operands are laid out. Sums have the instruction's
+ * order, and products of bf16 are exact in fp32, so the bits equal the
+ * hardware's except for subnormals, which the hardware flushes to zero.
  */
 #ifndef TESTS_ATTENTION_TILES_EMULATED_TILES_H
 #define TESTS_ATTENTION_TILES_EMULATED_TILES_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products by the tiles of AMX, and what their state is.
+ * Products by the tiles of AMX, and the state of the tiles.
  */
 #include "attention/kernels/amx_tiles.h"
 #include "attention/kernels/avx512_bf16.h"

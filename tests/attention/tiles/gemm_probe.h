@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The products of gemm_tiles.h, callable: by emulated tiles and by the CPU's.
+ * The products of gemm_tiles.h as functions: by emulated tiles and by those of
+ * the CPU.
  */
 #ifndef TESTS_ATTENTION_TILES_GEMM_PROBE_H
 #define TESTS_ATTENTION_TILES_GEMM_PROBE_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PROBE_NAME, after the tiles that it uses.
+ * Defines PROBE_NAME, after the including file has defined the tiles that it
+ * uses.
  */
 #include "attention/kernels/gemm.h"
 #include "attention/tiles/gemm_probe.h"

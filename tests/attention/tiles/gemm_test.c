@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products by tiles against three loops in doubles, for every start value, A as
- * it lies and A transposed, widths with and without a lone tile, between
- * guards; by emulated tiles everywhere, and by the CPU's tiles, where it has
- * them, with the same bits.
+ * Products by tiles, compared with three loops in doubles: every start value, A
+ * as it lies and A transposed, widths with and without a single tile at the
+ * end, between guards. Emulated tiles are tested everywhere; the CPU's tiles,
+ * where it has them, must give the same bits.
  */
 #include "support/test.h"
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tile code of AVX-512 in plain C: the same lanes and blocks, fp32. It
- * stands in for the kernel called portable in a program that links this file.
+ * The tile code of AVX-512 in plain C: the same lanes and blocks, in fp32. In a
+ * program that links this file it replaces the kernel called portable.
  */
 #define LANES    16
 #define PAIRED   0

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tile code of AVX-512 with bf16 dot products in plain C. It stands in for
- * the kernel called amx, which takes bf16 only too, in a program that links
- * this file.
+ * The tile code of AVX-512 with bf16 dot products, in plain C. In a program
+ * that links this file it replaces the kernel called amx, which also takes bf16
+ * only.
  */
 #include "attention/kernels/amx_state.h"
 #include "attention/tiles/emulated_pairs.h"

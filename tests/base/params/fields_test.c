@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fields by table: read, checked by name, value and bound, compared, held.
+ * Fields described by a table: read, checked with name, value and bound in the
+ * error, compared, and stored.
  */
 #include "base/params/fields.h"
 

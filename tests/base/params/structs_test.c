@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Structs of other versions, read and filled: every public one at every size,
- * and one that has grown since its first release.
+ * Structs of other versions, read and filled: every public struct at every
+ * size, and one that has grown since its first release.
  */
 #include "base/params/structs.h"
 

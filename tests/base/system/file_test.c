@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files that are none, or never end: refused by name, at once.
+ * Paths that are no regular files, or files that never end: each is refused by
+ * name and at once.
  */
 #include "base/system/file.h"
 

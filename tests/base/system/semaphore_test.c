@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The semaphore: posts are counted, waits end, and no waiter sleeps through a
- * post.
+ * The semaphore: posts are counted, waits end, and no waiter sleeps although
+ * there is a post.
  */
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small user in C: the library that runs is the one that was compiled
- * against, and a communicator of two ranks comes and goes, which draws most of
- * a static library in.
+ * A small user in C. The running library is the one against which it was
+ * compiled. A communicator of two ranks is made and destroyed, for which the
+ * linker takes most of a static library.
  */
 #include <stdio.h>
 #include <ulyx/ulyx.h>

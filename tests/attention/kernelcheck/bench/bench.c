@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --bench: every variant as a fraction of what this machine's cores do at their
- * best, measured in the same run by the same threads, and against PyTorch's
- * CPU attention where a python3 with torch is found. FLOP: forward 4 b h s s d
- * (halved when causal), backward 2.5 times that. The floor of every pass is
- * 45 % of the peak of the arithmetic that the kernel uses, the goal 65 % (75 %
- * in bf16 pairs), for the kernels of AVX-512, and for that of AVX2 where no
- * wider one runs (products do not bind that of AMX). The fastest kernel of a
- * row has the floor of 1 and the goal of 1.2 times PyTorch's speed. A row is
- * repeated until its times agree, or called noisy; how much the peak changed
- * in the run is the drift of the cores' clock.
+ * --bench: the speed of every variant as a fraction of the best that this
+ * machine's cores reach, measured in the same run by the same threads, and
+ * relative to PyTorch's CPU attention where a python3 with torch is found.
+ *
+ * FLOP: forward 4 b h s s d (halved when causal), backward 2.5 times that.
+ * Fractions of the peak of the arithmetic that a kernel uses: the floor of
+ * every pass is 45 %, the goal 65 %, or 75 % in bf16 pairs. They are judged for
+ * the kernels of AVX-512, and for that of AVX2 where no wider kernel runs;
+ * products do not limit the kernel of AMX. Relative to PyTorch the fastest
+ * kernel of a row has the floor 1 and the goal 1.2.
+ * A row is repeated until its times agree; if they never do it is called noisy.
+ * How much the peak changed during the run is printed as the drift of the
+ * cores' clock.
  */
 #include <math.h>
 #include <stdio.h>

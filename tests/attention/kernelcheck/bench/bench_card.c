@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --bench --vs PEERS: attention on the current device, variants of ours and the
- * peers in turn, sample by sample, for 0.7 seconds per implementation and row.
- * A sample is as many successive calls as take 2 ms, between two events, so
- * that what the host needs to launch does not count; all write the logsumexp.
- * Rows come in random order, and each is printed at once, so that an
+ * --bench --vs PEERS: attention on the current device. Variants of ours and the
+ * peers take turns, sample by sample, for 0.7 seconds per implementation and
+ * row. A sample is as many successive calls as take 2 ms, between two events,
+ * so that the time of the host to launch does not count. All write the
+ * logsumexp. Rows run in random order, and each is printed at once, so that an
  * interrupted run keeps its rows. A ratio is the median of the pairwise ratios
- * to the first variant. FLOP: 2 b h s s (d + d of v), halved when causal, by
- * the number of documents, 2.5 times that backward (ours is deterministic,
- * peers are as they are by default). Floor: 0.85 of cuDNN on every forward row,
- * 0.8 backward.
- * --rows 0-3 takes those of the list, --rows 4- the others; --variants those of
- * ours that are printed side by side. --draws below 100 takes that part of
- * lengths and seconds, and an eighth of the heads, for trials.
+ * to the first variant.
+ *
+ * FLOP: 2 b h s s (d + d of v), halved when causal, divided by the number of
+ * documents; backward has 2.5 times that. Our backward is deterministic; peers
+ * run with their defaults. The floor is 0.85 of cuDNN for every forward row and
+ * 0.8 for every backward row.
+ *
+ * --rows 0-3 takes these rows of the list, --rows 4- the rest. --variants
+ * names the variants of ours that are printed side by side. --draws below 100,
+ * for trials, takes that fraction of lengths and seconds, and an eighth of the
+ * heads.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +27,7 @@
 #include "base/system/clock.h"
 #include "support/median.h"
 
-/* Rows are in order of importance. */
+/* The list is in order of importance. */
 static const struct kc_card_row all[] = {
     {128, 128, 16, 16, 8192, 2, 0, false, false},
     {128, 128, 16, 16, 8192, 2, 0, true, false},

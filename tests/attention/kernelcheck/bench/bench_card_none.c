@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --bench --vs where there is nothing to run on a card.
+ * kc_bench_card of builds that have nothing to run on a card.
  */
 #include <stdio.h>
 #include "attention/kernelcheck/bench/bench_card.h"

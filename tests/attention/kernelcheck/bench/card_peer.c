@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The process that times PyTorch's attention, over two pipes; torch_peer.py has
- * the protocol.
+ * The process that times PyTorch's attention, and the two pipes to it;
+ * torch_peer.py describes the protocol.
  */
 #include <signal.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Variants of ours by name: `auto`, which is what a call would take; a row of
- * the device table; Hopper kernels that differ from the library's in one choice
- * which only a card can make (variants.cu).
+ * The names of variants: `auto` is what a call would select; a row of the
+ * device table; or Hopper kernels that differ from the library's in one choice,
+ * which only a card can settle (variants.cu).
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The peak loop: 24 independent chains, enough for any latency times width, no
- * memory access. The best of several short runs, all threads together.
+ * The peak loop has 24 independent chains, which cover any latency times width,
+ * and no memory access. The peak is the best of several short runs of all
+ * threads together.
  */
 #include "attention/kernelcheck/bench/bench.h"
 #include <sched.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Peak loop of tiles: the sums stay in tiles 0 to 3, and the latency of a
- * product is no more than that of four.
+ * The peak loop of tiles. The sums stay in tiles 0 to 3, and four products
+ * cover the latency of one.
  */
 #include "attention/kernelcheck/bench/peak_loops.h"
 #include "attention/kernels/amx_tiles.h"

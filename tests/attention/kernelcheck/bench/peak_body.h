@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A peak loop: LOOP_NAME, LANES, and PEAK_DOT(c, a, b) where the operation is
- * not a plain product and sum. The sums stay in registers: the empty assembly
- * counts as a use of each for the compiler.
+ * A peak loop. The including file defines LOOP_NAME, LANES, and PEAK_DOT(c, a,
+ * b) where the operation is not a plain product and sum. The sums stay in
+ * registers: for the compiler, the empty assembly uses each of them.
  */
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Choice of the peak loop, and the portable one.
+ * The choice of the peak loop, and the portable loop.
  */
 #include "attention/kernelcheck/bench/peak_loops.h"
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops of multiply-adds per instruction set.
+ * Loops of multiply-adds, one per instruction set.
  */
 #ifndef TESTS_ATTENTION_KERNELCHECK_BENCH_PEAK_LOOPS_H
 #define TESTS_ATTENTION_KERNELCHECK_BENCH_PEAK_LOOPS_H

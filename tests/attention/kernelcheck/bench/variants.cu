@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hopper kernels for the card's bench, bf16 alone: each differs from the
- * library's of its head dimension in one choice (sm90_variant), or in its shape.
- * Three consumers of a tile of 192 rows: what is left of the registers for each
- * is fewer than they want.
+ * Hopper kernels for the card's bench, in bf16 alone: each differs from the library's kernel of its
+ * head dimension in one choice (sm90_variant) or in its shape. Where three consumers share a tile
+ * of 192 rows, the registers that are left for each are fewer than it needs.
  */
 #include "attention/cuda/hopper/sm90_kernel.h"
 
