@@ -335,7 +335,7 @@ processes_run(rank_fn body, const struct end *how, int victim)
 /* ---- the tests ----------------------------------------------------------- */
 
 static void
-an_exit_is_no_loss(void **state)
+exit_outside_calls_is_a_departure(void **state)
 {
     static const struct end ends[] = {
         {leave_by_exit, .call = call_barrier},
@@ -352,7 +352,7 @@ an_exit_is_no_loss(void **state)
 
 #if defined(WITH_UCX)
 static void
-an_exit_is_no_loss_to_other_nodes(void **state)
+exit_outside_calls_is_a_departure_for_other_nodes(void **state)
 {
     static const struct end ends[] = {
         {leave_by_exit, .call = call_barrier, .ranks_per_node = "1"},
@@ -369,7 +369,7 @@ an_exit_is_no_loss_to_other_nodes(void **state)
 #endif
 
 static void
-an_end_amid_a_call_is_a_loss(void **state)
+end_within_a_call_is_a_lost_rank(void **state)
 {
     static const struct end ends[] = {
         {leave_at_once, true, call_barrier},
@@ -454,11 +454,11 @@ calls_after_leaving_are_refused_except_destroy(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(an_exit_is_no_loss),
+    cmocka_unit_test(exit_outside_calls_is_a_departure),
 #if defined(WITH_UCX)
-    cmocka_unit_test(an_exit_is_no_loss_to_other_nodes),
+    cmocka_unit_test(exit_outside_calls_is_a_departure_for_other_nodes),
 #endif
-    cmocka_unit_test(an_end_amid_a_call_is_a_loss),
+    cmocka_unit_test(end_within_a_call_is_a_lost_rank),
     cmocka_unit_test(children_that_exit_log_nothing),
     cmocka_unit_test(calls_after_leaving_are_refused_except_destroy),
 };

@@ -349,7 +349,7 @@ disagreements_are_named_alike(void **state)
 /* ---- versions ------------------------------------------------------------ */
 
 static void
-newer_structs_must_be_zero_beyond(void **state)
+unknown_fields_of_newer_structs_must_be_zero(void **state)
 {
     (void)state;
     struct {
@@ -400,7 +400,7 @@ newer_structs_must_be_zero_beyond(void **state)
 /* The library copies what the struct points to, so the caller may reuse it at
  * once. */
 static void
-queued_params_are_the_callers_again(void **state)
+queued_creation_has_copied_its_params(void **state)
 {
     (void)state;
     char algo[] = "direct";
@@ -454,8 +454,8 @@ own_cause_is_reported_where_peers_do_not_come(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(bad_arguments_are_named_everywhere),
     cmocka_unit_test(disagreements_are_named_alike),
-    cmocka_unit_test(newer_structs_must_be_zero_beyond),
-    cmocka_unit_test(queued_params_are_the_callers_again),
+    cmocka_unit_test(unknown_fields_of_newer_structs_must_be_zero),
+    cmocka_unit_test(queued_creation_has_copied_its_params),
     cmocka_unit_test(own_cause_is_reported_where_peers_do_not_come),
 };
 

@@ -467,7 +467,7 @@ structs_of_every_size_are_taken_or_refused(void **state)
 
 /* reshuffle_query_test checks the segments that the library fills. */
 static void
-every_public_struct_is_among_them(void **state)
+every_public_struct_is_tested(void **state)
 {
     bool seen[ULI_STRUCTS] = {false};
     (void)state;
@@ -503,7 +503,7 @@ struct_sizes_are_found_by_name(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(
         structs_of_every_size_are_taken_or_refused, open_world, close_world),
-    cmocka_unit_test(every_public_struct_is_among_them),
+    cmocka_unit_test(every_public_struct_is_tested),
     cmocka_unit_test(struct_sizes_are_found_by_name),
 };
 ULI_TEST_MAIN("Versions", tests)

@@ -57,7 +57,7 @@ pieces_wait_and_time_out(void **state)
 
 /* If a double 1.5 were read as a float, the result would be 0. */
 static void
-sinks_beside_doubles_are_doubles(void **state)
+sinks_of_fp64_problems_are_doubles(void **state)
 {
     (void)state;
     struct bench b;
@@ -82,7 +82,7 @@ sinks_beside_doubles_are_doubles(void **state)
 /* ---- accumulation ------------------------------------------------------ */
 
 static void
-accumulate_goes_on_bit_for_bit(void **state)
+accumulation_continues_a_sum_bit_for_bit(void **state)
 {
     (void)state;
     struct bench b;
@@ -352,8 +352,8 @@ halves_convert_both_ways(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(pieces_wait_and_time_out),
-    cmocka_unit_test(sinks_beside_doubles_are_doubles),
-    cmocka_unit_test(accumulate_goes_on_bit_for_bit),
+    cmocka_unit_test(sinks_of_fp64_problems_are_doubles),
+    cmocka_unit_test(accumulation_continues_a_sum_bit_for_bit),
     cmocka_unit_test(backward_repeats_bit_for_bit),
     cmocka_unit_test(empty_problems_succeed),
     cmocka_unit_test(rows_without_keys_are_zero),

@@ -21,7 +21,7 @@ static const char *const kernels[] = {
 /* ---- 64 bits ------------------------------------------------------------- */
 
 static void
-empty_sizes_do_not_hide_others(void **state)
+empty_sizes_do_not_hide_bad_sizes(void **state)
 {
     (void)state;
     struct bench b;
@@ -414,7 +414,7 @@ short_documents_are_short_work(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(empty_sizes_do_not_hide_others),
+    cmocka_unit_test(empty_sizes_do_not_hide_bad_sizes),
     cmocka_unit_test(segments_at_the_end_of_64_bits),
     cmocka_unit_test(any_thread_count_is_taken),
     cmocka_unit_test(workspace_is_exact),

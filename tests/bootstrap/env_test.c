@@ -162,7 +162,7 @@ dial_squatter(void *context)
 }
 
 static void
-squatted_name_is_named_with_its_holder(void **state)
+name_that_another_user_holds_is_refused_with_the_holder(void **state)
 {
     (void)state;
     pthread_t thread;
@@ -416,7 +416,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_node_without_rank_0_times_out),
     cmocka_unit_test(ranks_meet_at_master_addr_with_a_secret),
     cmocka_unit_test(ranks_meet_at_a_name),
-    cmocka_unit_test(squatted_name_is_named_with_its_holder),
+    cmocka_unit_test(name_that_another_user_holds_is_refused_with_the_holder),
     cmocka_unit_test(address_in_brackets_is_an_address),
     cmocka_unit_test(link_local_address_without_interface_is_refused_at_once),
     cmocka_unit_test(rank_0_listens_at_its_address_only),

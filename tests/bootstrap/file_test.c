@@ -222,7 +222,7 @@ rank_0_killed_before_its_file_is_there_leaves_none(void **state)
 }
 
 static void
-file_system_without_unnamed_files_will_do(void **state)
+file_system_without_unnamed_files_is_enough(void **state)
 {
     (void)state;
     struct env_job job;
@@ -287,7 +287,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(failed_meeting_leaves_no_file),
     cmocka_unit_test(missing_folder_is_named),
     cmocka_unit_test(rank_0_killed_before_its_file_is_there_leaves_none),
-    cmocka_unit_test(file_system_without_unnamed_files_will_do),
+    cmocka_unit_test(file_system_without_unnamed_files_is_enough),
     cmocka_unit_test(files_of_killed_starts_are_removed),
 };
 ULI_TEST_MAIN("BootstrapFile", tests)

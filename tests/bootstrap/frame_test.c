@@ -213,7 +213,7 @@ join_survives_any_bytes(void **state)
 }
 
 static void
-join_comes_back(void **state)
+join_is_decoded_as_it_was_encoded(void **state)
 {
     (void)state;
     unsigned char payload[ULI_JOIN_BYTES_MAX];
@@ -231,6 +231,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(reader_refuses_noise),
     cmocka_unit_test(reader_refuses_a_long_payload_before_it_allocates),
     cmocka_unit_test(join_survives_any_bytes),
-    cmocka_unit_test(join_comes_back),
+    cmocka_unit_test(join_is_decoded_as_it_was_encoded),
 };
 ULI_TEST_MAIN("Frame", tests)

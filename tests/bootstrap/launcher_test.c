@@ -187,7 +187,7 @@ launchers_are_read_as_in_the_table(void **state)
 }
 
 static void
-own_settings_come_first(void **state)
+settings_of_ulyx_come_first(void **state)
 {
     (void)state;
     struct uli_settings settings;
@@ -206,7 +206,7 @@ own_settings_come_first(void **state)
 }
 
 static void
-half_of_the_own_settings_is_refused(void **state)
+half_of_the_settings_of_ulyx_is_refused(void **state)
 {
     (void)state;
     struct uli_settings settings;
@@ -224,7 +224,7 @@ half_of_the_own_settings_is_refused(void **state)
 }
 
 static void
-master_is_kept(void **state)
+master_address_and_port_are_read(void **state)
 {
     (void)state;
     struct uli_settings settings;
@@ -333,9 +333,9 @@ one_rank_within_several_is_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(launchers_are_read_as_in_the_table),
-    cmocka_unit_test(own_settings_come_first),
-    cmocka_unit_test(half_of_the_own_settings_is_refused),
-    cmocka_unit_test(master_is_kept),
+    cmocka_unit_test(settings_of_ulyx_come_first),
+    cmocka_unit_test(half_of_the_settings_of_ulyx_is_refused),
+    cmocka_unit_test(master_address_and_port_are_read),
     cmocka_unit_test(local_ranks_are_read),
     cmocka_unit_test(no_launcher_is_no_error),
     cmocka_unit_test(one_rank_within_several_is_refused),

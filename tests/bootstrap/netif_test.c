@@ -126,7 +126,7 @@ choice_falls_back(void **state)
 }
 
 static void
-choice_holds_at_most_eight_the_best_of_them(void **state)
+choice_has_at_most_the_eight_best(void **state)
 {
     (void)state;
     struct machine machine = {.count = 0};
@@ -176,7 +176,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(names_match_as_nccl_matches_them),
     cmocka_unit_test(choice_prefers_and_orders),
     cmocka_unit_test(choice_falls_back),
-    cmocka_unit_test(choice_holds_at_most_eight_the_best_of_them),
+    cmocka_unit_test(choice_has_at_most_the_eight_best),
     cmocka_unit_test(choice_of_none_lists_what_there_is),
     cmocka_unit_test(this_machine_has_an_interface),
 };

@@ -326,7 +326,7 @@ meeting_succeeds_beside_stray_connections(void **state)
 
 /* A connection that sends a byte now and then delays no rank, and is closed. */
 static void
-slow_peer_holds_up_nobody(void **state)
+slow_peer_delays_no_rank(void **state)
 {
     (void)state;
     struct meeting_rank ranks[2];
@@ -548,7 +548,7 @@ rank_with_wrong_secret_is_refused_by_name(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_stray_is_dropped_and_named),
     cmocka_unit_test(meeting_succeeds_beside_stray_connections),
-    cmocka_unit_test(slow_peer_holds_up_nobody),
+    cmocka_unit_test(slow_peer_delays_no_rank),
     cmocka_unit_test(rank_names_a_root_of_another_version),
     cmocka_unit_test(rank_of_version_1_reads_the_roots_version),
     cmocka_unit_test(rank_refuses_what_is_no_root),

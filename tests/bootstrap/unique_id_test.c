@@ -561,7 +561,7 @@ port_that_is_given_serves_after_a_failure(void **state)
  * the range. Like all ports in these tests, these are below the ports that the
  * kernel gives to connections of other programs. */
 static void
-ports_are_of_the_range(void **state)
+ports_are_taken_from_the_range(void **state)
 {
     ulyx_unique_id_t ids[3];
     int ports[2];
@@ -609,6 +609,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(id_whose_meeting_failed_holds_no_descriptor),
     cmocka_unit_test(port_that_is_given_serves_again),
     cmocka_unit_test(port_that_is_given_serves_after_a_failure),
-    cmocka_unit_test(ports_are_of_the_range),
+    cmocka_unit_test(ports_are_taken_from_the_range),
 };
 ULI_TEST_MAIN("UniqueId", tests)

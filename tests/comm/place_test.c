@@ -160,7 +160,7 @@ page_prefers(const void *address, unsigned long wanted)
 /* ---- devices ------------------------------------------------------------- */
 
 static void
-a_device_draws_service_and_memory(void **state)
+service_and_memory_are_near_the_device(void **state)
 {
     (void)state;
     need_two_cores();
@@ -177,7 +177,7 @@ a_device_draws_service_and_memory(void **state)
 }
 
 static void
-off_leaves_everything_free(void **state)
+setting_off_binds_nothing(void **state)
 {
     const int32_t devices[] = {1, 1};
     ulyx_comm_t *comms[2];
@@ -194,7 +194,7 @@ off_leaves_everything_free(void **state)
 }
 
 static void
-an_own_core_for_the_service_goes_first(void **state)
+core_setting_of_the_service_goes_first(void **state)
 {
     const int32_t devices[] = {0, 0};
     cpu_set_t wanted;
@@ -219,7 +219,7 @@ an_own_core_for_the_service_goes_first(void **state)
  * in the second node. That node has no memory, unless the real machine has
  * two. */
 static void
-a_nic_draws_the_threads_of_the_net(void **state)
+network_threads_are_near_the_nic(void **state)
 {
     ulyx_comm_t *comms[2];
     cpu_set_t wanted;
@@ -270,12 +270,12 @@ memory_follows_the_ranks_cores(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(
-        a_device_draws_service_and_memory, gpu_open, gpu_close),
+        service_and_memory_are_near_the_device, gpu_open, gpu_close),
     cmocka_unit_test_setup_teardown(
-        off_leaves_everything_free, gpu_open, gpu_close),
+        setting_off_binds_nothing, gpu_open, gpu_close),
     cmocka_unit_test_setup_teardown(
-        an_own_core_for_the_service_goes_first, gpu_open, gpu_close),
-    cmocka_unit_test(a_nic_draws_the_threads_of_the_net),
+        core_setting_of_the_service_goes_first, gpu_open, gpu_close),
+    cmocka_unit_test(network_threads_are_near_the_nic),
     cmocka_unit_test(memory_follows_the_ranks_cores),
 };
 

@@ -214,7 +214,7 @@ older_lookup(void)
 }
 
 static void
-the_lookup_of_11_3_serves_too(void **state)
+the_lookup_of_11_3_is_enough(void **state)
 {
     (void)state;
     in_child(older_lookup);
@@ -500,7 +500,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rows_are_copied_on_the_host),
     cmocka_unit_test(no_driver_is_unsupported_with_the_reason),
     cmocka_unit_test(a_refused_driver_may_be_tried_again),
-    cmocka_unit_test(the_lookup_of_11_3_serves_too),
+    cmocka_unit_test(the_lookup_of_11_3_is_enough),
     cmocka_unit_test(driver_errors_are_named_and_translated),
     cmocka_unit_test(a_pointer_has_its_kind_and_range),
     cmocka_unit_test(devices_are_distinguished_and_grant_peer_access),

@@ -151,7 +151,7 @@ fabric_handles_serve_where_there_is_nothing_else(void **state)
 /* Memory that ulyx allocates can be shared both ways where the process may use
  * fabric handles; it is shared as a descriptor. */
 static void
-our_memory_does_without_a_fabric(void **state)
+our_memory_needs_no_fabric(void **state)
 {
     struct uli_share_memory memory;
     struct uli_share share;
@@ -246,7 +246,7 @@ shares_that_make_no_run_are_not_mapped(void **state)
 static const struct CMUnitTest tests[] = {
     CASE(ranges_over_allocations_are_mapped_side_by_side),
     CASE(fabric_handles_serve_where_there_is_nothing_else),
-    CASE(our_memory_does_without_a_fabric),
+    CASE(our_memory_needs_no_fabric),
     CASE(ranges_that_cannot_be_shared_leave_nothing_open),
     CASE(shares_that_make_no_run_are_not_mapped),
 };

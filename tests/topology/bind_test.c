@@ -259,7 +259,7 @@ pages_prefer_their_node(void **state)
 
 /* The setting, and the descriptions that a process keeps. */
 static void
-machines_are_read_once_and_off_is_off(void **state)
+machines_are_read_once_and_off_binds_nothing(void **state)
 {
     struct uli_settings settings;
     struct uli_binding binding;
@@ -294,7 +294,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(threads_that_serve_two_ranks_have_the_cores_of_both),
     cmocka_unit_test(a_thread_runs_on_its_cores_and_the_caller_does_not_move),
     cmocka_unit_test(pages_prefer_their_node),
-    cmocka_unit_test(machines_are_read_once_and_off_is_off),
+    cmocka_unit_test(machines_are_read_once_and_off_binds_nothing),
 };
 
 ULI_TEST_MAIN("Bind", tests)

@@ -361,7 +361,7 @@ nodes_too_large_for_hier_go_pairwise(void **state)
 
 /* The conditions of the table on which the choice relies. */
 static void
-one_row_is_plain_and_one_safe(void **state)
+one_schedule_is_plain_and_one_safe(void **state)
 {
     int plain = 0, safe = 0;
     (void)state;
@@ -381,7 +381,7 @@ one_row_is_plain_and_one_safe(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(one_row_is_plain_and_one_safe),
+    cmocka_unit_test(one_schedule_is_plain_and_one_safe),
     cmocka_unit_test(ranks_share_a_nic),
     cmocka_unit_test(caller_before_rules_before_the_model),
     cmocka_unit_test(bad_names_and_files_are_refused),

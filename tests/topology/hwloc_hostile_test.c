@@ -131,7 +131,7 @@ expect_set(const char *set, bool good)
 }
 
 static void
-sets_are_words_whose_first_and_last_are_there(void **state)
+sets_may_leave_out_inner_words_only(void **state)
 {
     (void)state;
     expect_set("0x00000001", true);
@@ -154,8 +154,7 @@ sets_are_words_whose_first_and_last_are_there(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(unchanged_file_is_read, read_machine),
-    cmocka_unit_test_setup(
-        sets_are_words_whose_first_and_last_are_there, read_machine),
+    cmocka_unit_test_setup(sets_may_leave_out_inner_words_only, read_machine),
     cmocka_unit_test_setup(
         no_value_of_an_attribute_ends_the_process, read_machine),
 };

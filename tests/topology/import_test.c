@@ -320,7 +320,7 @@ files_load(const char *topo_file, const char *dump_file)
 }
 
 static void
-this_machine_survives_a_dump(void **state)
+this_machine_is_read_back_from_its_dump(void **state)
 {
     (void)state;
     char pattern[128], path[160];
@@ -390,7 +390,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_of_many_virtual_nics_keeps_its_name_and_rate),
     cmocka_unit_test(damaged_nccl_files),
     cmocka_unit_test(damaged_hwloc_files),
-    cmocka_unit_test(this_machine_survives_a_dump),
+    cmocka_unit_test(this_machine_is_read_back_from_its_dump),
     cmocka_unit_test(failures_leave_a_flat_machine),
     cmocka_unit_test(pipes_as_files_are_not_waited_for),
 };

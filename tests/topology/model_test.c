@@ -241,7 +241,7 @@ stage_measure(const struct stage *stage)
  * nodes. The table contains the fixed cost of a message at every size, but only
  * one chunk pays this cost. */
 static void
-chunks_pay_once_what_a_message_has_once(void **state)
+one_chunk_pays_the_fixed_cost_of_a_message(void **state)
 {
     (void)state;
     struct test_random random = {test_seed(8)};
@@ -283,7 +283,7 @@ chunks_pay_once_what_a_message_has_once(void **state)
 /* Long messages cost more per byte because they leave a cache; chunks keep the
  * cost of their own size. */
 static void
-chunks_of_dear_messages_stay_cheap(void **state)
+chunks_of_long_messages_cost_as_their_size(void **state)
 {
     (void)state;
     struct uli_model model;
@@ -524,7 +524,7 @@ flows_are_sums_over_pairs(void **state)
 /* Each rank sends all heads once, for any number of readers. Partial sums of
  * 16-bit tensors are wider where any head is shared. */
 static void
-heads_are_given_once_and_partials_are_wide(void **state)
+heads_are_sent_once_and_partial_sums_are_wide(void **state)
 {
     (void)state;
     struct test_random random = {test_seed(9)};
@@ -553,7 +553,7 @@ heads_are_given_once_and_partials_are_wide(void **state)
  * give the time of direct. Other limits are never faster, and they do not delay
  * streams of partial sums. */
 static void
-the_limit_of_peers_is_the_models(void **state)
+limits_of_peers_never_shorten_a_schedule(void **state)
 {
     (void)state;
     struct uli_demand_shape shape = {
@@ -683,13 +683,13 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(closed_formulas_bound_the_evaluator),
     cmocka_unit_test(bruck_is_a_chain_of_phases),
     cmocka_unit_test(chunks_overlap_phases),
-    cmocka_unit_test(chunks_pay_once_what_a_message_has_once),
-    cmocka_unit_test(chunks_of_dear_messages_stay_cheap),
+    cmocka_unit_test(one_chunk_pays_the_fixed_cost_of_a_message),
+    cmocka_unit_test(chunks_of_long_messages_cost_as_their_size),
     cmocka_unit_test(predictions_are_near_a_simulation),
     cmocka_unit_test(operations_and_limits_are_near_a_simulation),
     cmocka_unit_test(flows_are_sums_over_pairs),
-    cmocka_unit_test(heads_are_given_once_and_partials_are_wide),
-    cmocka_unit_test(the_limit_of_peers_is_the_models),
+    cmocka_unit_test(heads_are_sent_once_and_partial_sums_are_wide),
+    cmocka_unit_test(limits_of_peers_never_shorten_a_schedule),
     cmocka_unit_test(chunks_keep_within_the_limits),
     cmocka_unit_test(shared_heads_cross_once),
     cmocka_unit_test(the_crossover_is_where_it_should_be),

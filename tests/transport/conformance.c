@@ -116,7 +116,7 @@ conformance_reports_the_reason(void **state)
 }
 
 void
-conformance_reaches_alike(void **state)
+conformance_reach_is_symmetric(void **state)
 {
     (void)state;
     int reached = 0;
@@ -193,7 +193,7 @@ conformance_unmaps(void **state)
 /* A peer's handle is checked: no memory, no size, or a size that does not
  * fit. */
 void
-conformance_refuses_no_window(void **state)
+conformance_refuses_bad_handles(void **state)
 {
     (void)state;
     struct uli_segment segment;

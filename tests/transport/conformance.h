@@ -24,10 +24,10 @@ extern const struct conformance conformance_subject;
 int conformance_open(void **state);
 
 void conformance_reports_the_reason(void **state);
-void conformance_reaches_alike(void **state);
+void conformance_reach_is_symmetric(void **state);
 void conformance_maps(void **state);
 void conformance_unmaps(void **state);
-void conformance_refuses_no_window(void **state);
+void conformance_refuses_bad_handles(void **state);
 void conformance_refuses_unsafe_files(void **state);
 void conformance_probes(void **state);
 void conformance_reads_pieces(void **state);
@@ -39,10 +39,10 @@ void conformance_refuses_what_it_lacks(void **state);
 
 static const struct CMUnitTest conformance_tests[] = {
     CONFORMANCE_CASE(conformance_reports_the_reason),
-    CONFORMANCE_CASE(conformance_reaches_alike),
+    CONFORMANCE_CASE(conformance_reach_is_symmetric),
     CONFORMANCE_CASE(conformance_maps),
     CONFORMANCE_CASE(conformance_unmaps),
-    CONFORMANCE_CASE(conformance_refuses_no_window),
+    CONFORMANCE_CASE(conformance_refuses_bad_handles),
     CONFORMANCE_CASE(conformance_refuses_unsafe_files),
     CONFORMANCE_CASE(conformance_probes),
     CONFORMANCE_CASE(conformance_reads_pieces),

@@ -212,7 +212,7 @@ must_refuse(const struct uli_tr_device_handle *handle)
 }
 
 void
-map_device_refuses_no_window(void **state)
+map_device_refuses_bad_windows(void **state)
 {
     struct owned o;
     (void)state;

@@ -21,7 +21,7 @@ void map_device_reaches_addresses_within(void **state);
 void map_device_maps_a_run(void **state);
 void map_device_maps_many_times(void **state);
 void map_device_gives_everything_back(void **state);
-void map_device_refuses_no_window(void **state);
+void map_device_refuses_bad_windows(void **state);
 void map_device_names_the_driver(void **state);
 
 #define MAP_DEVICE_CASE(name)                                                  \
@@ -34,7 +34,7 @@ static const struct CMUnitTest map_device_tests[] = {
     MAP_DEVICE_CASE(map_device_maps_a_run),
     MAP_DEVICE_CASE(map_device_maps_many_times),
     MAP_DEVICE_CASE(map_device_gives_everything_back),
-    MAP_DEVICE_CASE(map_device_refuses_no_window),
+    MAP_DEVICE_CASE(map_device_refuses_bad_windows),
     MAP_DEVICE_CASE(map_device_names_the_driver),
 };
 

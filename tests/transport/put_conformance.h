@@ -26,10 +26,10 @@ void put_describes_itself(void **state);
 void put_notices_death_when_idle(void **state);
 void put_notices_death_when_busy(void **state);
 void put_notices_death_of_the_sender(void **state);
-void put_waits_for_the_stopped(void **state);
-void put_close_leaves_the_stopped(void **state);
-void put_lets_peers_leave(void **state);
-void put_close_takes_no_leaver_for_dead(void **state);
+void put_waits_for_a_stopped_peer(void **state);
+void put_close_ends_although_a_peer_stands_still(void **state);
+void put_reports_no_departure_as_death(void **state);
+void put_close_reports_no_leaver_as_dead(void **state);
 void put_survives_a_fork(void **state);
 
 static const struct CMUnitTest put_tests[] = {
@@ -48,10 +48,10 @@ static const struct CMUnitTest put_tests[] = {
     cmocka_unit_test(put_notices_death_when_idle),
     cmocka_unit_test(put_notices_death_when_busy),
     cmocka_unit_test(put_notices_death_of_the_sender),
-    cmocka_unit_test(put_waits_for_the_stopped),
-    cmocka_unit_test(put_close_leaves_the_stopped),
-    cmocka_unit_test(put_lets_peers_leave),
-    cmocka_unit_test(put_close_takes_no_leaver_for_dead),
+    cmocka_unit_test(put_waits_for_a_stopped_peer),
+    cmocka_unit_test(put_close_ends_although_a_peer_stands_still),
+    cmocka_unit_test(put_reports_no_departure_as_death),
+    cmocka_unit_test(put_close_reports_no_leaver_as_dead),
     cmocka_unit_test(put_survives_a_fork),
 };
 

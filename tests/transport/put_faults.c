@@ -177,7 +177,7 @@ put_notices_death_of_the_sender(void **state)
 /* Stopped for three times the keepalive, with more on its way than all buffers
  * hold: slow, not dead. */
 void
-put_waits_for_the_stopped(void **state)
+put_waits_for_a_stopped_peer(void **state)
 {
     (void)state;
     struct child child;
@@ -214,7 +214,7 @@ put_waits_for_the_stopped(void **state)
 
 /* A peer that stands still does not make close outlast its deadline. */
 void
-put_close_leaves_the_stopped(void **state)
+put_close_ends_although_a_peer_stands_still(void **state)
 {
     (void)state;
     struct child child;
@@ -233,7 +233,7 @@ put_close_leaves_the_stopped(void **state)
 /* ---- departure ----------------------------------------------------------- */
 
 void
-put_lets_peers_leave(void **state)
+put_reports_no_departure_as_death(void **state)
 {
     (void)state;
     struct child child;
@@ -261,7 +261,7 @@ close_end(void *argument)
 /* Rank 0 closes and waits for rank 2, which stands still; rank 1 has answered
  * rank 0 and closes too. Rank 0 must not report that as a death. */
 void
-put_close_takes_no_leaver_for_dead(void **state)
+put_close_reports_no_leaver_as_dead(void **state)
 {
     struct end *ends[3];
     pthread_t thread;

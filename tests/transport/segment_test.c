@@ -30,7 +30,7 @@
 static const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 static void
-is_whole_and_sealed(void **state)
+segment_is_whole_and_sealed(void **state)
 {
     (void)state;
     for (int huge = 0; huge < 2; huge++) {
@@ -155,7 +155,7 @@ under_limits(void)
 }
 
 static void
-limits_are_errors(void **state)
+resource_limits_are_errors(void **state)
 {
     (void)state;
     if (SANITIZED)
@@ -170,7 +170,7 @@ signal_ignore(int number)
 }
 
 static void
-signals_do_not_stop_it(void **state)
+signals_do_not_interrupt_creation(void **state)
 {
     (void)state;
     struct uli_segment segment;
@@ -227,12 +227,12 @@ malformed_descriptors_are_refused(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(is_whole_and_sealed),
+    cmocka_unit_test(segment_is_whole_and_sealed),
     cmocka_unit_test(private_memory_has_no_descriptor),
     cmocka_unit_test(segments_cannot_be_executed),
     cmocka_unit_test(missing_bytes_are_named),
-    cmocka_unit_test(limits_are_errors),
-    cmocka_unit_test(signals_do_not_stop_it),
+    cmocka_unit_test(resource_limits_are_errors),
+    cmocka_unit_test(signals_do_not_interrupt_creation),
     cmocka_unit_test(malformed_descriptors_are_refused),
 };
 

@@ -68,7 +68,7 @@ ceilings_change_nothing(void **state)
 }
 
 static void
-ceilings_change_nothing_late_or_apart(void **state)
+ceilings_change_nothing_with_delays_or_processes(void **state)
 {
     (void)state;
     run_draws(31, test_draws(8), false, 20);
@@ -101,7 +101,7 @@ pieces_add_in_the_order_of_heads(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ceilings_change_nothing),
-    cmocka_unit_test(ceilings_change_nothing_late_or_apart),
+    cmocka_unit_test(ceilings_change_nothing_with_delays_or_processes),
     cmocka_unit_test(pieces_add_in_the_order_of_heads),
 };
 

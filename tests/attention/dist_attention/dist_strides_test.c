@@ -138,7 +138,7 @@ turn_body(int rank, int nranks, void *context)
 }
 
 static void
-calls_in_turn_lie_in_any_order(void **state)
+tensors_change_their_order_from_call_to_call(void **state)
 {
     (void)state;
     run_variants(turn_body);
@@ -288,7 +288,7 @@ a_group_keeps_the_strides(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(calls_in_turn_lie_in_any_order),
+    cmocka_unit_test(tensors_change_their_order_from_call_to_call),
     cmocka_unit_test(refused_strides_are_named),
     cmocka_unit_test(creation_refuses_strides_that_groups_share),
     cmocka_unit_test(a_group_keeps_the_strides),

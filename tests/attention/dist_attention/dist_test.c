@@ -125,7 +125,7 @@ dist_measure(
 }
 
 static void
-measure_takes_what_sizes_depend_on(void **state)
+measure_requires_what_sizes_depend_on(void **state)
 {
     (void)state;
     ulyx_dist_attention_params_t p;
@@ -437,7 +437,7 @@ precision_body(int rank, int nranks, void *context)
 }
 
 static void
-precision_has_one_default(void **state)
+default_precision_equals_the_named_one(void **state)
 {
     (void)state;
     const ulyx_tensor_t tensor = ULYX_TENSOR_INIT;
@@ -477,13 +477,13 @@ forward_alone_saves_nothing(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_and_modes_give_the_same_bits),
     cmocka_unit_test(ceilings_choose_groups),
-    cmocka_unit_test(measure_takes_what_sizes_depend_on),
+    cmocka_unit_test(measure_requires_what_sizes_depend_on),
     cmocka_unit_test(documents_change_without_a_new_plan),
     cmocka_unit_test(windows_give_the_same_bits),
     cmocka_unit_test(one_thread_drives_all_ranks),
     cmocka_unit_test(dist_describes_itself),
     cmocka_unit_test(forward_alone_saves_nothing),
-    cmocka_unit_test(precision_has_one_default),
+    cmocka_unit_test(default_precision_equals_the_named_one),
 };
 
 ULI_TEST_MAIN("DistAttention", tests)

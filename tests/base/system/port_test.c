@@ -41,7 +41,7 @@ other_texts_are_refused(void **state)
 }
 
 static void
-each_port_comes_once(void **state)
+search_gives_each_port_once(void **state)
 {
     static const struct uli_port_range ranges[] = {
         {0, 0}, {5, 5}, {1, 65535}, {29600, 29699}, {65534, 65535}};
@@ -63,7 +63,7 @@ each_port_comes_once(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranges_are_read),
     cmocka_unit_test(other_texts_are_refused),
-    cmocka_unit_test(each_port_comes_once),
+    cmocka_unit_test(search_gives_each_port_once),
 };
 
 ULI_TEST_MAIN("Port", tests)

@@ -53,7 +53,7 @@ pass_turns(void *context)
 }
 
 static void
-no_post_is_slept_through(void **state)
+no_waiter_sleeps_through_a_post(void **state)
 {
     (void)state;
     struct ring ring = {.passed = 0};
@@ -81,7 +81,7 @@ post_once(void *context)
 }
 
 static void
-a_post_may_be_the_last_touch(void **state)
+waiter_may_free_the_semaphore_after_its_wait(void **state)
 {
     (void)state;
     for (int i = 0; i < 200; i++) {
@@ -98,8 +98,8 @@ a_post_may_be_the_last_touch(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(posts_are_taken_once_each),
-    cmocka_unit_test(no_post_is_slept_through),
-    cmocka_unit_test(a_post_may_be_the_last_touch),
+    cmocka_unit_test(no_waiter_sleeps_through_a_post),
+    cmocka_unit_test(waiter_may_free_the_semaphore_after_its_wait),
 };
 
 ULI_TEST_MAIN("Semaphore", tests)

@@ -311,7 +311,7 @@ calibration_off_takes_the_defaults(void **state)
 }
 
 static void
-file_that_cannot_serve_is_named(void **state)
+unusable_file_is_named(void **state)
 {
     (void)state;
     struct scene scene = scene_open();
@@ -326,7 +326,7 @@ file_that_cannot_serve_is_named(void **state)
 
 /* The bytes of a call are the same with every choice, streamed or not. */
 static void
-no_choice_shows_in_the_bytes(void **state)
+bytes_do_not_depend_on_the_choice(void **state)
 {
     (void)state;
     struct scene scene = scene_open();
@@ -362,8 +362,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(choice_measured_in_part_is_not_kept),
     cmocka_unit_test(unwritable_cache_is_silent),
     cmocka_unit_test(calibration_off_takes_the_defaults),
-    cmocka_unit_test(file_that_cannot_serve_is_named),
-    cmocka_unit_test(no_choice_shows_in_the_bytes),
+    cmocka_unit_test(unusable_file_is_named),
+    cmocka_unit_test(bytes_do_not_depend_on_the_choice),
 };
 
 ULI_TEST_MAIN("Copies", tests)

@@ -232,21 +232,21 @@ scenarios_run(run_fn *run)
 }
 
 static void
-threads_in_different_calls_are_found_out(void **state)
+threads_in_different_calls_are_detected(void **state)
 {
     (void)state;
     scenarios_run(ranks_run_threads);
 }
 
 static void
-processes_in_different_calls_are_found_out(void **state)
+processes_in_different_calls_are_detected(void **state)
 {
     (void)state;
     scenarios_run(ranks_run_processes);
 }
 
 static void
-calls_of_groups_are_found_out(void **state)
+different_calls_of_groups_are_detected(void **state)
 {
     (void)state;
     grouped = true;
@@ -287,7 +287,7 @@ opening_main(void *context)
 /* One thread drives both ranks and makes their calls in one group. First two
  * threads act for it, because scenes cannot be opened within a group. */
 static void
-handles_of_one_thread_are_found_out(void **state)
+different_calls_of_one_thread_are_detected(void **state)
 {
     static const enum act pairs[][2] = {
         {PLAN_A, PLAN_B}, {BARRIER, PLAN_A}, {PLAN_B, ALLTOALL}};
@@ -372,7 +372,7 @@ slow_body(int number, int nranks, void *context)
 }
 
 static void
-slow_ranks_are_no_alarm(void **state)
+slow_ranks_are_no_mismatch(void **state)
 {
     (void)state;
     assert_int_equal(ranks_play(ranks_run_processes, 4, slow_body), 0);
@@ -402,7 +402,7 @@ stopped_body(int number, int nranks, void *context)
 }
 
 static void
-stopped_rank_is_the_deadline_s(void **state)
+stopped_rank_is_left_to_the_deadline(void **state)
 {
     (void)state;
     assert_int_equal(ranks_play(ranks_run_processes, 3, stopped_body), 0);
@@ -450,7 +450,7 @@ two_threads_body(int number, int nranks, void *context)
 }
 
 static void
-two_threads_with_two_plans_are_no_alarm(void **state)
+two_threads_with_two_plans_are_no_mismatch(void **state)
 {
     (void)state;
     concurrent = true;
@@ -486,7 +486,7 @@ known_threads_body(int number, int nranks, void *context)
 }
 
 static void
-second_thread_that_has_called_is_no_alarm(void **state)
+calls_of_a_known_second_thread_are_no_mismatch(void **state)
 {
     (void)state;
     assert_int_equal(ranks_play(ranks_run_threads, 2, known_threads_body), 0);
@@ -548,7 +548,7 @@ polled_body(int number, int nranks, void *context)
 }
 
 static void
-operation_that_is_polled_is_no_wait(void **state)
+polled_operation_is_no_mismatch(void **state)
 {
     (void)state;
     assert_int_equal(ranks_play(ranks_run_processes, 2, polled_body), 0);
@@ -584,25 +584,25 @@ queued_body(int number, int nranks, void *context)
 }
 
 static void
-calls_that_are_queued_are_no_alarm(void **state)
+queued_calls_are_no_mismatch(void **state)
 {
     (void)state;
     assert_int_equal(ranks_play(ranks_run_threads, 2, queued_body), 0);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(threads_in_different_calls_are_found_out),
-    cmocka_unit_test(processes_in_different_calls_are_found_out),
-    cmocka_unit_test(calls_of_groups_are_found_out),
-    cmocka_unit_test(handles_of_one_thread_are_found_out),
+    cmocka_unit_test(threads_in_different_calls_are_detected),
+    cmocka_unit_test(processes_in_different_calls_are_detected),
+    cmocka_unit_test(different_calls_of_groups_are_detected),
+    cmocka_unit_test(different_calls_of_one_thread_are_detected),
     cmocka_unit_test(shrink_recovers_from_different_calls),
-    cmocka_unit_test(slow_ranks_are_no_alarm),
-    cmocka_unit_test(stopped_rank_is_the_deadline_s),
-    cmocka_unit_test(two_threads_with_two_plans_are_no_alarm),
-    cmocka_unit_test(second_thread_that_has_called_is_no_alarm),
+    cmocka_unit_test(slow_ranks_are_no_mismatch),
+    cmocka_unit_test(stopped_rank_is_left_to_the_deadline),
+    cmocka_unit_test(two_threads_with_two_plans_are_no_mismatch),
+    cmocka_unit_test(calls_of_a_known_second_thread_are_no_mismatch),
     cmocka_unit_test(concurrent_flag_turns_the_search_off),
-    cmocka_unit_test(operation_that_is_polled_is_no_wait),
-    cmocka_unit_test(calls_that_are_queued_are_no_alarm),
+    cmocka_unit_test(polled_operation_is_no_mismatch),
+    cmocka_unit_test(queued_calls_are_no_mismatch),
 };
 
 ULI_TEST_MAIN("Differ", tests)

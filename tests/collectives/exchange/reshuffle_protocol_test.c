@@ -70,7 +70,7 @@ delayed_body(int rank, int nranks, void *context)
 }
 
 static void
-slow_consumers_are_left_alone(void **state)
+slow_readers_see_no_byte_of_the_next_call(void **state)
 {
     (void)state;
     for (int m = 0; m < MODES; m++) {
@@ -297,7 +297,7 @@ an_abort_ends_the_call(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(slow_consumers_are_left_alone),
+    cmocka_unit_test(slow_readers_see_no_byte_of_the_next_call),
     cmocka_unit_test(refusals_are_named_and_survived),
     cmocka_unit_test(different_operations_are_named),
     cmocka_unit_test(a_missing_rank_is_named),

@@ -160,7 +160,7 @@ one_thread_drives_all_ranks(void **state)
 }
 
 static void
-a_wait_moves_the_other_operations(void **state)
+a_wait_progresses_the_other_operations(void **state)
 {
     (void)state;
     for (int m = 0; m < MODES; m++) {
@@ -219,7 +219,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(second_call_is_busy),
     cmocka_unit_test(operations_belong_to_their_thread),
     cmocka_unit_test(one_thread_drives_all_ranks),
-    cmocka_unit_test(a_wait_moves_the_other_operations),
+    cmocka_unit_test(a_wait_progresses_the_other_operations),
     cmocka_unit_test(the_library_thread_copies),
 };
 

@@ -188,7 +188,7 @@ sizes_of_2_to_62_are_exact(void **state)
 /* ---- operations ---------------------------------------------------------- */
 
 static void
-sums_of_bytes_do_not_exist(void **state)
+sums_of_bytes_are_refused(void **state)
 {
     (void)state;
     struct uli_shape shape;
@@ -218,7 +218,7 @@ sums_of_bytes_do_not_exist(void **state)
 }
 
 static void
-sums_of_replicated_bytes_do_not_exist(void **state)
+sums_of_replicated_bytes_are_refused(void **state)
 {
     (void)state;
     struct uli_shape shape;
@@ -240,8 +240,8 @@ sums_of_replicated_bytes_do_not_exist(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(bad_field_is_named),
     cmocka_unit_test(sizes_of_2_to_62_are_exact),
-    cmocka_unit_test(sums_of_bytes_do_not_exist),
-    cmocka_unit_test(sums_of_replicated_bytes_do_not_exist),
+    cmocka_unit_test(sums_of_bytes_are_refused),
+    cmocka_unit_test(sums_of_replicated_bytes_are_refused),
 };
 
 ULI_TEST_MAIN("LayoutArguments", tests)

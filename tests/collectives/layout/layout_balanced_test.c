@@ -342,7 +342,7 @@ cost_of_whole_heads(void **state)
 /* Where the costliest rank does not change, boundaries lie near equal shares: 9
  * blocks on 4 ranks are 2 2 3 2, not 3 3 3 0. */
 static void
-slack_is_shared(void **state)
+boundaries_lie_near_equal_shares(void **state)
 {
     (void)state;
     static const int64_t blocks[] = {2, 2, 3, 2};
@@ -381,7 +381,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(merging_segments_still_fit),
     cmocka_unit_test(max_rows_moves_boundaries),
     cmocka_unit_test(cost_of_whole_heads),
-    cmocka_unit_test(slack_is_shared),
+    cmocka_unit_test(boundaries_lie_near_equal_shares),
     cmocka_unit_test(huge_axis_is_cut_without_tables),
 };
 

@@ -123,7 +123,7 @@ caller_before_setting_before_rule(void **state)
 /* The nodes are on one machine, made by a setting, so nothing is known about
  * the link. */
 static void
-made_up_nodes_go_pairwise(void **state)
+nodes_made_by_a_setting_go_pairwise(void **state)
 {
     (void)state;
     expect_scene(NULL, NULL, NULL, ULI_ALGO_PAIRWISE,
@@ -200,7 +200,7 @@ different_tuning_files_are_a_mismatch(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(caller_before_setting_before_rule),
-    cmocka_unit_test(made_up_nodes_go_pairwise),
+    cmocka_unit_test(nodes_made_by_a_setting_go_pairwise),
     cmocka_unit_test(a_measured_link_lets_the_model_choose),
     cmocka_unit_test(rules_set_chunks_and_ranges),
     cmocka_unit_test(different_tuning_files_are_a_mismatch),

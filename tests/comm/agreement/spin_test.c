@@ -70,7 +70,7 @@ ranks_with_a_core_each_spin(void **state)
 }
 
 static void
-ranks_on_one_core_do_not(void **state)
+ranks_that_share_a_core_do_not_spin(void **state)
 {
     (void)state;
     int cores[2];
@@ -80,7 +80,7 @@ ranks_on_one_core_do_not(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_with_a_core_each_spin),
-    cmocka_unit_test(ranks_on_one_core_do_not),
+    cmocka_unit_test(ranks_that_share_a_core_do_not_spin),
 };
 
 ULI_TEST_MAIN("Spin", tests)

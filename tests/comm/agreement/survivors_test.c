@@ -290,7 +290,7 @@ dead_and_absent_ranks_do_not_count(void **state)
 /* A node that stands still, and that no rank knows to be dead, might have the
  * decision: there is no value until it answers, then one. */
 static void
-node_that_stands_still_leaves_it_open(void **state)
+node_that_stands_still_leaves_the_value_undecided(void **state)
 {
     struct vote v;
     (void)state;
@@ -325,7 +325,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_thread_agrees_for_all_in_a_group),
     cmocka_unit_test(different_calls_are_named_on_all),
     cmocka_unit_test(dead_and_absent_ranks_do_not_count),
-    cmocka_unit_test(node_that_stands_still_leaves_it_open),
+    cmocka_unit_test(node_that_stands_still_leaves_the_value_undecided),
 };
 
 ULI_TEST_MAIN("Survivors", tests)

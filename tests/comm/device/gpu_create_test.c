@@ -43,7 +43,7 @@ one_call_makes_all_ranks_on_one_device(void **state)
 }
 
 static void
-devices_apart_are_the_same_reason_everywhere(void **state)
+unreachable_devices_have_one_reason_on_all_ranks(void **state)
 {
     struct uli_arena_block block;
     ulyx_comm_t *comms[RANKS];
@@ -205,7 +205,7 @@ public_calls_make_windows_and_refuse_by_name(void **state)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, gpu_open, gpu_close)
 static const struct CMUnitTest tests[] = {
     CASE(one_call_makes_all_ranks_on_one_device),
-    CASE(devices_apart_are_the_same_reason_everywhere),
+    CASE(unreachable_devices_have_one_reason_on_all_ranks),
     CASE(other_nodes_are_reported_as_the_reason),
     CASE(creation_without_a_device_fails_everywhere),
     CASE(more_streams_than_queues_are_warned_of),

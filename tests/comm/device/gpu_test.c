@@ -414,7 +414,7 @@ survivors_shrink_to_a_sound_communicator(void **state)
 }
 
 static void
-sharers_are_those_of_the_device(void **state)
+ranks_that_share_a_device_are_counted(void **state)
 {
     struct world *w = *state;
     for (int r = 0; r < RANKS; r++)
@@ -424,7 +424,7 @@ sharers_are_those_of_the_device(void **state)
 /* Making a stream may wait for kernels that spin, and it needs not be made:
  * where a communicator lives, there is one. */
 static void
-memory_is_zeroed_by_a_stream_that_is_there(void **state)
+memory_is_zeroed_by_an_existing_stream(void **state)
 {
     const int32_t another = 1 - devices[0];
     struct world *w = *state;
@@ -457,8 +457,8 @@ static const struct CMUnitTest tests[] = {
     WITH_RANKS(work_on_the_device_keeps_windows_and_handles),
     WITH_RANKS(children_inherit_the_device),
     WITH_RANKS(survivors_shrink_to_a_sound_communicator),
-    WITH_RANKS(sharers_are_those_of_the_device),
-    WITH_RANKS(memory_is_zeroed_by_a_stream_that_is_there),
+    WITH_RANKS(ranks_that_share_a_device_are_counted),
+    WITH_RANKS(memory_is_zeroed_by_an_existing_stream),
 };
 
 ULI_TEST_MAIN("Gpu", tests)

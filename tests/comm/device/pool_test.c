@@ -87,7 +87,7 @@ allocations_are_windows_of_the_members(void **state)
 }
 
 static void
-nonsense_is_refused(void **state)
+invalid_arguments_are_refused(void **state)
 {
     static const ulyx_comm_params_t host = ULYX_COMM_PARAMS_INIT;
     ulyx_comm_t *threads[1];
@@ -223,7 +223,7 @@ processes_allocate_out_of_step(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(processes_allocate_out_of_step),
     WITH_RANKS(allocations_are_windows_of_the_members),
-    WITH_RANKS(nonsense_is_refused),
+    WITH_RANKS(invalid_arguments_are_refused),
     WITH_RANKS(a_failure_attaches_nothing_or_leaves_the_memory),
     WITH_RANKS(memory_in_quarantine_is_kept),
 };

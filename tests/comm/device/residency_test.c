@@ -27,7 +27,7 @@ stop_waiting(int32_t device, int32_t waits)
 }
 
 static void
-claims_end_where_the_device_is_full_but_for_one(void **state)
+claims_are_refused_beyond_the_devices_room(void **state)
 {
     (void)state;
     assert_true(uli_residency_claim(DEVICE, SMS, 2, 16));
@@ -81,7 +81,7 @@ a_wait_takes_the_room_of_a_block(void **state)
 /* Draws claims and waits, then places the granted blocks at random, each wait
  * as if its multiprocessor had to hold one more of the largest. */
 static void
-what_is_granted_has_room_however_it_is_placed(void **state)
+granted_blocks_fit_in_any_placement(void **state)
 {
     struct test_random random = {test_seed(31)};
     (void)state;
@@ -132,10 +132,10 @@ no_such_device_has_no_room(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(claims_end_where_the_device_is_full_but_for_one),
+    cmocka_unit_test(claims_are_refused_beyond_the_devices_room),
     cmocka_unit_test(kernels_of_different_sizes_share_by_the_largest),
     cmocka_unit_test(a_wait_takes_the_room_of_a_block),
-    cmocka_unit_test(what_is_granted_has_room_however_it_is_placed),
+    cmocka_unit_test(granted_blocks_fit_in_any_placement),
     cmocka_unit_test(no_such_device_has_no_room),
 };
 

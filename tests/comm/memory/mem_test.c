@@ -90,7 +90,7 @@ refuses_bad_arguments(void **state)
 }
 
 static void
-gives_its_range(void **state)
+window_reports_its_range(void **state)
 {
     struct fixture *f = *state;
     char memory[100];
@@ -126,7 +126,7 @@ refuses_wrong_order(void **state)
 }
 
 static void
-belongs_to_several(void **state)
+memory_is_attached_to_several_communicators(void **state)
 {
     struct fixture *f = *state;
     assert_status(ulyx_mem_attach(f->a[0], f->mem), ULYX_SUCCESS);
@@ -141,7 +141,7 @@ belongs_to_several(void **state)
 /* Overlapping registrations are separate windows; a range is found in a window
  * that holds all of it. */
 static void
-overlapping_registrations_stand(void **state)
+overlapping_registrations_are_separate_windows(void **state)
 {
     struct fixture *f = *state;
     static char memory[300];
@@ -302,7 +302,7 @@ mem_cycle(ulyx_comm_t *comm, int count)
 }
 
 static void
-cycles_among_threads_are_flat(void **state)
+cycles_among_threads_leave_nothing(void **state)
 {
     struct fixture *f = *state;
     assert_true(mem_cycle(f->a[0], 100));
@@ -332,7 +332,7 @@ cycle_body(int rank, int nranks, void *context)
 }
 
 static void
-cycles_among_processes_are_flat(void **state)
+cycles_among_processes_leave_nothing(void **state)
 {
     (void)state;
     struct meet *meet = meet_new(2);
@@ -415,7 +415,7 @@ register_body(int rank, int nranks, void *context)
 }
 
 static void
-registered_memory_stays_at_home(void **state)
+registered_memory_is_refused_between_processes(void **state)
 {
     (void)state;
     struct meet *meet = meet_new(2);
@@ -454,18 +454,18 @@ children_are_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(refuses_bad_arguments),
-    CASE(gives_its_range),
+    CASE(window_reports_its_range),
     CASE(refuses_wrong_order),
-    CASE(belongs_to_several),
-    CASE(overlapping_registrations_stand),
+    CASE(memory_is_attached_to_several_communicators),
+    CASE(overlapping_registrations_are_separate_windows),
     CASE(ranks_that_left_are_passed_over),
     CASE(waits_for_ranks_in_flight),
     CASE(quarantine_outlives_destroy),
     CASE(failed_communicators_take_nothing),
-    CASE(cycles_among_threads_are_flat),
-    cmocka_unit_test(cycles_among_processes_are_flat),
+    CASE(cycles_among_threads_leave_nothing),
+    cmocka_unit_test(cycles_among_processes_leave_nothing),
     CASE(windows_serve_many_threads),
-    cmocka_unit_test(registered_memory_stays_at_home),
+    cmocka_unit_test(registered_memory_is_refused_between_processes),
     CASE(children_are_refused),
 };
 

@@ -80,7 +80,7 @@ tensors_lie_apart_in_windows(void **state)
 }
 
 static void
-attach_brings_what_lives(void **state)
+attach_makes_windows_of_live_allocations(void **state)
 {
     (void)state;
     ulyx_comm_t *comms[RANKS];
@@ -125,7 +125,7 @@ failed_communicators_keep_their_allocations(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(tensors_lie_apart_in_windows),
-    cmocka_unit_test(attach_brings_what_lives),
+    cmocka_unit_test(attach_makes_windows_of_live_allocations),
     cmocka_unit_test(failed_communicators_keep_their_allocations),
 };
 

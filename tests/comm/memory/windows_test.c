@@ -67,7 +67,7 @@ finds_what_is_attached(void **state)
 }
 
 static void
-holds_to_the_bounds(void **state)
+ranges_beyond_a_window_are_not_found(void **state)
 {
     (void)state;
     ulyx_comm_t *comms[2];
@@ -285,7 +285,7 @@ threads_and_processes_mix(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(finds_what_is_attached),
-    cmocka_unit_test(holds_to_the_bounds),
+    cmocka_unit_test(ranges_beyond_a_window_are_not_found),
     cmocka_unit_test(uses_ids_again),
     cmocka_unit_test(readers_get_whole_slots),
     cmocka_unit_test(processes_reach_each_other),

@@ -272,7 +272,7 @@ other_users_are_shut_out(void **state)
 /* The thread logs each refusal, with its lock held, to a pipe that no process
  * reads. */
 static void
-full_log_does_not_hold_the_service(void **state)
+full_log_does_not_block_the_service(void **state)
 {
     int ends[2], kept = dup(STDERR_FILENO);
     char filling[4096] = "";
@@ -563,7 +563,7 @@ static const struct CMUnitTest tests[] = {
     CASE(silent_clients_make_room),
     CASE(bursts_are_answered),
     CASE(other_users_are_shut_out),
-    CASE(full_log_does_not_hold_the_service),
+    CASE(full_log_does_not_block_the_service),
     CASE(other_users_are_refused),
     CASE(recall_from_an_ended_peer_returns_at_once),
     CASE(failure_ends_the_wait_for_a_full_queue),

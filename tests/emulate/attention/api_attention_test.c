@@ -181,7 +181,7 @@ expect_refusal(struct forward_world *f, ulyx_status_t status, const char *word)
 }
 
 static void
-what_is_no_call_is_refused_by_name(void **state)
+invalid_calls_are_refused_by_name(void **state)
 {
     struct forward_world f;
     struct world *w = &f.w;
@@ -331,7 +331,7 @@ describe_names_the_kernel(void **state)
 static const struct CMUnitTest tests[] = {
     ON_DEVICE(random_problems_agree),
     ON_DEVICE(a_graph_is_replayed_with_other_data),
-    ON_DEVICE(what_is_no_call_is_refused_by_name),
+    ON_DEVICE(invalid_calls_are_refused_by_name),
     ON_DEVICE(fp64_is_refused),
     ON_DEVICE(memory_of_another_device_is_named),
     ON_DEVICE(later_faults_are_reported_by_the_cause),

@@ -412,7 +412,7 @@ host_memory_is_refused_by_name(void **state)
 }
 
 static void
-what_is_no_call_is_refused_by_name(void **state)
+invalid_calls_are_refused_by_name(void **state)
 {
     struct backward_world b;
     uint64_t flag = 0;
@@ -549,7 +549,7 @@ static const struct CMUnitTest tests[] = {
     ON_DEVICE(random_problems_agree),
     ON_DEVICE(a_graph_is_replayed_with_other_data),
     ON_DEVICE(host_memory_is_refused_by_name),
-    ON_DEVICE(what_is_no_call_is_refused_by_name),
+    ON_DEVICE(invalid_calls_are_refused_by_name),
     ON_DEVICE(pieces_beyond_the_table_are_refused),
     ON_DEVICE(bad_documents_keep_the_gradients),
     ON_DEVICE(flags_of_inputs_are_waited_for),

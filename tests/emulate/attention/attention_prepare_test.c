@@ -361,7 +361,7 @@ check_unlisted(const struct uli_gpu_attn_args *a, const struct outcome *listed,
 }
 
 static void
-tiles_without_a_list_are_those_of_the_list(void **state)
+arithmetic_tiles_are_those_of_the_list(void **state)
 {
     (void)state;
     struct test_random random = {test_seed(20261129)};
@@ -481,7 +481,7 @@ sizes_beyond_64_bits_are_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(random_tables_give_the_tiles_of_the_definition),
-    cmocka_unit_test(tiles_without_a_list_are_those_of_the_list),
+    cmocka_unit_test(arithmetic_tiles_are_those_of_the_list),
     cmocka_unit_test(bad_tables_are_named_and_leave_no_tiles),
     cmocka_unit_test(pairs_are_a_permutation_by_groups_of_heads),
     cmocka_unit_test(sizes_beyond_64_bits_are_refused),

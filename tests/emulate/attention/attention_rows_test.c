@@ -134,7 +134,7 @@ static const struct uli_attn_kernel *const rows[] = {
     &uli_attn_sm90_kernel, &uli_attn_cuda_kernel};
 
 static void
-blocks_leave_room_for_who_sets_flags(void **state)
+blocks_leave_room_for_the_kernel_that_sets_flags(void **state)
 {
     (void)state;
     static const struct {
@@ -186,7 +186,7 @@ no_more_blocks_than_max_sms(void **state)
 /* Each case has a tensor that TMA cannot read, and the reason that the call
  * records. */
 static void
-others_go_to_the_portable_kernels(void **state)
+tensors_that_tma_cannot_read_go_to_the_portable_kernels(void **state)
 {
     (void)state;
     for (int n = 0; n < 6; n++) {
@@ -357,7 +357,7 @@ poison_ends_the_wait(void **state)
  * its shared memory is the reason, because the emulator does not model
  * registers. */
 static void
-ranks_that_wait_leave_room(void **state)
+waiting_ranks_leave_room_for_the_kernel_that_sets_flags(void **state)
 {
     (void)state;
     for (int n = 0; n < 6; n++) {
@@ -400,15 +400,15 @@ ranks_that_wait_leave_room(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(blocks_leave_room_for_who_sets_flags),
+    cmocka_unit_test(blocks_leave_room_for_the_kernel_that_sets_flags),
     cmocka_unit_test(no_more_blocks_than_max_sms),
-    cmocka_unit_test(others_go_to_the_portable_kernels),
+    cmocka_unit_test(tensors_that_tma_cannot_read_go_to_the_portable_kernels),
     cmocka_unit_test(every_refusal_has_a_reason),
     cmocka_unit_test(alignment_is_that_of_all_rows),
     cmocka_unit_test(missing_code_for_the_device_is_reported),
     cmocka_unit_test(flag_that_never_comes_is_named),
     cmocka_unit_test(poison_ends_the_wait),
-    cmocka_unit_test(ranks_that_wait_leave_room),
+    cmocka_unit_test(waiting_ranks_leave_room_for_the_kernel_that_sets_flags),
 };
 
 ULI_TEST_MAIN("EmulateAttentionRows", tests)

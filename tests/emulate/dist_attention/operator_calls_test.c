@@ -484,7 +484,7 @@ a_capture_before_other_rows_is_stale(void **state)
 }
 
 static void
-rows_of_a_call_are_not_another_ranks(void **state)
+ranks_with_other_rows_get_an_error(void **state)
 {
     static const int64_t fewer[] = {ROWS - 6};
     struct calls c;
@@ -753,7 +753,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_description_names_kernels_and_plans_of_the_device),
     cmocka_unit_test(a_capture_before_an_update_is_stale),
     cmocka_unit_test(a_capture_before_other_rows_is_stale),
-    cmocka_unit_test(rows_of_a_call_are_not_another_ranks),
+    cmocka_unit_test(ranks_with_other_rows_get_an_error),
     cmocka_unit_test(an_update_in_a_capture_is_refused),
     cmocka_unit_test(ranks_with_other_documents_get_an_error),
     cmocka_unit_test(saved_of_another_object_is_refused),

@@ -112,7 +112,7 @@ poison_ends_a_wait(void **state)
  * the tensors back and overwrite them. Sums that rank 0 computes from these are
  * no result, although every DONE has arrived. */
 static void
-shares_of_tensors_given_back_are_no_result(void **state)
+shares_read_after_a_failure_are_no_result(void **state)
 {
     const int op = ULYX_SEQ_TO_HEAD_ADJOINT;
     struct test_random random = {67};
@@ -342,7 +342,7 @@ sums_over_nodes_have_the_hosts_bits(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_stopped_rank_ends_the_others),
     cmocka_unit_test(poison_ends_a_wait),
-    cmocka_unit_test(shares_of_tensors_given_back_are_no_result),
+    cmocka_unit_test(shares_read_after_a_failure_are_no_result),
     cmocka_unit_test(a_refusal_names_the_rank_and_the_next_call_is_well),
     cmocka_unit_test(different_operations_are_reported),
     cmocka_unit_test(graphs_replay_with_new_data),

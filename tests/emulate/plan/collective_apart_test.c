@@ -380,7 +380,7 @@ captured_calls_are_replayed_with_new_data(void **state)
 }
 
 static void
-the_first_call_of_all_is_not_captured(void **state)
+the_first_call_is_refused_in_a_capture(void **state)
 {
     struct coll_scene c;
     cudaGraph_t graph;
@@ -432,7 +432,7 @@ gate_open(struct coll_scene *c, int32_t rank, uint32_t *gate)
 /* The calls of ranks 0 and 1 have returned, although rank 1's stream does not
  * continue. */
 static void
-a_stream_that_stands_is_waited_for_by_streams_alone(void **state)
+a_blocked_stream_delays_streams_but_no_call(void **state)
 {
     struct test_random random = {615};
     struct coll_scene c;
@@ -463,7 +463,7 @@ failure_of(ulyx_comm_t *comm)
 }
 
 static void
-a_stream_that_stands_is_named_after_the_deadline(void **state)
+a_rank_with_a_blocked_stream_is_named_after_the_deadline(void **state)
 {
     struct test_random random = {616};
     struct coll_scene c;
@@ -591,9 +591,9 @@ static const struct CMUnitTest tests[] = {
     CASE(different_calls_are_a_mismatch),
     CASE(what_is_wrong_with_a_call_is_named_everywhere),
     CASE(captured_calls_are_replayed_with_new_data),
-    CASE(the_first_call_of_all_is_not_captured),
-    CASE(a_stream_that_stands_is_waited_for_by_streams_alone),
-    CASE(a_stream_that_stands_is_named_after_the_deadline),
+    CASE(the_first_call_is_refused_in_a_capture),
+    CASE(a_blocked_stream_delays_streams_but_no_call),
+    CASE(a_rank_with_a_blocked_stream_is_named_after_the_deadline),
     CASE(a_rank_that_does_not_call_is_named_after_the_deadline),
     CASE(an_abort_ends_calls_and_streams),
     CASE(a_rank_that_has_left_is_named_by_the_next_call),

@@ -347,7 +347,7 @@ captured_calls_are_replayed_with_new_data(void **state)
 }
 
 static void
-the_first_call_of_all_is_not_captured(void **state)
+the_first_call_is_refused_in_a_capture(void **state)
 {
     struct coll_scene c;
     cudaGraph_t graph;
@@ -508,7 +508,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_wrong_with_a_call_is_named),
     cmocka_unit_test(wrong_arguments_are_refused_everywhere),
     cmocka_unit_test(captured_calls_are_replayed_with_new_data),
-    cmocka_unit_test(the_first_call_of_all_is_not_captured),
+    cmocka_unit_test(the_first_call_is_refused_in_a_capture),
     cmocka_unit_test(a_rank_that_does_not_come_is_named_after_the_deadline),
     cmocka_unit_test(an_abort_ends_calls_that_wait),
     cmocka_unit_test(a_late_rank_is_waited_for),

@@ -113,7 +113,7 @@ device_memory_is_served_by_flag_and_name(void **state)
 
 /* Captured copies cannot follow an update. */
 static void
-copy_engines_serve_no_tables(void **state)
+copy_engines_refuse_document_tables(void **state)
 {
     struct plan_scene s;
     (void)state;
@@ -179,7 +179,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_table_has_every_entry),
     cmocka_unit_test(the_list_ends_with_the_host),
     cmocka_unit_test(device_memory_is_served_by_flag_and_name),
-    cmocka_unit_test(copy_engines_serve_no_tables),
+    cmocka_unit_test(copy_engines_refuse_document_tables),
     cmocka_unit_test(rows_that_change_are_served_by_the_kernel),
     cmocka_unit_test(host_memory_is_served_by_the_host),
 };

@@ -58,7 +58,7 @@ assert_device(const struct interface *interfaces, int count, const char *device)
         device)
 
 static void
-what_reaches_other_hosts_is_taken(void **state)
+device_that_reaches_other_hosts_is_chosen(void **state)
 {
     (void)state;
     DEVICE("eth0", {"lo", "127.0.0.1", LO}, {"docker0", "172.17.0.1", UP},
@@ -92,7 +92,7 @@ loopback_is_the_last(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(what_reaches_other_hosts_is_taken),
+    cmocka_unit_test(device_that_reaches_other_hosts_is_chosen),
     cmocka_unit_test(link_local_addresses_come_after_bridges),
     cmocka_unit_test(loopback_is_the_last),
 };

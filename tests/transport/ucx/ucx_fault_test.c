@@ -122,14 +122,14 @@ check_given_up(bool late)
 }
 
 static void
-what_ucx_never_ends_is_given_up(void **state)
+operations_that_ucx_never_ends_are_abandoned(void **state)
 {
     (void)state;
     check_given_up(false);
 }
 
 static void
-what_ucx_ends_late_is_not_counted_twice(void **state)
+operations_that_ucx_ends_late_count_once(void **state)
 {
     (void)state;
     check_given_up(true);
@@ -258,8 +258,8 @@ fork_of_a_user_of_ucx_is_refused(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(what_ucx_never_ends_is_given_up),
-    cmocka_unit_test(what_ucx_ends_late_is_not_counted_twice),
+    cmocka_unit_test(operations_that_ucx_never_ends_are_abandoned),
+    cmocka_unit_test(operations_that_ucx_ends_late_count_once),
     cmocka_unit_test(puts_of_dead_peers_are_waited_for),
     cmocka_unit_test(idle_peers_are_not_looked_at),
     cmocka_unit_test(fork_of_a_user_of_ucx_is_refused),

@@ -123,7 +123,7 @@ check_lists(int count, bool exact)
 }
 
 static void
-only_the_admitted_pass(void **state)
+only_admitted_addresses_pass(void **state)
 {
     (void)state;
     for (int count = 0; count <= 9; count++)
@@ -135,7 +135,7 @@ only_the_admitted_pass(void **state)
  * address is dropped.
  */
 static void
-of_too_many_none_is_shut_out(void **state)
+all_of_too_many_admitted_addresses_pass(void **state)
 {
     (void)state;
     check_lists(2000, false);
@@ -177,8 +177,8 @@ addresses_of_ipv6_are_distinguished(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(only_the_admitted_pass),
-    cmocka_unit_test(of_too_many_none_is_shut_out),
+    cmocka_unit_test(only_admitted_addresses_pass),
+    cmocka_unit_test(all_of_too_many_admitted_addresses_pass),
     cmocka_unit_test(addresses_of_ipv6_are_distinguished),
 };
 

@@ -88,7 +88,7 @@ calls_receive(int slot)
 }
 
 static void
-call_that_was_given_up_replaces_no_other(void **state)
+abandoned_connection_replaces_no_other(void **state)
 {
     (void)state;
     for (int slot = 0; slot < 2; slot++)
@@ -96,7 +96,7 @@ call_that_was_given_up_replaces_no_other(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(call_that_was_given_up_replaces_no_other),
+    cmocka_unit_test(abandoned_connection_replaces_no_other),
 };
 
 ULI_TEST_MAIN("UcxSentinel", tests)

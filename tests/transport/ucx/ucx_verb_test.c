@@ -106,7 +106,7 @@ check_agreement(int first, int second, int starter)
 }
 
 static void
-ends_that_differ_agree(void **state)
+ends_with_different_settings_agree(void **state)
 {
     (void)state;
     for (int first = 0; first < KINDS; first++)
@@ -350,7 +350,7 @@ keys_end_with_their_windows(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(ends_that_differ_agree),
+    cmocka_unit_test(ends_with_different_settings_agree),
     cmocka_unit_test(a_probe_is_logged),
     cmocka_unit_test(puts_over_tcp_are_refused),
     cmocka_unit_test(infiniband_is_distinguished_from_the_rest),
