@@ -4,5 +4,5 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-# The library's warnings are the subject of tests, not their output.
+# Some tests expect warnings of the library. They must not appear in the output.
 os.environ.setdefault("ULYX_DEBUG", "NONE")

@@ -8,15 +8,15 @@ import threading
 
 import ulyx
 
-# Seconds until ranks count as hanging, many times what any test takes, for a
-# machine may have other work.
+# Seconds after which ranks count as hanging. This is many times what any test
+# takes, because the machine may be busy.
 TIMEOUT = 120
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def threads(nranks, body, timeout=TIMEOUT):
-    """[body(comm)] of every rank, each on a thread. The first failure is
-    raised here, and aborts the others."""
+    """Runs body(comm) on every rank, each on a thread, and returns the results.
+    Raises the first failure, which also aborts the other ranks."""
     comms = ulyx.Communicator.local(nranks, timeout=timeout)
     results, failures = [None] * nranks, []
 
@@ -42,7 +42,8 @@ def threads(nranks, body, timeout=TIMEOUT):
 
 
 def errors_of(nranks, body, timeout=TIMEOUT):
-    """The exception of body(comm) on each rank; None where it raises none."""
+    """Returns the exception of body(comm) on each rank, or None where it raises
+    none."""
     def caught(comm):
         try:
             body(comm)
@@ -53,10 +54,10 @@ def errors_of(nranks, body, timeout=TIMEOUT):
 
 
 class Processes:
-    """Ranks as processes of one script, which meet by ULYX_COMM_ID. A script
-    has `ulyx`, `comm` (with meet=True), `say` (a line that arrives at once), and
-    Python's own handler of SIGINT: programs that a shell starts in the
-    background ignore that signal, and so would the ranks."""
+    """Ranks as processes of one script, which meet by ULYX_COMM_ID. The script
+    has `ulyx`, `comm` (with meet=True) and `say`, which prints a line at once.
+    It also has Python's own handler of SIGINT, because programs that a shell
+    starts in the background ignore that signal, and the ranks would too."""
 
     PRELUDE = """
 import os, signal, sys, threading, time
@@ -84,18 +85,19 @@ def say(*words): print(*words, flush=True)
                 stdout=subprocess.PIPE, stderr=self.files[rank], text=True))
 
     def line(self, rank):
-        """The next line of a rank's output."""
+        """Returns the next line of a rank's output."""
         line = self.ranks[rank].stdout.readline().strip()
         assert line, f"rank {rank} ended: {self.error(rank)}"
         return line
 
     def error(self, rank):
-        """The standard error of a rank."""
+        """Returns the standard error of a rank."""
         self.files[rank].seek(0)
         return self.files[rank].read()
 
     def end(self, rank, timeout=TIMEOUT):
-        """(exit status, rest of the output) of a rank that ends by itself."""
+        """Waits until a rank ends by itself. Returns (exit status, rest of the
+        output)."""
         process = self.ranks[rank]
         try:
             process.wait(timeout)
@@ -103,7 +105,7 @@ def say(*words): print(*words, flush=True)
             self.ranks[rank].kill()
             raise AssertionError(f"rank {rank} does not end: "
                                  f"{self.error(rank)}") from None
-        # Not communicate(), which loses what line() has read ahead.
+        # communicate() would lose what line() has read ahead.
         return process.returncode, process.stdout.read().strip()
 
     def __enter__(self):

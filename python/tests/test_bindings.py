@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mirror of the headers, and the library that it is checked against."""
+"""The Python copy of the headers' declarations, and the library with which the
+copy is compared."""
 import ctypes
 import ctypes.util
 import os
@@ -12,7 +13,8 @@ import pytest
 import ulyx
 from ulyx import _abi, _library, errors
 
-# The tests of an installed package lie elsewhere.
+# Where an installed package is tested, this file lies outside of the tree, which
+# ULYX_TEST_TREE then names.
 ROOT = os.environ.get("ULYX_TEST_TREE") or os.path.dirname(os.path.dirname(
     os.path.dirname(os.path.abspath(__file__))))
 GENERATOR = os.path.join(ROOT, "scripts", "python_bindings.py")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ranks meet, life of a communicator, collectives."""
+"""How ranks meet, the life of a communicator, collectives."""
 import ctypes
 import gc
 import json
@@ -16,7 +16,8 @@ from ranks import Processes, errors_of, threads
 
 
 def by_threads(nranks, create):
-    """Communicators of ranks that create(rank) makes, each on a thread."""
+    """Runs create(rank) on a thread per rank. Returns the communicators and the
+    exceptions, of each rank one of both."""
     made, failures = [None] * nranks, [None] * nranks
 
     def run(rank):
@@ -33,7 +34,7 @@ def by_threads(nranks, create):
 
 
 def total_of(comm):
-    """Something that all ranks must do together."""
+    """Makes a call in which all ranks must take part."""
     return comm.allreduce(np.array([comm.rank + 1.0]))[0]
 
 
@@ -62,7 +63,7 @@ def test_destroyed_id_ends_the_meeting():
 
 
 class Gatherer:
-    """An allgather between threads."""
+    """An allgather between the threads of this process."""
 
     def __init__(self, nranks):
         self.pieces, self.barrier = [b""] * nranks, threading.Barrier(nranks)
@@ -99,7 +100,7 @@ def test_a_callback_that_returns_too_little_is_refused(given, text):
 
 
 class Mpi:
-    """The part of an mpi4py communicator that from_mpi uses."""
+    """The methods of an mpi4py communicator that from_mpi uses."""
 
     def __init__(self, rank, gather):
         self.rank, self.gather = rank, gather
@@ -157,7 +158,7 @@ def test_a_closed_communicator_is_refused_by_name():
     plan = ulyx.Plan(comm, [ulyx.Tensor(2, 4, "float32")], [8])
     with comm:
         comm.barrier()
-    comm.close()  # again: nothing
+    comm.close()  # a second close() does nothing
     assert comm.closed and "closed" in repr(comm)
     with pytest.raises(ulyx.InvalidArgumentError, match="is closed"):
         comm.barrier()
@@ -282,14 +283,14 @@ def test_alltoallv_moves_pieces_of_different_sizes():
 
 def test_bfloat16_is_taken_as_its_bits():
     def body(comm):
-        ones = np.full(4, 0x3f80, np.uint16)  # 1.0
+        ones = np.full(4, 0x3f80, np.uint16)  # the bits of 1.0
         total = comm.allreduce(ones)
-        assert total.view(np.uint16).tolist() == [0x4000] * 4  # 2.0
+        assert total.view(np.uint16).tolist() == [0x4000] * 4  # the bits of 2.0
     threads(2, body)
 
 
 class Capsule:
-    """Another framework's array: what it has is __dlpack__."""
+    """An array of another framework, which offers only __dlpack__."""
 
     def __init__(self, array):
         self.array = array

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distributed attention against attention written out, fp64."""
+"""Distributed attention compared with attention written out in fp64."""
 import os
 
 import numpy as np
@@ -27,7 +27,7 @@ def visible(rows, mask, window, documents):
 
 
 def plain(q, k, v, dout, mask, window, documents, sinks=None, scale=None):
-    """(out, dq, dk, dv, d_sinks) of [b, s, h, d] tensors."""
+    """Returns (out, dq, dk, dv, d_sinks) of [b, s, h, d] tensors."""
     group = q.shape[2] // k.shape[2]
     kk, vv = k.repeat(group, 2), v.repeat(group, 2)
     scale = scale or q.shape[3] ** -0.5
@@ -97,8 +97,8 @@ def test_values_and_gradients(nranks, rows, heads, kv_heads, mask, window,
 
 
 def test_parts_windows_and_lse():
-    """Text that all ranks have, in front of tokens that each has its own of;
-    tensors in windows."""
+    """All ranks have the same text in front of the tokens that each rank has
+    alone. Tensors lie in windows."""
     text, rows, heads = 3, 10, 2
     q, k, v, _ = (DRAWS.standard_normal((1, text + rows, heads, 8))
                   for _ in range(4))
@@ -216,8 +216,8 @@ def test_kernels_are_listed_and_taken():
 
 
 def test_calls_have_rows_and_documents_of_their_own():
-    """One object, two lengths, documents given by the calls themselves, and
-    backward of each in the reverse order."""
+    """One object makes calls of two lengths. Each call passes its documents,
+    and the backward calls run in reverse order."""
     batches = [(21, [0, 5, 21]), (40, [0, 1, 30, 40])]
     tensors = [[DRAWS.standard_normal((1, rows, heads, 8)) for heads in
                 (4, 2, 2, 4)] for rows, _ in batches]
@@ -261,8 +261,8 @@ LIES = [
 
 @pytest.mark.parametrize("save", ["heads", "none"])
 def test_calls_take_arrays_as_they_lie(save):
-    """Otherwise than at creation, from call to call and rank to rank, and in
-    backward otherwise than in forward."""
+    """Tensors lie otherwise than at creation. This changes from call to call,
+    from rank to rank, and between forward and backward."""
     q, k, v, dout = (DRAWS.standard_normal((2, 9, heads, 8))
                      for heads in (4, 2, 2, 4))
     wanted = plain(q, k, v, dout, "causal", None, None)
@@ -299,7 +299,8 @@ def test_calls_take_arrays_as_they_lie(save):
 
 
 def test_the_kernel_is_that_of_the_processor():
-    """A library that does not know its processor is several times slower."""
+    """If the library does not recognise its processor, attention is several
+    times slower."""
     flags = set()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code in docs/PYTHON.md runs and gives what the page shows."""
+"""The code in docs/PYTHON.md runs and prints what the page shows."""
 import os
 import re
 

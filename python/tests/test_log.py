@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's lines in Python's logging."""
+"""The lines of the library's log as records of Python's logging."""
 import logging
 import time
 
@@ -28,7 +28,7 @@ def test_lines_become_records():
     with pytest.raises(ulyx.InvalidArgumentError):
         ulyx.Plan(comm, [ulyx.Tensor(4, 8)], [-1])
     comm.close()
-    ulyx.log_to(None)  # lines that were logged before have arrived
+    ulyx.log_to(None)  # all earlier lines have arrived when this returns
     told = [record.getMessage() for record in kept.records]
     assert any("rows" in text for text in told), told
     count = len(told)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of windows."""
+"""Blocks of memory in windows."""
 import gc
 
 import numpy as np
@@ -79,7 +79,7 @@ def test_idle_objects_are_freed_before_new_ones_are_made():
     comm, = ulyx.Communicator.local(1)
     pool = comm.pool
     kept = comm.empty(100, "uint8")
-    for size in range(20 << 20, 60 << 20, 3 << 20):  # a class of its own each
+    for size in range(20 << 20, 60 << 20, 3 << 20):  # each size has a class of its own
         comm.empty(size, "uint8")[::4096] = 1
         gc.collect()
     assert pool.bytes < 256 << 20

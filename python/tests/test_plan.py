@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges against the whole tensors, and the queries of a plan."""
+"""Exchanges compared with the whole tensors, and the queries of a plan."""
 import threading
 import time
 
@@ -50,7 +50,7 @@ def test_tensors_arrive_whole_and_come_back(nranks, batch, rows, heads, kv_heads
         reads = [i * kv_heads // heads - kv.start
                  for i in range(own.start, own.stop)]
         assert plan.kv_map(0, 1).tolist() == reads
-        # The adjoint sums the heads that several ranks hold.
+        # The adjoint adds up the gradients of heads that several ranks hold.
         dq, dk = plan.execute(ulyx.SEQ_TO_HEAD_ADJOINT,
                               [dense(grads[0][:, :, own]),
                                dense(grads[1][:, :, kv])])
@@ -93,7 +93,8 @@ def test_strided_tensors_are_taken_as_they_lie():
         view[:] = q[:, mine]
         by_head, = plan.execute(ulyx.SEQ_TO_HEAD, [view])
         assert np.array_equal(by_head, q[:, :, heads_of(plan, 0)])
-        # And otherwise from call to call, with no word to the other rank.
+        # The strides also change from call to call, and the other rank does not
+        # know it.
         if comm.rank:
             view = view.copy()
         again = np.zeros((by_head.shape[2], 2, 9, 8)).transpose(1, 2, 0, 3)
@@ -248,7 +249,7 @@ def test_a_second_thread_is_refused_and_the_first_unharmed():
     waits = threading.Thread(
         target=plans[0].execute, args=(ulyx.SEQ_TO_HEAD, [q]))
     waits.start()
-    while not plans[0]._lock.locked():  # held while a thread is in the call
+    while not plans[0]._lock.locked():  # the lock is held while a thread is in the call
         time.sleep(0.001)
     with pytest.raises(ulyx.BusyError):
         plans[0].execute(ulyx.SEQ_TO_HEAD, [q])
@@ -273,7 +274,7 @@ def test_one_plan_moves_all_lengths_up_to_its_capacity():
         for given, text in (([65], "65"), ([1, 2], "2 entries")):
             with pytest.raises(ulyx.InvalidArgumentError, match=text):
                 plan.update_rows(given)
-        assert plan.seq_rows() == len(mine)  # the old rows stay
+        assert plan.seq_rows() == len(mine)  # the plan keeps the old rows
     threads(3, body)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Effects of processes on each other: ends, forks, signals."""
+"""What processes do to each other: ends, forks, signals."""
 import signal
 import time
 
@@ -7,8 +7,8 @@ import pytest
 
 from ranks import Processes
 
-# A peer that waits in a call, and says how the call ended and how long after
-# its partner had said that it would go.
+# A peer that waits in a call. It prints how the call ended, and how long after
+# the line with which its partner announced that it would exit.
 WAITING = """
 if rank == 1:
     comm.barrier()
@@ -49,7 +49,8 @@ def test_peers_are_notified_of_an_exit_at_once(how, wanted):
 
 @pytest.mark.parametrize("how, wanted", [
     ("", "rank 0 has destroyed its communicator"),
-    # As a program that has the handle from elsewhere, or ends without atexit.
+    # As in a program that has the handle in another way, or that ends without
+    # atexit.
     ("comm._finalizer.detach()", "rank 0 has left: its process has exited")])
 def test_an_exit_is_no_loss_until_the_rank_is_needed(how, wanted):
     script = f"""
@@ -144,7 +145,8 @@ except ulyx.AbortedError as error:
     "ulyx.Plan(comm, [ulyx.Tensor(4, 8)], [8])",
     "comm.split(0)"])
 def test_ctrl_c_ends_a_call_and_tells_the_peers(call):
-    # The deadline is far away: without the watcher rank 0 would be killed here.
+    # The deadline is far away: without the watcher, rank 0 would be killed by
+    # the test here.
     with Processes(2, INTERRUPTED % call, timeout=300) as job:
         assert job.line(0) == "waiting"
         time.sleep(0.3)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package is typed: mypy, where it is installed, finds no error in it, and
-reports errors in a program that uses it wrongly."""
+"""The package is typed: where mypy is installed, it finds no error in the
+package, and it reports errors in a program that uses the package wrongly."""
 import os
 import subprocess
 import sys
@@ -16,8 +16,9 @@ TREE = os.environ.get("ULYX_TEST_TREE") or os.path.join(
 
 
 def mypy(folder, *arguments):
-    """(status, findings). A package of its own folder is looked for where it is
-    imported from; that of an environment has py.typed, or is not typed."""
+    """Returns (status, findings). If the package lies in a folder of its own,
+    mypy finds it from where it is imported; if it is installed, py.typed
+    decides whether it is typed."""
     environment = dict(os.environ)
     if "site-packages" not in PACKAGE:
         environment["MYPYPATH"] = os.path.dirname(PACKAGE)

@@ -47,8 +47,8 @@ class Texts(torch.utils.data.Dataset):
 
 
 class Noting(hf.Trainer):
-    """Keeps the whole batch of each call of the model, and the gradients of the
-    first step."""
+    """Keeps the whole batch of each call of the model, and the gradients on
+    which the first step is based."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
@@ -79,7 +79,7 @@ def whole(part):
 
 
 def trained(job):
-    """(losses, batches, first gradients) of Trainer's steps."""
+    """Returns (losses, batches, first gradients) of Trainer's steps."""
     model = models.make(job["kind"], torch.float32)
     _, options, more = OPTIMIZERS[job["optimizer"]]
     many = job.get("accumulate", 1)
@@ -115,8 +115,9 @@ def trained(job):
 
 
 def alone(model, job, batches):
-    """(losses, first gradients) of the same steps in one process: the mean over
-    a step's batches of each one's mean over its targets."""
+    """Returns (losses, first gradients) of the same steps in one process. The
+    loss of a step is the mean, over its batches, of each batch's mean over its
+    targets."""
     kind, options, _ = OPTIMIZERS[job["optimizer"]]
     optimizer = kind(model.parameters(), **options)
     many, losses, first = job.get("accumulate", 1), [], None
@@ -137,13 +138,15 @@ def alone(model, job, batches):
 def main():
     job = json.loads(sys.argv[1])
     torch.set_num_threads(1)
-    # A model that is made later would be ZeRO-3's, in parts.
+    # With ZeRO-3, a model that is made after this would be in parts.
     model = models.make(job["kind"], torch.float32)
     kept = ALL_ATTENTION_FUNCTIONS["sdpa"], ALL_MASK_ATTENTION_FUNCTIONS["sdpa"]
     if job["ulyx"]:
         ulyx.deepspeed.install()
     losses, batches, found = trained(job)
-    if not job["ulyx"]:  # the recipe has no end, and one process is compared with
+    # DeepSpeed's recipe cannot be uninstalled, but the run in one process must
+    # not use it
+    if not job["ulyx"]:
         ALL_ATTENTION_FUNCTIONS["sdpa"], ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] = \
             kept
     if RANK == 0:

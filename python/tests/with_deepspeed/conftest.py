@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of ulyx.deepspeed: processes, which scripts/frameworks.sh runs."""
+"""Tests of ulyx.deepspeed. They start processes; scripts/frameworks.sh runs
+them."""
 import os
 import sys
 

@@ -31,7 +31,7 @@ def whole_batch(job):
 
 
 def reference(job):
-    """Gradients of one process, of the mean over all targets."""
+    """Returns the gradients of one process, of the mean over all targets."""
     model = models.make(job["kind"], torch.float32)
     batch = whole_batch(job)
     loss = models.loss_of(model, batch, models.targets(batch["labels"]))
@@ -76,7 +76,8 @@ def main():
     found = {name: safe_get_full_grad(weight)
              for name, weight in engine.module.named_parameters()}
     if RANK == 0:
-        # Apart from each other: a factor that all have, and the rest.
+        # The common factor of all gradients and the remaining error are
+        # reported separately.
         scale = models.scale(found, wanted)
         worst = models.worst({n: g / scale for n, g in found.items()}, wanted)
         print("FOUND " + json.dumps(dict(scale=scale, worst=worst)), flush=True)

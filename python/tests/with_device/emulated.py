@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device for ulyx.torch, and ranks that have one each."""
+"""A device for ulyx.torch, and ranks of which each has one."""
 import contextlib
 import ctypes
 import functools
@@ -25,8 +25,8 @@ lib.emulated_fault.restype = ctypes.c_char_p
 
 
 class Emulated:
-    """In the place of _device.Cuda: blocks of one segment of the library's pool,
-    one after another."""
+    """Takes the place of _device.Cuda. Blocks are cut, one after another, from
+    one segment of the library's pool."""
 
     device = torch.device("cpu")
 
@@ -45,7 +45,8 @@ class Emulated:
 
     @contextlib.contextmanager
     def capture(self, graph):
-        """As torch.cuda.graph(): calls go into `graph`, which runs them."""
+        """As torch.cuda.graph(): calls are recorded in `graph`, which runs them
+        later."""
         assert lib.emulated_capture(self.own) == 0
         self.capturing = True
         try:
@@ -70,18 +71,19 @@ class Emulated:
             assert self.slab, lib.ulyx_last_error()
         block = (ctypes.c_ubyte * size).from_address(self.slab + self.used)
         self.used += -(-size // 512) * 512
-        ctypes.memset(block, 0xff, size)  # what is not written is seen
+        ctypes.memset(block, 0xff, size)  # so that bytes that are not written show
         return torch.frombuffer(block, dtype=dtype)
 
 
 def placed(comm, tensor):
-    """The tensor in memory of the device, dense: what torch's allocator gives."""
+    """Returns a dense copy of the tensor in device memory, as torch's allocator
+    would place it."""
     there = _device.pool_of(comm).cuda.empty(tensor.numel(), tensor.dtype, False)
     return there.view(tensor.shape).copy_(tensor)
 
 
 def ending(function):
-    """A call on a stream, and all that the stream has."""
+    """Makes a call on a stream and waits for all work of the stream."""
     def call(self, *arguments, **options):
         function(self, *arguments, **options)
         cuda = _device.pool_of(self.comm).cuda
@@ -92,12 +94,13 @@ def ending(function):
 
 @functools.lru_cache(maxsize=None)
 def open_machine():
-    """Once, for what a failing test has left may refer to it still."""
+    """Opens the machine once, because what a failing test has left may still
+    refer to it."""
     assert lib.emulated_open(2, 8) == 0
 
 
 def install(patch):
-    """For one test, by pytest's monkeypatch."""
+    """Installs the device for one test, by pytest's monkeypatch."""
     open_machine()
     patch.setattr(_device, "Cuda", Emulated)
     patch.setattr(_device, "device_of", lambda comm: Emulated.device)
@@ -108,8 +111,8 @@ def install(patch):
 
 
 def on_devices(nranks, body, devices):
-    """[body(comm)] of every rank, a thread each; rank r on device r mod
-    devices. Ends with the emulator's faults."""
+    """Runs body(comm) on every rank, each on a thread; rank r is on device r
+    mod devices. Fails if the emulator has recorded faults."""
     identifier, results, failures = ulyx.unique_id(), [None] * nranks, []
 
     def run(rank):

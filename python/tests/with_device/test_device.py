@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device memory under ulyx.torch: values, gradients, what is copied, on which
-stream calls go, and what is refused."""
+"""Device memory with ulyx.torch: values, gradients, which tensors are copied,
+on which stream calls run, and what is refused."""
 import ctypes
 
 import pytest
@@ -26,7 +26,8 @@ def whole(batch, rows, heads, kv_heads, dim, seed=0):
 
 
 def rows_of(comm, rows):
-    """This rank's rows of `rows`: the first ones have one more."""
+    """Returns this rank's part of `rows` rows; the first ranks have one
+    more."""
     each, more = divmod(rows, comm.nranks)
     begin = comm.rank * each + min(comm.rank, more)
     return slice(begin, begin + each + (comm.rank < more))
@@ -39,13 +40,13 @@ def wanted_of(q, k, v, dout, **options):
 
 
 def layer(comm, tensors, lie="bshd", call=sp.attention, sinks=None, **options):
-    """This rank's rows, and (out, dq, dk, dv) of them; with sinks also this
-    rank's share of their gradient."""
+    """Returns this rank's rows, and (out, dq, dk, dv) of them; with sinks also
+    this rank's share of their gradient."""
     rows = tensors[0].shape[1]
     mine = rows_of(comm, rows)
     local = [ORDERS[lie](t[:, mine]).detach() for t in tensors[:3]]
     dout = tensors[3][:, mine]
-    if not _device.pool_of(comm).windows:  # taken where they lie
+    if not _device.pool_of(comm).windows:  # a call takes them where they lie
         *local, dout = (placed(comm, t) for t in (*local, dout))
     local = [t.requires_grad_() for t in local]
     if sinks is not None:
@@ -58,7 +59,7 @@ def layer(comm, tensors, lie="bshd", call=sp.attention, sinks=None, **options):
 
 
 def in_window(comm, tensor):
-    """A copy of a tensor in memory that all ranks reach."""
+    """Returns a copy of a tensor in memory that all ranks reach."""
     there = _device.pool_of(comm).empty(tensor.numel(), tensor.dtype)
     return there.view(tensor.shape).copy_(tensor)
 
@@ -104,7 +105,8 @@ def test_sinks_and_slopes(nranks):
 
 
 def test_by_messages(monkeypatch):
-    """Between devices that cannot map each other."""
+    """The devices cannot map each other's memory, so plans exchange by
+    messages."""
     monkeypatch.setenv("ULYX_NCCL_LIB", "/nowhere/libnccl.so")
     monkeypatch.setenv("ULYX_GPU_SMS", "1")
     tensors = whole(1, 13, 4, 2, 8)
@@ -126,7 +128,8 @@ def test_by_messages(monkeypatch):
 
 
 def test_captured_and_replayed():
-    """Forward and backward as one graph, run again on other numbers."""
+    """Forward and backward are captured as one graph, which is run again with
+    other numbers."""
     first, second = whole(1, 12, 4, 2, 8), whole(1, 12, 4, 2, 8, seed=1)
     wanted = wanted_of(*second, causal=True)
 
@@ -139,7 +142,7 @@ def test_captured_and_replayed():
         def step():
             out = sp.attention(*inputs, comm=comm, causal=True)
             return (out, *torch.autograd.grad(out, inputs, dout))
-        step()  # objects and windows are made outside of captures
+        step()  # objects and windows must be made before the capture
         graph = []
         with cuda.capture(graph):
             found = step()
@@ -189,7 +192,7 @@ def test_reshuffle_and_back():
         back, = sp.reshuffle(there[0], direction="head_to_seq", comm=comm,
                              heads=[5], rows=11)
         assert torch.equal(back, local[0])
-        # Each rank read the KV head: its gradient is the sum of both.
+        # Every rank read the KV head, so its gradient is the sum of both.
         grads = torch.autograd.grad(there, local,
                                     [torch.ones_like(t) for t in there])
         assert torch.equal(grads[0], torch.ones_like(grads[0]))
@@ -209,7 +212,7 @@ def test_results_lie_in_windows_and_are_not_copied_again():
         used = pool.cuda.used
         again = sp.attention(out, out, out, comm=comm)
         entry = cache_of(comm).last[1]
-        # The result, workspace and saved alone.
+        # Only the result, the workspace and saved are allocated.
         sizes = out.nbytes, entry.dist.workspace_bytes, entry.dist.saved_bytes
         assert pool.cuda.used - used == sum(-(-n // 512) * 512 for n in sizes)
         del again

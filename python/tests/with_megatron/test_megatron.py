@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GPT of Megatron whose context parallel ranks attend by ulyx is the GPT of one
-process with Megatron's own attention; unsupported settings are refused."""
+"""A GPT of Megatron whose context parallel ranks attend by ulyx has the results
+of the same GPT in one process with Megatron's own attention. Unsupported
+settings are refused."""
 import json
 import os
 
@@ -38,7 +39,7 @@ def config(**options):
 
 
 class Alone(ulyx.megatron._OneRank):
-    """A layer without peers and without checks."""
+    """A layer whose group has no peers, without the self-check."""
 
 
 def layer(mask=AttnMaskType.causal, kind="self", made=None, **options):
@@ -56,7 +57,7 @@ def test_megatron_computes_what_is_expected(options):
 
 
 def test_another_megatron_version_is_refused(monkeypatch):
-    """A version whose attention has another scale."""
+    """Simulates a version of Megatron whose attention has another scale."""
     their = ulyx.megatron.DotProductAttention.forward
     monkeypatch.setattr(
         ulyx.megatron.DotProductAttention, "forward",

@@ -51,7 +51,8 @@ def model_of(job, ranks, spec):
 
 
 def mine(whole):
-    """This rank's chunks of [b, s], as get_batch_on_this_cp_rank has them."""
+    """Returns this rank's chunks of [b, s], as get_batch_on_this_cp_rank gives
+    them."""
     chunks = whole.chunk(2 * RANKS, 1)
     return torch.cat([chunks[RANK], chunks[2 * RANKS - 1 - RANK]], 1)
 
@@ -63,8 +64,8 @@ def loss_of(model, ids, labels, positions, packed=None, mask=None):
 
 
 def sharded_loss(model, lengths, ids, labels, positions):
-    """Of this rank's tokens: of sequences of these lengths packed into one, or
-    of a batch."""
+    """Returns the loss of this rank's tokens, of a batch or of sequences of
+    these lengths packed into one."""
     if not lengths:
         return loss_of(model, mine(ids), mine(labels), mine(positions))
     ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0)
@@ -77,8 +78,8 @@ def sharded_loss(model, lengths, ids, labels, positions):
 
 
 def whole_loss(model, job, ids, labels, positions):
-    """Of all tokens in one process, whose own attention takes no packed
-    sequences."""
+    """Returns the loss of all tokens in one process, whose own attention takes
+    no packed sequences."""
     def mask_of(rows):
         return None if job.get("window") else \
             torch.ones(rows, rows, dtype=torch.bool).triu(1)[None, None]
@@ -97,8 +98,8 @@ def gradients(model):
 
 
 def on_the_cpu(model):
-    """Megatron's own attention takes the random numbers of a dropout of 0 from a
-    GPU, but not where its sequence is parallel."""
+    """For a dropout of 0, Megatron's own attention takes random numbers from a
+    GPU, unless its sequence is parallel."""
     for part in model.modules():
         if isinstance(part, DotProductAttention):
             part.config = copy.copy(part.config)

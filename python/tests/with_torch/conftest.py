@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of ulyx.torch. Ranks are threads: backward of CPU tensors runs on the
-thread that calls it. mypy reads PyTorch for minutes, so the types of what uses it
-are checked by scripts/frameworks.sh."""
+"""Tests of ulyx.torch. Ranks are threads, because backward of CPU tensors runs
+on the thread that calls it. mypy needs minutes to read PyTorch, so
+scripts/frameworks.sh checks the types of code that uses it."""
 import os
 import sys
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole tensors on every rank as functions of autograd, so that a test has one
-function of whole tensors. gradcheck on a rank's own rows would mix the ranks'
-perturbations; here all ranks perturb the same element at the same time."""
+"""Whole tensors on every rank as functions of autograd, so that a test is one
+function of whole tensors. If each rank ran gradcheck on its own rows, the
+perturbations of the ranks would mix; here all ranks perturb the same element at
+the same time."""
 import torch
 import torch.nn.functional as F
 
@@ -10,7 +11,7 @@ import ulyx.torch as sp
 
 
 def positions(comm, rows, order="contiguous", splits=None):
-    """Which of the rows this rank has."""
+    """Returns which of the rows this rank has."""
     plan = ulyx.Plan(comm, [ulyx.Tensor(1, 1, "float32")],
                      [ulyx.Part(rows, order=order, splits=splits)])
     return torch.from_numpy(plan.positions())
@@ -21,7 +22,7 @@ def summed(comm, tensor):
 
 
 class Shard(torch.autograd.Function):
-    """This rank's rows of a whole tensor that all ranks have alike."""
+    """This rank's rows of a whole tensor, which is equal on all ranks."""
 
     @staticmethod
     def forward(ctx, whole, comm, mine):
@@ -36,7 +37,7 @@ class Shard(torch.autograd.Function):
 
 
 class Gather(torch.autograd.Function):
-    """The whole tensor of all ranks' rows, on each of them."""
+    """The whole tensor, made on each rank from the rows of all ranks."""
 
     @staticmethod
     def forward(ctx, local, comm, mine, rows):
@@ -51,7 +52,8 @@ class Gather(torch.autograd.Function):
 
 
 class Replicated(torch.autograd.Function):
-    """A parameter of which every rank has a copy, and a share of the gradient."""
+    """A parameter of which every rank has a copy and a share of the
+    gradient."""
 
     @staticmethod
     def forward(ctx, whole, comm):
@@ -64,7 +66,7 @@ class Replicated(torch.autograd.Function):
 
 
 def visible(batch, rows, causal, window, documents):
-    """[b, 1, S, S]: which keys a query attends to, written out."""
+    """Returns [b, 1, S, S]: to which keys a query attends, written out."""
     seen = torch.zeros(batch, 1, rows, rows, dtype=torch.bool)
     left, right = window or (rows, rows)
     left = rows if left is None else left
@@ -105,13 +107,13 @@ def plain(q, k, v, causal=False, window=None, documents=None, sinks=None,
 
 
 def relative(found, wanted):
-    """Relative L2 distance, of two tensors of any type."""
+    """Returns the relative L2 distance of two tensors of any dtype."""
     found, wanted = found.double(), wanted.double()
     scale = wanted.norm()
     return float((found - wanted).norm() / (scale if scale else 1))
 
 
-# How [b, s, h, d] tensors lie in frameworks.
+# The orders in which frameworks store [b, s, h, d] tensors.
 ORDERS = {
     "bshd": lambda t: t.contiguous(),
     "bhsd": lambda t: t.transpose(1, 2).contiguous().transpose(1, 2),
@@ -125,7 +127,8 @@ ORDERS = {
 
 def run_layer(comm, q, k, v, dout, *, order="contiguous", lie="bshd",
               call=sp.attention, sinks=None, splits=None, **options):
-    """(positions, out, dq, dk, dv, d_sinks) of this rank, from whole tensors."""
+    """Returns (positions, out, dq, dk, dv, d_sinks) of this rank, computed from
+    whole tensors."""
     rows = q.shape[1]
     mine = positions(comm, rows, order, splits)
     local = [ORDERS[lie](t[:, mine]).detach().requires_grad_()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the layer stands in autograd, torch.compile, checkpoints and hooks."""
+"""How the layer works with autograd, torch.compile, checkpoints and hooks."""
 import copy
 import gc
 import weakref
@@ -16,7 +16,8 @@ from ulyx.torch import _cache, _operators
 
 
 def three(batch, rows, heads, kv_heads, dim=8, dtype=torch.float64, seed=0):
-    # A generator of its own: the ranks are threads, and draw alike.
+    # Each call has a generator of its own, because ranks are threads and must
+    # draw the same numbers.
     draws = torch.Generator().manual_seed(seed)
     return [torch.randn(batch, rows, n, dim, dtype=dtype, generator=draws
                         ).requires_grad_()
@@ -58,7 +59,8 @@ def test_gradcheck_of_reshuffle():
         def there(q, k):
             by_head = sp.reshuffle(*(Shard.apply(t, comm, mine)
                                      for t in (q, k)), comm=comm, rows=rows)
-            # Both to one tensor with the query heads of this rank.
+            # Both layouts are brought to one tensor with this rank's query
+            # heads.
             mixed = by_head[0] * by_head[1].sin()
             back, = sp.reshuffle(mixed, direction="head_to_seq", heads=[3],
                                  comm=comm, rows=rows)
@@ -131,7 +133,8 @@ def test_saved_tensors_may_be_moved():
 
 
 def test_documents_belong_to_their_call():
-    """Gradient accumulation and pipelines: forward A, forward B, backward A."""
+    """As in gradient accumulation and pipelines: forward A, forward B, backward
+    A."""
     tensors = three(1, 12, 2, 2)
     tables = [[0, 5, 24], [0, 1, 20, 24], None]
 
@@ -175,8 +178,9 @@ def test_autocast_unites_the_types():
 
 # ---- ranks always agree ------------------------------------------------------------
 def test_layouts_are_a_rank_s_own():
-    """Strides of a rank with one row or none are arbitrary, and others may
-    change from call to call: no rank may make what another one finds."""
+    """The strides of a rank with one row or none are arbitrary, and strides may
+    change from call to call. They must not decide whether an object is found or
+    made, because all ranks must do the same."""
     calls = [(3, "bshd"), (3, "bhsd"), (3, "sbhd"), (24, "bhsd"), (24, "bshd"),
              (24, "fused"), (24, "padded")]
 
@@ -251,7 +255,7 @@ def test_calls_of_one_object_take_views_as_they_lie(monkeypatch):
 
 
 def test_objects_of_a_capacity_take_views_as_they_lie(monkeypatch):
-    """Also those whose strides depend on the number of rows."""
+    """Views are taken even if their strides depend on the number of rows."""
     from ulyx.torch import _tensors
     made, empty = [], _tensors.empty
     monkeypatch.setattr(_tensors, "empty",
@@ -302,7 +306,7 @@ def test_a_rank_with_other_rows_is_named_on_all_ranks():
                 assert comm.rank == 0 and "rank 1" in str(error)
             else:
                 raise AssertionError("accepted")
-            q, k, v = three(1, 4, 2, 2)  # and nothing is broken
+            q, k, v = three(1, 4, 2, 2)  # the communicator still works
             call(q, k, v, comm=comm, rows=8)
     threads(2, body)
 
@@ -369,7 +373,7 @@ LENGTHS = [9, 64, 33, 9, 5, 64, 1, 2, 130, 33, 129]
     ids=lambda options: "-".join(map(str, options)))
 @pytest.mark.parametrize("nranks", [1, 3])
 def test_an_epoch_of_lengths_is_few_objects(options, nranks):
-    """Backward of each length in another order than forward; values and
+    """Backward of each length runs in another order than forward. Values and
     gradients are those of a communicator that has had no other length."""
     options = dict(options)
     batch = options.pop("batch", 1)
@@ -479,7 +483,8 @@ def test_the_innermost_communicator_counts():
         out = sp.attention(q, k, v)
     assert len(_cache.cache_of(a).objects) == 1
     assert len(_cache.cache_of(b).objects) == 1
-    out.sum().backward()  # outside: that of its forward
+    # outside of use(), backward uses the communicator of its forward
+    out.sum().backward()
     with pytest.raises(ulyx.InvalidArgumentError, match="no communicator"):
         sp.reshuffle(q)
 
@@ -489,7 +494,8 @@ def test_modules_are_bound_weakly():
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
     sp.bind(model, comm)
     assert sp.bound(model[0]) is comm and sp.bound(torch.nn.ReLU()) is None
-    assert copy.deepcopy(model) is not None  # the module itself is unchanged
+    # the module itself is unchanged and can be copied
+    assert copy.deepcopy(model) is not None
     sp.unbind(model[1])
     assert sp.bound(model[1]) is None
     gone = weakref.ref(comm)
@@ -588,7 +594,7 @@ def test_compiled_whole(name, dynamic):
 
 
 def test_compiled_code_follows_the_communicator():
-    """A trace made inside of one use() is not used inside of another."""
+    """A trace made inside one use() is not used inside another."""
     q, k, v = three(1, 8, 2, 2)
     comms = [ulyx.Communicator.local(1)[0] for _ in range(2)]
     torch._dynamo.reset()
@@ -599,7 +605,7 @@ def test_compiled_code_follows_the_communicator():
             compiled(q, k, v)
     assert [len(_cache.cache_of(comm).objects) for comm in comms] == [1, 1]
     with pytest.raises(Exception):
-        compiled(q, k, v)  # outside of any
+        compiled(q, k, v)  # outside of any use()
 
 
 def test_double_backward_of_compiled_code_is_refused():

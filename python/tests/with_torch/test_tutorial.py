@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code in docs/PYTHON.md that needs PyTorch runs and gives what the page
+"""The code in docs/PYTHON.md that needs PyTorch runs and prints what the page
 shows."""
 from ranks import Processes
 from test_documents import blocks

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values and gradients of the layer against attention written out."""
+"""Values and gradients of the layer, compared with attention written out."""
 import pytest
 import torch
 
@@ -10,14 +10,15 @@ from sharded import ORDERS, plain, relative, run_layer
 
 
 def whole(batch, rows, heads, kv_heads, dim, dtype=torch.float64, seed=0):
-    draws = torch.Generator().manual_seed(seed)  # alike on ranks of threads
+    # ranks are threads, and all of them draw the same numbers
+    draws = torch.Generator().manual_seed(seed)
     return [torch.randn(batch, rows, n, dim, dtype=torch.float64,
                         generator=draws).to(dtype)
             for n in (heads, kv_heads, kv_heads, heads)]
 
 
 def wanted_of(q, k, v, dout, sinks=None, **options):
-    """(out, dq, dk, dv, d_sinks) in fp64."""
+    """Returns (out, dq, dk, dv, d_sinks) in fp64."""
     inputs = [t.double().requires_grad_() for t in (q, k, v)]
     if sinks is not None:
         options["sinks"] = sinks.double().requires_grad_()
@@ -57,7 +58,7 @@ SHAPES = [(2, 3, 14, 2), (2, 16, 8, 2), (1, 33, 6, 1), (2, 37, 3, 3),
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("mask", MASKS)
 def test_layer(nranks, shape, mask):
-    # The memory orders take turns over shapes and masks.
+    # The orders in memory alternate over shapes and masks.
     number = SHAPES.index(shape) + 3 * list(MASKS).index(mask)
     lie = list(ORDERS)[number % len(ORDERS)]
     compare(nranks, whole(*shape, 8, seed=number), 1e-13, lie=lie,
@@ -104,7 +105,7 @@ def test_smaller_types(dtype, bound, nranks, lie):
 
 @pytest.mark.parametrize("lie", ["bshd", "bhsd", "fused"])
 def test_zigzag_within_documents(lie):
-    """A rank's number of rows changes with the documents."""
+    """The number of a rank's rows changes with the documents."""
     rows, tables = 24, ([0, 7, 24], [0, 1, 2, 3, 24], [0, 24])
 
     def body(comm):
@@ -186,7 +187,8 @@ def test_bits_do_not_depend_on_the_number_of_ranks():
             for place, piece in zip(places, local):
                 place[:, mine] = piece
         found[nranks] = places
-    for nranks, same in ((2, 4), (4, 2)):  # 4 ranks share the KV heads
+    # with 4 ranks, several ranks read each KV head
+    for nranks, same in ((2, 4), (4, 2)):
         for have, want in zip(found[nranks][:same], found[1][:same]):
             assert torch.equal(have, want)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks as processes of a script, as torchrun starts them."""
+"""Ranks as processes of a script, started as torchrun starts them."""
 import os
 import random
 import socket
@@ -12,13 +12,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(HERE, "..", "..", "..", "examples", "python")
 
 
-# Outside of the ports that a system assigns by itself.
+# Ports outside of the range that a system assigns by itself.
 PORTS = range(20000, 32000)
 
 
 def free_port():
-    """A free port. A port that the system assigns could be taken by another
-    program before rank 0 listens on it."""
+    """Returns a free port. Another program could take a port that the system
+    assigns before rank 0 listens on it."""
     while True:
         port = random.choice(PORTS)
         with socket.socket() as probe:
@@ -30,8 +30,9 @@ def free_port():
 
 
 def wait(started, timeout):
-    """Waits until all have ended; where one fails, the others get a short time
-    to end with their errors, because they may wait for the failed one."""
+    """Waits until all processes have ended. After one has failed, the others
+    have a short time to end with their errors, because they may be waiting for
+    it."""
     end = time.monotonic() + timeout
     try:
         while any(process.poll() is None for process in started) and \
@@ -46,7 +47,7 @@ def wait(started, timeout):
 
 
 def ranks(nranks, script, *arguments, timeout=1800, **variables):
-    """[(status, output)] of each rank of a script."""
+    """Returns [(status, output)] of the ranks of a script."""
     port, started = free_port(), []
     files = [tempfile.TemporaryFile("w+") for _ in range(nranks)]
     for rank in range(nranks):
@@ -72,7 +73,7 @@ def ranks(nranks, script, *arguments, timeout=1800, **variables):
 
 
 def first_of(nranks, script, *arguments, **options):
-    """The output of rank 0 where all ranks succeed."""
+    """Returns the output of rank 0. All ranks must succeed."""
     done = ranks(nranks, script, *arguments, **options)
     if any(status for status, _ in done):
         raise AssertionError("\n".join(
@@ -82,6 +83,6 @@ def first_of(nranks, script, *arguments, **options):
 
 
 def marked(text, mark):
-    """The rest of the only line that begins with the mark."""
+    """Returns the rest of the only line that begins with the mark."""
     line, = [line for line in text.splitlines() if line.startswith(mark)]
     return line[len(mark):]

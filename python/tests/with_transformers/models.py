@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiny models of the kinds that differ in their attention, and batches."""
+"""Tiny models of the kinds whose attention differs, and batches."""
 import copy
 import functools
 
@@ -32,14 +32,16 @@ KINDS = {
 
 
 def make(kind, dtype=torch.float64, seed=5):
-    """A model of one process, by sdpa (eager has its softmax in float32)."""
+    """Makes a model of one process that attends by sdpa (the softmax of eager
+    is in float32)."""
     torch.manual_seed(seed)
     config = KINDS[kind]()
     implementation = "eager" if kind == "gpt-oss" else "sdpa"
-    config._experts_implementation = "eager"  # others have no float64
+    # the other implementations have no float64
+    config._experts_implementation = "eager"
     model = hf.AutoModelForCausalLM.from_config(
         config, attn_implementation=implementation)
-    with torch.no_grad():  # sinks and norms are more than their first values
+    with torch.no_grad():  # gives sinks and norms values other than their initial ones
         for name, weight in model.named_parameters():
             if weight.dim() == 1:
                 weight.add_(0.1 * torch.randn_like(weight))
@@ -47,9 +49,10 @@ def make(kind, dtype=torch.float64, seed=5):
 
 
 def route_by_token(model):
-    """A GPT-OSS whose tokens have the experts of their number in the vocabulary:
-    in another type than float32 two that are nearly as good may change places,
-    by each rounding error, and from then on it is another computation."""
+    """Makes a GPT-OSS whose tokens get their experts by their number in the
+    vocabulary. Otherwise, in a type other than float32, two experts that are
+    nearly as good may change places because of a rounding error, and all later
+    results differ."""
     def noted(module, arguments, named):
         module.tokens = named["input_ids"].reshape(-1, 1)
 
@@ -66,7 +69,8 @@ def route_by_token(model):
 
 
 def batch(items, rows, seed=7):
-    """input_ids, labels of whole samples; some labels are no targets."""
+    """Returns input_ids and labels of whole samples. Some labels are no
+    targets."""
     torch.manual_seed(seed)
     ids = torch.randint(3, VOCAB, (items, rows))
     labels = ids.clone()
@@ -75,12 +79,13 @@ def batch(items, rows, seed=7):
 
 
 def twin(model):
-    """A copy with weights of its own."""
+    """Returns a copy with weights of its own."""
     return copy.deepcopy(model)
 
 
 def loss_of(model, batch, count):
-    """As transformers' causal loss, which is in float32 for any model."""
+    """Returns the loss as transformers computes a causal loss, which is in
+    float32 for every model."""
     batch = dict(batch)
     labels = batch.pop("labels")
     shifted = batch.pop("shift_labels", None)
@@ -99,19 +104,20 @@ def gradients(model):
 
 
 def targets(labels):
-    """Targets of a causal model's loss."""
+    """Returns the targets of a causal model's loss."""
     return int((labels[:, 1:] != -100).sum())
 
 
 def scale(found, wanted):
-    """The common factor of all gradients over the expected ones."""
+    """Returns the common factor of all gradients relative to the expected
+    ones."""
     name = "lm_head.weight"
     return float((wanted[name] * found[name]).sum() / (wanted[name] ** 2).sum())
 
 
 def worst(found, wanted):
-    """The largest relative L2 distance of two sets of gradients; those that
-    are zero are measured against the largest."""
+    """Returns the largest relative L2 distance of two sets of gradients.
+    Gradients that are zero are measured relative to the largest."""
     most = max(float(w.double().norm()) for w in wanted.values())
     return max(float((found[n].double() - w.double()).norm()) /
                max(float(w.double().norm()), 1e-3 * most)

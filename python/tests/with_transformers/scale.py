@@ -41,15 +41,15 @@ COUNT = models.targets(BATCH["labels"])
 
 
 def alone(factor):
-    """Gradients of one process whose loss has a factor, which is taken out of
-    them."""
+    """Returns the gradients of one process whose loss is multiplied by a
+    factor, divided by the factor."""
     model = models.make("qwen3")
     (models.loss_of(model, BATCH, COUNT) * factor).backward()
     return {name: grad / factor for name, grad in models.gradients(model).items()}
 
 
 def distance(comm, wrap, reduction, checkpoint):
-    """The worst gradient's difference, with the factor left in."""
+    """Returns the worst gradient's difference, with the factor left in."""
     model = models.make("qwen3")
     wanted = alone(ut.loss_scale(reduction, RANKS))
     ut.attach(model, comm)

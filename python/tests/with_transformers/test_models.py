@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses and gradients of whole models, sharded over ranks, against one
+"""Losses and gradients of whole models, sharded over ranks, compared with one
 process."""
 import models
 import pytest
@@ -11,7 +11,8 @@ import ulyx.transformers as ut
 
 
 def alone(model, whole, documents=None):
-    """(loss, gradients) of one process; packed documents by a mask in full."""
+    """Returns (loss, gradients) of one process; packed documents are given by a
+    full mask."""
     count = models.targets(whole["labels"])
     given = dict(whole)
     if documents is not None:
@@ -23,7 +24,7 @@ def alone(model, whole, documents=None):
 
 
 def positions_of(documents):
-    """Positions that start over, [1, S]."""
+    """Returns [1, S] positions that start again at each document."""
     return torch.cat([torch.arange(end - begin) for begin, end in
                       zip(documents, documents[1:])])[None]
 
@@ -54,7 +55,7 @@ def packed_mask(documents, dtype, window):
 
 
 def sharded(model, whole, nranks, count):
-    """(loss, gradients), summed over ranks that are threads."""
+    """Returns (loss, gradients), summed over the ranks, which are threads."""
     def body(comm):
         mine = ut.attach(models.twin(model), comm)
         local = ut.Collator(comm, lambda batch: batch)(whole)
@@ -67,7 +68,8 @@ def sharded(model, whole, nranks, count):
 
 
 def bounds(kind):
-    """Gemma's norms run in float32 by themselves."""
+    """Returns the bounds of a model. Gemma's norms run in float32 in any
+    case."""
     return (1e-6, 1e-6) if kind == "gemma3" else (1e-12, 1e-12)
 
 
@@ -87,7 +89,8 @@ DOCUMENTS = [0, 13, 14, 40, 61]
 
 
 def packed(whole, say="cu_seq_lens"):
-    """The batch, and its documents by the one or the other of its fields."""
+    """Returns the batch with its documents, which cu_seq_lens_q or the
+    positions alone give."""
     made = dict(whole, position_ids=positions_of(DOCUMENTS))
     if say == "cu_seq_lens":
         made["cu_seq_lens_q"] = torch.tensor(DOCUMENTS, dtype=torch.int32)
@@ -116,7 +119,7 @@ def test_no_token_attends_to_padding(side):
             slice(23 - missing, 23)
         mask[item, where] = 0
         whole["labels"][item, where] = -100
-    if side == "left":  # its first token is predicted from padding
+    if side == "left":  # the first token after the padding is predicted from padding
         whole["labels"][torch.arange(3), mask.argmax(1)] = -100
     whole["attention_mask"] = mask
     wanted = alone(models.twin(model), whole)
@@ -142,7 +145,8 @@ def test_there_may_be_more_ranks_than_tokens(rows):
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["plain", "packed"])
 @pytest.mark.parametrize("kind", list(models.KINDS))
 def test_float32_is_as_near_as_one_process(kind, documents):
-    """To the gradients of float64, at most twice as far as one process is."""
+    """The gradients may be at most twice as far from those of float64 as the
+    gradients of one process are."""
     exact, single = models.make(kind), models.make(kind, torch.float32)
     single.load_state_dict(exact.state_dict())
     whole = models.batch(1, 61) if documents else models.batch(2, 37)
@@ -169,7 +173,7 @@ def test_checkpointed_layers_repeat_the_bits():
 # ---- refusals ---------------------------------------------------------------
 
 def refusal_of(change=None, batch=None, attach=True):
-    """The text of what a model of two ranks raises."""
+    """Returns the text of the error that a model on two ranks raises."""
     model, whole = models.make("llama"), models.batch(1, 16)
 
     def body(comm):

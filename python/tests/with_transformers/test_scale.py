@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""loss_scale() and what DDP and FSDP2 do with gradients; DeepSpeed's stages are in
-test_deepspeed.py."""
+"""loss_scale() and what DDP and FSDP2 do with gradients. DeepSpeed's stages are
+tested in test_deepspeed.py."""
 import json
 import os
 
@@ -8,11 +8,12 @@ import pytest
 from launch import HERE, first_of, marked
 
 
-# Norms of transformers round gradients to float32 on their way, in models of float64
-# too. Rounding goes with a factor of 2, whose products are exact, and not with one
-# of 3: one process whose loss is multiplied by 3, and its gradients divided, is off
-# from itself by some 2^-24, without ranks or reductions. So the sharded run, whose
-# loss has the factor, is held to the process whose loss has it too, to float64's bits.
+# In models of float64, too, norms of transformers round gradients to float32 on
+# the way. A factor of 2 commutes with rounding, because its products are exact;
+# a factor of 3 does not. If the loss of one process is multiplied by 3 and its
+# gradients are divided by 3, they differ from the original ones by some 2^-24,
+# without ranks or reductions. So the sharded run, whose loss has the factor, is
+# compared with a process whose loss has it too, to the bits of float64.
 @pytest.mark.parametrize("nranks", [2, 3])
 def test_gradients_have_the_scale_of_one_process(nranks):
     said = first_of(nranks, os.path.join(HERE, "scale.py"))

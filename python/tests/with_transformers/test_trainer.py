@@ -11,7 +11,7 @@ from launch import HERE, first_of, marked
 
 @functools.lru_cache(maxsize=None)
 def steps_of(job, nranks):
-    """[(loss, norm)] of a run, as rank 0 logs it."""
+    """Returns [(loss, norm)] of the steps of a run, as rank 0 logs them."""
     said = first_of(nranks, os.path.join(HERE, "train.py"), job,
                     ACCELERATE_USE_CPU="true")
     return [(step["loss"], step["grad_norm"])
@@ -41,7 +41,7 @@ def test_steps_are_those_of_one_process(job, nranks):
 @pytest.mark.parametrize("job", [
     dict(trainer="hf"),
     dict(trainer="sft", loss="chunked_nll", packed=True),
-    # Which experts a token has must not depend on rounding errors.
+    # The experts of a token must not depend on rounding errors.
     dict(trainer="hf", kind="gpt-oss", by_token=True),
 ], ids=lambda job: "-".join(str(part) for part in job.values()))
 def test_bf16_autocast_is_as_near_to_float32_as_one_process(job):
@@ -57,7 +57,7 @@ def test_bf16_autocast_is_as_near_to_float32_as_one_process(job):
                 for step, wanted in zip(steps, exact))
             for steps in (one, found))
         assert own > 1e-5, "one process did not compute in bfloat16"
-        # Either is one draw of rounding errors: 2 ** -8 is one of them.
+        # Each of both is one draw of rounding errors: 2 ** -8 is one of them.
         assert other <= max(2 * own, 2 ** -8)
 
 

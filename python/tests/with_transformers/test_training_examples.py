@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples that train models of transformers end in the losses of one
-process, and with another status where they do not; and the whole runs of
-docs/PYTHON.md train."""
+"""The examples that train models of transformers end with the losses of one
+process, and with another status where they do not. Also, the whole runs
+of docs/PYTHON.md train."""
 import os
 import re
 
@@ -43,7 +43,7 @@ def test_the_loop_of_the_tutorial_trains(tmp_path):
 
 @pytest.mark.parametrize("name", ["finetune_llama", "fsdp2"])
 def test_an_example_with_other_losses_fails(name, tmp_path):
-    """A loss without its scale."""
+    """Removes the scale of the loss."""
     with open(os.path.join(EXAMPLES, name + ".py")) as file:
         text = file.read()
     wrong = tmp_path / "wrong.py"

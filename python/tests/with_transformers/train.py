@@ -33,7 +33,7 @@ class Texts(torch.utils.data.Dataset):
 
 
 def padded(samples):
-    """One batch of samples of several lengths, filled up on the right."""
+    """Returns one batch of samples of several lengths, padded on the right."""
     def column(name, fill):
         return torch.nn.utils.rnn.pad_sequence(
             [s[name] for s in samples], True, fill)
@@ -45,8 +45,8 @@ def padded(samples):
 
 
 def packed(samples):
-    """All samples one after another, as one item; positions start over, and
-    no sample's first token is a target."""
+    """Returns all samples one after another, as one item. Positions start again
+    at each sample, and the first token of a sample is no target."""
     labels = [torch.cat([torch.tensor([-100]), s["labels"][1:]])
               for s in samples]
     positions = [torch.arange(len(s["input_ids"])) for s in samples]
@@ -56,7 +56,7 @@ def packed(samples):
 
 
 def arguments(cls, job, folder, **more):
-    # The samples of a sequence group are those of one process.
+    # The samples of a sequence group must be those of one process.
     return cls(
         output_dir=folder, use_cpu=True, report_to=[], save_strategy="no",
         logging_steps=1, max_steps=6, disable_tqdm=True, seed=3,
