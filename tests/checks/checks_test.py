@@ -12,11 +12,12 @@ SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)),
 SPDX = "/* SPDX-License-Identifier: Apache-2.0 */\n"
 BODY = "{\n" + "    ;\n" * 101 + "}\n"
 
-# A header that declares ulyx_f, for the check of declared functions; the list
-# of exports beside it has ulyx_f.
+# A header that declares ulyx_f, for the check of declared functions. The list
+# of exports beside it names ulyx_f.
 HEADER = "include/ulyx/a.h"
 
-# script, file, text below the SPDX line, what the check says (None: passes)
+# script, file, text below the SPDX line, what the check must print (None: it
+# passes)
 CASES = [
     ("layers", "src/comm/a.c", '#include "base/status.h"\n', None),
     ("layers", "src/comm/a.c", '#include "comm/b.h"\n', None),

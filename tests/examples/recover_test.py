@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""examples/recover.c ends all of its steps whichever rank is killed, and in
-whatever step: the survivors agree, shrink and go on, each with right values."""
+"""examples/recover.c completes all of its steps whichever rank is killed, and
+in whichever step: the survivors agree, shrink and continue, each with right
+values."""
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ KILLS = [None, (0, 0), (1, 7), (2, 19), (3, 12)]
 
 
 def run(program, number, kill):
-    """(returncode, stdout, stderr) of each rank."""
+    """Returns (returncode, stdout, stderr) of each rank."""
     started = []
     for rank in range(RANKS):
         environment = dict(

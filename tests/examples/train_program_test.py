@@ -13,7 +13,7 @@ SMALL = ["--seq", "97", "--layers", "2", "--dim", "48", "--hidden", "64",
          "--steps", "3", "--timeout", "60", "--rank-threads", "1"]
 LOSS = re.compile(r"^step \d+ loss ([\d.]+) ", re.MULTILINE)
 
-# arguments, part of the message
+# arguments, and a part of the error message
 REFUSED = [
     (["--ranks", "0"], "--ranks 0: expected a whole number from 1"),
     (["--ranks", "1.5"], "expected a whole number"),
@@ -91,7 +91,7 @@ def check_launched(program, path):
 
 
 def check_killed_rank(program, path):
-    """The others end with the cause, long before their deadline."""
+    """The other ranks end with the cause, long before their deadline."""
     started = subprocess.Popen(
         [program, *SMALL, "--steps", "100000", "--ranks", "3", path],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -126,7 +126,7 @@ def main():
     done = run(program, "--help")
     failed += check(done.returncode == 0 and "--kv-heads" in done.stdout,
                     f"--help: {done.returncode}")
-    # Without a file: the repository's own documents.
+    # Without a file, the program reads the repository's own documents.
     done = run(program, *SMALL, "--steps", "1")
     failed += check(done.returncode == 0 and "step 1 loss" in done.stdout,
                     f"no file: {done.returncode} {done.stderr}")

@@ -13,7 +13,8 @@ PROGRAM = sys.argv.pop(1)
 
 
 def run(*options):
-    # A thread that hangs on purpose is no leak for a thread sanitizer to report.
+    # A thread sanitizer must not report the thread that hangs on purpose as a
+    # leak.
     given = os.environ.get("TSAN_OPTIONS", "")
     environment = dict(os.environ,
                        TSAN_OPTIONS=f"{given}:report_thread_leaks=0")
@@ -27,7 +28,8 @@ def listed(*options):
 
 class Reports(unittest.TestCase):
     def report(self, *options):
-        """The XML's testsuite element, and the program's exit code."""
+        """Returns the testsuite element of the XML, and the program's exit
+        code."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "report.xml")
             done = run(f"--gtest_output=xml:{path}", *options)

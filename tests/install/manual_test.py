@@ -35,7 +35,7 @@ def page(name, section):
 
 
 def own_pages():
-    """Those that are no other name of a page."""
+    """Returns the pages that are not another name of a page."""
     return [path for path in sorted(glob.glob(os.path.join(MAN, "*", "*")))
             if not read(path).startswith(".so")]
 
@@ -95,7 +95,8 @@ class Manual(unittest.TestCase):
             self.assertRegex(text, rf"\b{name}\(")
 
     def test_no_type_is_without_a_name(self):
-        """A declaration below another's text is one that was not found."""
+        """If a declaration stands below another declaration's text, its own
+        text was not found."""
         for path in glob.glob(os.path.join(SOURCE, "include", "ulyx", "*.h")):
             text = re.sub(r"/\*.*?\*/", "", read(path), flags=re.S)
             base = os.path.basename(path)[:-2]
@@ -127,7 +128,7 @@ class Manual(unittest.TestCase):
 
 class Completion(unittest.TestCase):
     def complete(self, *words):
-        """What bash offers for the last word."""
+        """Returns what bash offers for the last word."""
         path = os.path.join(SHARE, "bash-completion", "completions", words[0])
         script = ('. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
                   f'_{words[0]}; printf "%s\\n" "${{COMPREPLY[@]}}"')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of launchers share: an environment without a launcher, folders of
-their own, and what a job leaves behind."""
+"""What the tests of launchers share: an environment without a launcher, folders
+of their own, and a search for what a job leaves behind."""
 import os
 import signal
 import subprocess
@@ -30,7 +30,8 @@ def names_of_ulyx(listing):
 
 
 def processes(mark):
-    """Those with this text in their environment or words: daemons, steps, ranks."""
+    """Returns the processes with this text in their environment or command
+    line: daemons, steps, ranks."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         for file in ("environ", "cmdline"):
@@ -44,7 +45,8 @@ def processes(mark):
 
 
 def end_all(mark, seconds=30):
-    """Returns what did not end by itself and was killed."""
+    """Ends all processes. Returns those that did not end by themselves and were
+    killed."""
     until = time.monotonic() + seconds
     left = processes(mark)
     while left and time.monotonic() < until:

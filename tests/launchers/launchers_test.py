@@ -19,18 +19,19 @@ LAUNCHER = sys.argv[2]
 ALL = os.environ.get("ULYX_LAUNCHERS") == "all"
 SKIP = 77
 PERF = [os.path.join(BIN, "ulyx_perf"), "-b", "64K", "-e", "64K", "-n", "3", "-T", "30"]
-# For ever, and with a deadline beyond the time that any job here is given.
+# Endless, with a deadline beyond the time that any job has here.
 LONG = [*PERF[:5], "-n", "1000000", "-N", "0", "-T", "900"]
 TRAIN = [os.path.join(BIN, "train_bytes"), "--steps", "2", "--seq", "256",
          "--layers", "1", "--dim", "48"]
-# Rank 1 is killed once the ranks have met.
+# Rank 1 is killed after the ranks have met.
 KILLED = ("rank=${SLURM_PROCID:-${OMPI_COMM_WORLD_RANK:-${RANK:-$PMI_RANK}}}\n"
           'if [ "$rank" = 1 ]; then (sleep 2; kill -9 $$) & fi\n'
           'exec "$@"\n')
 
-# The ranks of each slurmd say that they are a host of their own: then UCX is between.
+# A setting makes the ranks of each slurmd another host, so UCX connects the
+# two.
 HOST_OF_NODE = ["sh", "-c", 'ULYX_HOSTID=$SLURMD_NODENAME exec "$@"', "sh"]
-# Debian has Open MPI's and MPICH's under one name.
+# Debian installs Open MPI and MPICH under the same names.
 MPIRUN = "mpirun.openmpi" if shutil.which("mpirun.openmpi") else "mpirun"
 
 
@@ -40,7 +41,8 @@ def first_missing(*programs):
 
 
 class Case(unittest.TestCase):
-    """run(words) starts a job by the launcher; each case checks what it leaves."""
+    """run(words) starts a job by the launcher. Each case checks what the job
+    leaves behind."""
     def perf(self, *words, ranks=4, nodes=None, **variables):
         done = self.job([*words, *PERF], ULYX_DEBUG="INFO", **variables)
         self.assertEqual(done.returncode, 0, f"{words}\n{done.stdout}")
@@ -55,8 +57,9 @@ class Case(unittest.TestCase):
         self.assertRegex(done.stdout, rf"\b{ranks} ranks\b", words)
 
     def killed(self, *words, names, **variables):
-        """The job must end by itself, failed, and say which rank it lost: one that
-        waits for its deadline is ended by the limit on a job, which is an error."""
+        """The job must fail by itself and name the rank that it lost. A job
+        that waits for its deadline is ended by the time limit of jobs, which is
+        an error."""
         done = self.job([*words, "sh", self.script(), *LONG], **variables)
         self.assertNotEqual(done.returncode, 0, f"{words}\n{done.stdout}")
         self.assertRegex(done.stdout, names, words)
@@ -107,8 +110,8 @@ class Slurm(Case):
             self.perf(f"--mpi={kind}", "-N2", "-n4", *HOST_OF_NODE, nodes=2, **meeting)
 
     def test_two_slurmd_of_one_host_share_memory(self):
-        # One network namespace, as where two slurmd run on a host: the library takes
-        # both for the host that they are on, whatever their mounts and IPC.
+        # Two slurmd on one host have one network namespace. Therefore the
+        # library takes both for the same host, whatever their mounts and IPC.
         self.perf("--mpi=pmix" if "pmix" in self.kinds else "--mpi=pmi2", "-N2", "-n4",
                   nodes=1)
 
@@ -118,9 +121,10 @@ class Slurm(Case):
         self.assertRegex(done.stdout, r"rank [01] of 2 \(Slurm\) has no meeting point")
 
     def test_pmi2_after_mpi_is_refused(self):
-        # Which protocol MPI chose cannot be known, and the wrong one ends the step.
+        # It is unknown which protocol MPI chose, and the wrong one ends the
+        # step.
         spoke = "LD_PRELOAD=" + os.path.join(BIN, "mpi_spoke.so")
-        # AddressSanitizer would be the first of the libraries.
+        # AddressSanitizer must be the first of the libraries.
         order = "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0"
         done = self.job(["--mpi=pmi2", "-N1", "-n2", "env", order, spoke, *PERF])
         self.assertNotEqual(done.returncode, 0)
@@ -166,7 +170,7 @@ class Local(Case):
         self.assertEqual(left, [], "processes left behind")
 
     def job(self, words, **variables):
-        """With what is left in the job's folders after it, which must be nothing."""
+        """Runs a job. Nothing may be left in the job's folders afterwards."""
         left = os.path.join(self.folder, "left")
         done = subprocess.run(
             [*jobs.APART, jobs.MOUNT + '{ "$@"; code=$?; ls -A /tmp /dev/shm > "$0"; '
@@ -206,8 +210,8 @@ class Hydra(Local):
 
 
 class Torchrun(Local):
-    """Each agent imports PyTorch first: two of them took 52 s on a machine with 2
-    cores and a load of 35."""
+    """Each agent imports PyTorch first: two agents took 52 s on a machine with
+    2 cores and a load of 35."""
     START = ["torchrun"]
     LIMIT_S = 240
 

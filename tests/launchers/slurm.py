@@ -49,7 +49,7 @@ PartitionName=all Nodes=n1,n2 Default=YES State=UP OverSubscribe=FORCE:8
 
 
 def missing():
-    """Why no Slurm can be started here, or None."""
+    """Returns why no Slurm can be started here, or None."""
     if os.geteuid() != 0:
         return "slurmd is started by root only"
     gone = [name for name in NEEDED if shutil.which(name) is None]
@@ -68,8 +68,8 @@ def port_is_free(port):
 
 
 def free_ports(count):
-    """Below those that the kernel gives to whoever asks for any: a connection of
-    another program would take one before its daemon listens."""
+    """Returns ports below those that the kernel assigns: a connection of
+    another program could take an assigned one before its daemon listens."""
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as text:
         first = int(text.read().split()[0])
     drawn = random.sample(range(max(first - 20000, 1025), first), 50 * count)
@@ -144,7 +144,7 @@ class Slurm:
                               cwd=self.folder)
 
     def left(self):
-        """What ulyx left in the nodes' own folders."""
+        """Returns what ulyx has left in the folders of the nodes."""
         files = []
         for slurmd in self.daemons[2:]:
             files += jobs.names_of_ulyx(subprocess.run(
@@ -153,7 +153,8 @@ class Slurm:
         return files
 
     def stop(self):
-        """Returns what had to be killed, which should be nothing."""
+        """Stops all daemons. Returns what had to be killed, which should be
+        nothing."""
         for daemon in reversed(self.daemons):
             daemon.send_signal(signal.SIGTERM)
         for daemon in self.daemons:

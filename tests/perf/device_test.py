@@ -12,7 +12,7 @@ from tool import BIN, ROOT, ToolCase, run, table
 from formats_test import check
 
 PERF = os.path.join(BIN, "emulate_perf")
-# A few blocks a launch: the emulator runs every thread of them.
+# A few blocks per launch, because the emulator runs every thread of them.
 FEW = {"ULYX_GPU_SMS": "1"}
 TINY = ["--memory", "cuda", "--heads", "8", "--dim", "16", "-b", "2K", "-e",
         "2K", "-n", "2", "-w", "0", "-T", "60"]
@@ -34,7 +34,7 @@ class Device(ToolCase):
                         **variables)
 
     def report(self, *words, **variables):
-        """Its JSON, and the rows."""
+        """Returns the JSON report and its rows."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "report")
             rows = self.rows(*words, "-J", path, **variables)

@@ -13,11 +13,12 @@ from tool import (INFO, KEEPS, PERF, PERF_FAULTY, PLOT, QUICK, ToolCase,
                   clean_environment, run)
 
 PROCESSES = ["--procs", "2", *QUICK]
-DEADLINE_S = 40  # of ends that take a second on a quiet machine
+DEADLINE_S = 40  # a timeout for ends that take a second on a quiet machine
 
 
 def is_there(pid):
-    """A zombie that nobody has waited for yet is gone, too."""
+    """Returns whether the process exists. A zombie that no process has waited
+    for yet does not count."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as file:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -43,7 +44,8 @@ class Codes(ToolCase):
                       PERF_TEST_FAULT="element", PERF_TEST_CALL=call)
 
     def test_a_wrong_result_is_reported_with_its_schedule(self):
-        # Each schedule: 16 sets and one warm-up; then they take turns.
+        # Each schedule has 16 sets and one warm-up; then the schedules take
+        # turns.
         for call, wrong in (("35", (True, False)), ("36", (False, True)),
                             ("39", (True, False)), ("40", (False, True))):
             done = run(PERF_FAULTY, *PROCESSES, "--op", "s2h", "--csv",
@@ -135,7 +137,7 @@ class Codes(ToolCase):
 
 
 class Container(ToolCase):
-    """Rows that a memory limit leaves no room for are left out, as on a small
+    """Rows for which a memory limit leaves no room are left out, as on a small
     machine."""
     LIMIT = 300 << 20
 
@@ -203,7 +205,8 @@ class Ends(ToolCase):
         self.assertEqual(done.returncode, 4, done.stderr)
 
     def endless(self):
-        """A run without end in a session of its own, and its ranks' pids."""
+        """Starts an endless run in a session of its own, and returns it with
+        its ranks' process ids."""
         run_ = subprocess.Popen(
             [PERF, "--procs", "3", "-b", "64K", "-e", "64K", "-N", "0"],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

@@ -24,7 +24,8 @@ class Sweep(ToolCase):
                          [2 * TOKEN, 3 * TOKEN, 4 * TOKEN])
 
     def test_real_sizes_below_and_never_zero(self):
-        # 8 bytes cannot be had: one token a rank. Each real size once.
+        # 8 bytes are impossible, because each rank has one token at least. Each
+        # size that results is run once.
         self.assertEqual(self.sizes("-b", "8", "-e", "64K", "-f", "2"),
                          [TOKEN, 2 * TOKEN])
         self.assertEqual(self.sizes("-b", "1M", "-e", "1M"), [42 * TOKEN])
@@ -103,9 +104,10 @@ class Meaning(ToolCase):
                                                "p99_us", "p100_us")]
         self.assertEqual(times, sorted(times))
         self.assertEqual(row["p1_us"], row["min_us"])
-        # Of 40 values the 39.6th and the last are one.
+        # Of 40 values, the 39.6th and the last are the same.
         self.assertEqual(row["p99_us"], row["p100_us"])
-        # Of ten blocks all between are: so they were forty.
+        # Ten blocks of four: all values between are the same, so there were
+        # forty.
         self.assertNotEqual(row["p90_us"], row["p99_us"])
 
     def test_unaligned_tensors(self):
@@ -132,7 +134,7 @@ class Meaning(ToolCase):
 
     def test_uneven_balanced_adjoints(self):
         for option, split in (("--work", "heads"), ("--work", "balanced"),
-                              ("--split", "balanced")): # as it was called
+                              ("--split", "balanced")): # the name that was used
             self.csv(*QUICK, "-g", "4", "--heads", "14", "--kv-heads", "2",
                      "--dim", "64", "--op", "all", option, split)
 
@@ -210,7 +212,7 @@ class Refused(ToolCase):
                 "-N 0": ["-N", "0", "-J", "/tmp/never.json"],
                 "one rank per process": ["--vs", "mpi", "-t", "2"]}.items():
             self.says(6, needle, *words)
-            # The reason comes last, and nothing hides it.
+            # The reason comes last, and no later line hides it.
             said = run(PERF, *words).stderr.splitlines()
             self.assertEqual(len(said), 2, said)
             self.assertTrue(said[0].startswith("usage: ulyx_perf"), said)

@@ -12,7 +12,7 @@ from tool import QUICK, ROOT, ToolCase, run, PERF, table
 
 
 def check(value, schema, path="$"):
-    """The part of JSON Schema that perf/schema.json uses, for machines
+    """Checks the part of JSON Schema that perf/schema.json uses, for machines
     without python3-jsonschema."""
     kinds = {"object": dict, "array": list, "string": str, "integer": int,
              "number": (int, float), "boolean": bool, "null": type(None)}
@@ -55,7 +55,7 @@ class Text(ToolCase):
             self.assertEqual(row[2:5], ["bf16", "none", "-1"])
             self.assertAlmostEqual(algbw, size / time * 1e-3,
                                    delta=0.01 + algbw * 0.05)
-            # Even MHA on two ranks: nccl-tests' (P - 1) / P.
+            # With MHA on two ranks the factor is nccl-tests' (P - 1) / P.
             self.assertAlmostEqual(busbw, algbw / 2, delta=0.011)
             self.assertEqual(row[8], "0")
             self.assertEqual(row[9:13], ["N/A"] * 4)

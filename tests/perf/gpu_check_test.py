@@ -35,7 +35,7 @@ def steps():
 
 
 def sweeps_of(listed):
-    """name -> (settings, the words of ulyx_perf)"""
+    """Returns {name: (settings, the words of ulyx_perf)}."""
     found = {}
     for name, _, command in listed:
         at = [i for i, word in enumerate(command)
@@ -87,11 +87,12 @@ class GpuCheck(unittest.TestCase):
         sweeps = sweeps_of(steps()[1])
         self.assertGreater(len(sweeps), 8)
         for settings, command in sweeps.values():
-            # A dry run plans for host memory, which copy engines refuse.
+            # A dry run plans for host memory, for which there are no copy
+            # engines.
             words = [w for w in command if w != "--copy-engine"]
             at = words.index("-J")
             del words[at:at + 2]
-            settings.pop("ULYX_ALGO", None) # of device memory alone
+            settings.pop("ULYX_ALGO", None) # this value is for device memory alone
             done = run(PERF, *words, "--dry-run", **settings)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("direct", done.stdout)
@@ -118,7 +119,8 @@ class GpuCheck(unittest.TestCase):
     @unittest.skipUnless(os.path.exists(EMULATED), "no emulate_perf")
     def test_it_runs_on_an_emulated_device(self):
         with tempfile.TemporaryDirectory() as folder:
-            # The time goes, is taken up where it went, and there is a table.
+            # The time ends; the next run continues where it ended; and there is
+            # a table.
             begun = self.on_an_emulated_device(folder, "--limit", "4")
             self.assertIn("two ranks ", begun.stdout)
             self.assertIn("skipped: no time left", begun.stdout)

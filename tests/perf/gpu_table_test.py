@@ -27,7 +27,7 @@ below floor: 1 of 2 rows under 0.85 of cuDNN, 0.8 backward
 BACKWARD = BENCH.replace(" fwd ", " bwd ").replace("0.714", "0.814")
 
 
-# Words of all plans: of any kind that a sweep is about.
+# The words of all plans, of every kind that a sweep is about.
 PLAN = ("direct on device memory (one launch per call), engine on device memory, "
         "packed on device memory: (staged) (nccl)")
 
@@ -253,7 +253,8 @@ class Script(unittest.TestCase):
         self.assertRegex(done.stdout, "\nGQA 14/2 +failed: exit 137")
         probes = [line for line in done.stdout.splitlines()
                   if line.startswith("two ranks under MPS")]
-        self.assertEqual(len(probes), 3) # of two groups of sweeps, and anew
+        # one for each of two groups of sweeps, and one after the kill
+        self.assertEqual(len(probes), 3)
         self.assertRegex(done.stdout, "\nuneven 30 +passed")
         self.assertEqual(done.returncode, 1)
 

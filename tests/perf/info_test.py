@@ -97,7 +97,7 @@ class Info(ToolCase):
             self.assertTrue(said[0].startswith("usage: ulyx_info"), said)
             self.assertTrue(said[1].startswith("ulyx_info: "), said)
             self.assertIn(needle, said[1])
-        # What the library finds is said once, too.
+        # What the library finds is printed once, too.
         said = self.info("plan", "--heads", "7", "--kv-heads", "2", code=1)
         self.assertEqual(len(said.splitlines()), 1, said)
         said = self.info("ranks", "--name", "nobody's", code=1)
@@ -137,8 +137,8 @@ class Info(ToolCase):
              (3, 2, 11, 3, 1, 1)])
 
     def test_plan_as_json(self):
-        """Pairs add up to what the text says that a rank receives, and to what
-        it holds; spans and heads cover the sequence and all heads."""
+        """The pairs add up to what, by the text, a rank receives and holds;
+        spans and heads cover the sequence and all heads."""
         for words in (["--ranks", "4", "--heads", "14", "--kv-heads", "2"],
                       ["--ranks", "5", "--heads", "14", "--kv-heads", "2",
                        "--split", "balanced", "--order", "zigzag"],
@@ -268,7 +268,7 @@ class Info(ToolCase):
             self.assertAlmostEqual(
                 float(row["busbw_GBps"]), int(row["received_bytes"]) / float(
                     row["time_us"]) * 1e-3, delta=0.01)
-        # One schedule is chosen for each machine, the one of the text.
+        # One schedule is chosen for each machine, as in the text.
         for nodes in ("1", "8"):
             chosen = {row["schedule"] for row in rows if row["chosen"] == "1"
                       and row["nodes"] == nodes and row["seq"] == "65536"}
@@ -305,7 +305,7 @@ class Info(ToolCase):
         out = self.info("plan", "--nodes", "2", "--machine", "here",
                         ULYX_TOPO_FILE=machine)
         self.assertRegex(out, r"link nvlink .* 370\.80 GB/s \[topology\]")
-        # What joins the ranks of each recorded machine, and what bounds it.
+        # What connects the ranks of each recorded machine, and what limits it.
         for name, local, nics in (
                 ("dgx-h100.xml", "nvlink", "8"),
                 ("hgx-h100-pcie-nics.xml", "nvlink", "4"),

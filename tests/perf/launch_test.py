@@ -15,8 +15,8 @@ MPIRUN = ["--oversubscribe", "--bind-to", "none"] + \
     (["--allow-run-as-root"] if os.geteuid() == 0 else [])
 
 
-# What each launcher of src/bootstrap/launch/launcher.c sets for a rank of a job on this
-# node, but for its own key-value store.
+# What each launcher of src/bootstrap/launch/launcher.c sets for a rank of a job
+# on this node, except its own key-value store.
 LAUNCHERS = {
     "ULYX_RANK": lambda rank, size: {
         "ULYX_RANK": str(rank), "ULYX_NRANKS": str(size), "ULYX_JOB": "a"},
@@ -97,8 +97,9 @@ class Launch(ToolCase):
         self.assertEqual(out[1][0], "")
 
     def started(self, ranks, variables, *words):
-        """Runs ulyx_perf as that many ranks; variables(rank) is what the
-        launcher sets. Returns the processes' exit codes, outputs, errors."""
+        """Runs ulyx_perf as this many ranks; variables(rank) is what the
+        launcher sets. Returns the exit codes, outputs and errors of the
+        processes."""
         programs = []
         for rank in range(ranks):
             environment = clean_environment()
@@ -121,7 +122,7 @@ class Launch(ToolCase):
             self.assertEqual(out[1], "", launcher)
 
     def test_one_rank_within_several_does_not_run_alone(self):
-        # srun -n 2 where the shell has RANK and WORLD_SIZE left over.
+        # srun -n 2 in a shell in which RANK and WORLD_SIZE are left over.
         codes, out, err = self.started(
             2, lambda rank: {"RANK": "0", "WORLD_SIZE": "1",
                              **LAUNCHERS["Slurm"](rank, 2)})
@@ -155,7 +156,8 @@ class Launch(ToolCase):
         for row in rows:
             for column in ("vs_memcpy", "vs_mpi", "vs_mpiw"):
                 self.assertGreater(float(row[column]), 0)
-        # Started by mpirun without MPI inside, it becomes the build with it.
+        # If mpirun starts the build without MPI, that build starts the one with
+        # MPI.
         done = run("mpirun", *MPIRUN, "-np", "2", PERF, *QUICK, "--vs", "mpi",
                    **KEEPS)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways in which public programs read what nccl-tests prints, each written anew
-from the form of that output. All return {size: (time, algbw, busbw)} of the
-columns that they look at, and raise where a row is not what they expect."""
+"""Ways in which public programs read the output of nccl-tests, each written
+anew from the form of that output. All return {size: (time, algbw, busbw)} of
+the columns that they read, and raise where a row is not as they expect."""
 import re
 
 NUMBER = r"\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 
 
 def by_line_pattern(text):
-    """One expression for a whole line, anchored at both ends, with the names of
-    types spelt out."""
+    """One expression for a whole line, anchored at both ends, in which the
+    names of types are spelt out."""
     line = re.compile(
         r"^\s*(?P<size>\d+)\s+(?P<count>\d+)\s+"
         r"(?P<type>u?int(?:8|32|64)|half|float|double|bfloat16|f8e4m3|f8e5m2)\s+"
@@ -25,7 +25,7 @@ def by_line_pattern(text):
 
 
 def by_split(text, first):
-    """Fields between blanks, at fixed places from `first` on."""
+    """Reads fields between blanks, at fixed places from `first` on."""
     found = {}
     for line in text.splitlines():
         if line.startswith("#") or not line.strip():
@@ -46,8 +46,8 @@ def by_in_place(text):
 
 
 def by_header(text):
-    """Places from the names in the header: of names that come twice the last
-    are in-place."""
+    """Finds the places by the names in the header; of a name that occurs twice
+    the last is in-place."""
     names, found = None, {}
     for line in text.splitlines():
         if "busbw" in line and "time" in line and line.startswith("#") and \
@@ -66,7 +66,7 @@ def by_header(text):
 
 
 def by_size(text, sizes):
-    """Looks each size that it has asked for up by a pattern of its own."""
+    """Finds each requested size by a pattern of its own."""
     found = {}
     for size in sizes:
         rows = re.findall(rf"^ *{size} +\d+ +\w+ +\w+ +-?\d+ +({NUMBER}) +"
@@ -78,7 +78,8 @@ def by_size(text, sizes):
 
 
 def by_types(text):
-    """Takes rows by a type's name and counts from it, as awk scripts do."""
+    """Finds rows by the name of a type and counts from there, as awk scripts
+    do."""
     found = {}
     for line in text.splitlines():
         fields = line.split()
@@ -90,7 +91,7 @@ def by_types(text):
 
 
 def summary(text):
-    """The last lines, as shell scripts take them."""
+    """Reads the last lines, as shell scripts do."""
     wrong = re.search(r"^# Out of bounds values : (\d+) (\w+)$", text, re.M)
     average = re.search(rf"^# Avg bus bandwidth    : ({NUMBER})\s*$", text,
                         re.M)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""nccl_test.py BIN: programs made for nccl-tests drive ulyx_perf and read it."""
+"""nccl_test.py BIN: programs made for nccl-tests run ulyx_perf and read its
+output."""
 import unittest
 
 import nccl_parsers
 from tool import ToolCase, table
 
-# What a wrapper of alltoall_perf types.
+# The options that a wrapper of alltoall_perf passes.
 WRAPPED = ["-b8", "-e64K", "-f2", "-g2", "-n2", "-w1", "-c1", "-z0", "-o", "sum",
            "-d", "float", "--nccl-format"]
 SIZES = [8 << i for i in range(14)]
@@ -50,7 +51,7 @@ class Nccl(ToolCase):
         self.assertRegex(out, r"# \d+ of 7 sizes are not the requested ones")
 
     def test_usual_rows_are_not_for_all(self):
-        # Without --nccl-format two of the kinds still read what they look at.
+        # Without --nccl-format two of the kinds still read what they need.
         out = self.ends(0, *WRAPPED[:-1])
         self.assertRaises(ValueError, nccl_parsers.by_line_pattern, out)
         self.assertRaises(ValueError, nccl_parsers.by_in_place, out)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is true of every picture of ulyx_plot, looked up in its SVG: it is
+"""What must hold for every picture of ulyx_plot, checked in its SVG: it is
 well-formed, nothing lies outside, no two texts overlap, and texts within boxes
-fit into them. Widths of texts are approximate: those of a wide font."""
+fit into them. The widths of texts are approximate: those of a wide font."""
 import re
 import xml.etree.ElementTree as ElementTree
 
 SVG = "{http://www.w3.org/2000/svg}"
 
-# Shares of the font's size, of DejaVu Sans: characters by how wide they are.
+# Widths of DejaVu Sans as fractions of the font's size: characters by their
+# width.
 WIDTHS = {"ijlI'": 0.29, " ,.:;|!()[]frt/-": 0.36, "cszJ": 0.54,
           "agkvxyLTEFXY": 0.61, "mwMW%@→—+=<>~…": 0.9, "CDGHNOQUAVBKR&": 0.74}
 OTHER = 0.636
@@ -24,7 +25,8 @@ class Box:
         self.name = name
         self.left, self.top, self.right, self.bottom = left, top, right, bottom
 
-        # Where a text is held: it belongs to the rectangle around that.
+        # Where a text is anchored; the text belongs to the rectangle around
+        # that point.
         self.held_at = ((left + right) / 2, (top + bottom) / 2)
 
     def overlaps(self, other, slack=1.5):
@@ -50,7 +52,7 @@ def text_box(element):
     width = text_width(element.text, size, element.get("font-weight") == "bold")
     left = x - {"middle": width / 2, "end": width}.get(
         element.get("text-anchor"), 0)
-    if element.get("transform"):  # turned upwards around x, y
+    if element.get("transform"):  # rotated around x, y
         turned = re.fullmatch(r"rotate\(-90 ([\d.]+) ([\d.]+)\)",
                               element.get("transform"))
         assert turned and float(turned.group(1)) == x, element.get("transform")
@@ -80,7 +82,7 @@ def shape_box(element):
 
 
 class Picture:
-    """The faults are words, none in a good picture."""
+    """Describes the faults in words; a good picture has none."""
 
     def __init__(self, svg):
         self.root = ElementTree.fromstring(svg)

@@ -28,7 +28,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 from ulyx_plot import chart, cli, page, scaling, sources, svg, sweep  # noqa: E402
 
-# As ulyx_perf wrote it before rows had their ranks and machine.
+# A table that ulyx_perf wrote before rows had their ranks and machine.
 OLD_CSV = """\
 model,op,seq,size_bytes,time_us,busbw_gbs,wrong,vs_memcpy,vs_mpi,vs_mpiw
 llama3-8b,s2h,10,65536,100,0.4,0,0.5,2,4
@@ -49,7 +49,8 @@ class PlotCase(ToolCase):
         return path
 
     def draw(self, *words):
-        """Within this process: a program for each of many would be slow."""
+        """Draws within this process, because starting a program for each
+        picture would be slow."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = cli.main([*words, "-o", "-"])
@@ -113,7 +114,8 @@ class Documents(PlotCase):
 
 
 class Checker(unittest.TestCase):
-    """The tests are worth something only if picture.py finds faults."""
+    """Tests picture.py: only if it finds faults do the other tests prove
+    something."""
 
     def faults(self, body):
         return Picture(
@@ -325,8 +327,9 @@ class Plans(PlotCase):
         picture = self.plan("--ranks", "4", "--heads", "14", "--kv-heads", "2",
                             "--dim", "64")
         self.assertEqual(picture.words.count("1.25"), 8)
-        self.assertEqual(picture.words.count("2"), 4 + 3)  # and numbers of axes
-        # q of 4 ranks twice; heads 0 and 1 are held by 2 and by 3 of them.
+        # the numbers of the axes come in addition
+        self.assertEqual(picture.words.count("2"), 4 + 3)
+        # q of 4 ranks twice; heads 0 and 1 are on 2 and on 3 ranks.
         self.assertEqual(sum(w.startswith("rank ") and w != "rank "
                              for w in picture.words), 4 + 4 + 5 + 4)
 

@@ -46,7 +46,7 @@ def blocks(text, language):
 
 
 def commands(text):
-    """Indented lines that start a program of ours."""
+    """Returns the indented lines that start one of our programs."""
     return re.findall(
         r"^    ((?:mpirun .*)?build/bin/ulyx_\w+(?: .*)?)$", text, re.M)
 
@@ -104,7 +104,8 @@ class Documents(ToolCase):
         self.assertGreater(found, 3)
 
     def test_c_compiles_as_c_and_as_cxx(self):
-        # Whole programs stand for themselves, the rest are bodies.
+        # Whole programs are compiled as they are; other code becomes the body
+        # of a function.
         examples = sorted(glob.glob(os.path.join(ROOT, "examples", "*.c")))
         self.assertGreater(len(examples), 2)
         found = blocks(read("docs", "USING.md"), "c") + \

@@ -55,7 +55,7 @@ class Report(ToolCase):
         self.files = []
 
     def write(self, what):
-        """what: an object, text or bytes."""
+        """Writes a file; what: an object, text or bytes."""
         path = os.path.join(self.folder.name, "%04d" % len(self.files))
         if not isinstance(what, (str, bytes)):
             what = json.dumps(what)
@@ -70,8 +70,9 @@ class Report(ToolCase):
         return done.stdout, done.stderr
 
     def write_hang(self):
-        """64 ranks of 8 hosts: 37 has left no dump, 12 is in a barrier, the
-        others in an exchange; some wait for 12, the rest for 37."""
+        """64 ranks on 8 hosts: rank 37 has left no dump, rank 12 is in a
+        barrier, and the others are in an exchange. Some wait for rank 12, the
+        rest for rank 37."""
         for rank in range(64):
             if rank == 37:
                 continue
@@ -131,7 +132,7 @@ class Report(ToolCase):
         self.assertNotIn("held up by", out)
 
     def test_calls_that_failed_count_as_those_that_wait(self):
-        """A rank whose deadline was over first had left its call by then."""
+        """A rank whose deadline was over first had already left its call."""
         late = {"status": "ULYX_ERR_TIMEOUT", "text": "late: \u001b[31m\u00e9"}
         self.write(dump(comm(0, 3, call(awaited=2, status=-6), failure=late)))
         self.write(dump(comm(1, 3, call(awaited=2))))
@@ -142,7 +143,8 @@ class Report(ToolCase):
         self.assertIn("failed at rank 0: ULYX_ERR_TIMEOUT: late: ?[31m", out)
 
     def test_ranks_in_different_calls_that_were_found_out(self):
-        """They have left their calls; others disagreed and went on."""
+        """They have left their calls; other ranks had disagreed and
+        continued."""
         failed = {"status": "ULYX_ERR_MISMATCH", "text": "different calls"}
         for failure in (failed, None):
             self.files = []
@@ -168,7 +170,8 @@ class Report(ToolCase):
     # ---- files that are not what they should be ----
 
     def refused(self, what):
-        """It is refused by one line, and the good one reported all the same."""
+        """The bad file is refused by one line, and the good one is reported all
+        the same."""
         self.files = []
         self.write(dump(comm(0, 2, call())))
         bad = self.write(what)
@@ -201,7 +204,7 @@ class Report(ToolCase):
         self.assertEqual(len(err.splitlines()), 3, err)
 
     def places(self, value, path=()):
-        """Every place of an object."""
+        """Returns every place of an object."""
         yield path
         items = value.items() if isinstance(value, dict) else \
             enumerate(value) if isinstance(value, list) else ()

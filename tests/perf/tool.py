@@ -19,12 +19,13 @@ PLOT = os.path.join(BIN, "ulyx_plot")
 # whose windows are in quarantine when it ends.
 KEEPS = {"ASAN_OPTIONS": "detect_leaks=0"}
 
-# A run of a fraction of a second.
+# Arguments of a run that takes a fraction of a second.
 QUICK = ["-b", "64K", "-e", "64K", "-n", "3"]
 
 
 def clean_environment():
-    """Without what a launcher around the tests may have set."""
+    """Returns an environment without what a launcher around the tests may have
+    set."""
     launchers = ("ULYX_", "OMPI_", "PMI", "SLURM_", "RANK", "WORLD_SIZE",
                  "LOCAL_", "MASTER_", "TORCHELASTIC_", "FLUX_", "PALS_",
                  "MV2_", "MPIRUN_", "MPI_LOCAL")
@@ -42,14 +43,15 @@ def run(program, *words, timeout=60, **variables):
 
 class ToolCase(unittest.TestCase):
     def ends(self, code, *words, program=PERF, **options):
-        """Runs it, expects the exit code, returns stdout."""
+        """Runs the program, expects the exit code, and returns stdout."""
         done = run(program, *words, **options)
         self.assertEqual(done.returncode, code,
                          f"{words}\n{done.stdout}{done.stderr}")
         return done.stdout
 
     def says(self, code, needle, *words, **options):
-        """Expects the exit code and the words on stderr."""
+        """Runs the program, and expects the exit code and the words on
+        stderr."""
         done = run(PERF, *words, **options)
         self.assertEqual(done.returncode, code, f"{words}\n{done.stderr}")
         self.assertIn(needle, done.stderr, words)
@@ -66,6 +68,6 @@ class ToolCase(unittest.TestCase):
 
 
 def table(out):
-    """The rows of the text table, split on blanks as scripts do."""
+    """Returns the rows of the text table, split at blanks as scripts do."""
     return [line.split() for line in out.splitlines()
             if line and not line.startswith("#")]

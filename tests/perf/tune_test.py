@@ -16,13 +16,14 @@ NETNS = os.path.join(ROOT, "scripts", "netns-test.sh")
 SHAPE = ["--heads", "8", "--dim", "64"]
 
 
-# Links and their prediction are measured one after the other, so work of others
-# between the two shows as an error: ULYX_TEST_IDLE=1 says that there is none,
-# and holds the prediction to 15 %. Else only what load does not change is held:
-# no exchange crosses the link faster than its rate. The messages of which a
-# prediction is made may: after a pause the link lets 256 KiB pass at once.
+# Links and their prediction are measured one after the other, so a load that
+# changes in between shows as an error. ULYX_TEST_IDLE=1 says that there is no
+# other load, and then the prediction must hold within 15 %. Otherwise only what
+# load does not change is checked: no exchange crosses the link faster than its
+# rate. The messages from which a prediction is made may be faster: after a
+# pause the link lets 256 KiB pass at once.
 IDLE = os.environ.get("ULYX_TEST_IDLE") == "1"
-LINK = 400e6 / 8  # bytes a second
+LINK = 400e6 / 8  # bytes per second
 
 
 class Tune(ToolCase):
@@ -44,7 +45,7 @@ class Tune(ToolCase):
         errors = re.findall(r": error (\d+) % in the median.*\n(# too much)?", out)
         self.assertEqual(len(errors), 2)
         for median, doubt in errors:
-            if median != "25":  # as rounded
+            if median != "25":  # as it is rounded
                 self.assertEqual(bool(doubt), int(median) > 25, out)
         self.assertRegex(self.text(), r"(?m)^link near .*source=measured$")
         self.assertNotIn("nic", self.text())
@@ -82,13 +83,13 @@ class Tune(ToolCase):
             self.skipTest("no UCX to reach another host")
         done = self.between_hosts("--tune", self.file)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        # Two ranks of a host share its one link, as an idle machine shows.
+        # Two ranks of a host share its single link, as an idle machine shows.
         self.assertRegex(self.text(), r"(?m)^fabric .*nics=%s source=measured$"
                          % ("1" if IDLE else "[12]"))
         self.assertRegex(self.text(), r"(?m)^link near .*source=measured$")
         self.assertRegex(done.stdout, r"2 ranks of a node at once: %s\.\d\d"
                          % ("[12]" if IDLE else r"\d+"))
-        # Of its rate, 50 MB/s or 20 ns a byte, less what frames take.
+        # The link's rate is 50 MB/s, or 20 ns per byte, less what frames take.
         rate = float(re.search(r"(?m)^link nic .* 3145728=([\d.]+)ps/B",
                                self.text())[1]) / 20000
         self.assertGreater(rate, 1)

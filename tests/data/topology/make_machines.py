@@ -13,7 +13,7 @@ GIB = 1 << 30
 
 
 def mask(bits):
-    """hwloc's text of a set: words of 32 bits, the highest first."""
+    """Returns hwloc's text of a set: words of 32 bits, the highest first."""
     value = sum(1 << bit for bit in bits)
     words = []
     while True:
@@ -24,7 +24,7 @@ def mask(bits):
 
 
 class Xml:
-    """Objects with hwloc's bookkeeping: gp_index and nesting."""
+    """Objects with what hwloc records of them: gp_index and nesting."""
 
     def __init__(self):
         self.lines, self.depth, self.gp = [], 0, 0
@@ -48,7 +48,7 @@ def sets(cpus, nodes):
 
 
 class Device:
-    """A PCI function: osdevs are (name, hwloc's osdev_type)."""
+    """A PCI function. osdevs: (name, hwloc's osdev_type) pairs."""
 
     def __init__(self, bus, pci_type, osdevs=(), speed=63.015385):
         self.bus, self.type, self.osdevs, self.speed = \
@@ -77,7 +77,8 @@ def add_device(xml, device, gps):
 
 
 def add_root(xml, devices, gps):
-    """A host bridge; a list in `devices` is what hangs from one switch."""
+    """Adds a host bridge. A list within `devices` has the devices below one
+    switch."""
     first = devices[0][0] if isinstance(devices[0], list) else devices[0]
     domain, bus = first.bus.split(":")[:2]
     bus = f"{int(bus, 16) & 0xf0:02x}"
@@ -117,7 +118,7 @@ def add_numa(xml, numa, cpus, gps):
 
 
 def matrix(gps, links):
-    """hwloc's NVLinkBandwidth: {(bus, bus): MB/s}."""
+    """Returns hwloc's NVLinkBandwidth, {(bus, bus): MB/s}, as a matrix."""
     buses = sorted({bus for pair in links for bus in pair})
     index = " ".join(str(gps[bus]) for bus in buses) + " "
     values = "".join(
@@ -131,8 +132,9 @@ def matrix(gps, links):
 
 
 def hwloc(packages, loose=(), links=None, shared=()):
-    """packages: lists of NUMA dicts {os, memory, cores, roots, extra}; loose:
-    roots whose place the machine does not say; shared: memory of all cores."""
+    """Makes a machine. packages: lists of NUMA dicts {os, memory, cores, roots,
+    extra}; loose: roots whose place the machine does not give; shared: memory
+    near all cores."""
     numas = [numa for package in packages for numa in package]
     extra = [e for numa in numas for e in numa.get("extra", ())] + [*shared]
     all_cpus = [c for numa in numas for core in numa["cores"] for c in core]
@@ -174,7 +176,7 @@ def hwloc(packages, loose=(), links=None, shared=()):
 
 
 def cores(first, count, second=None):
-    """One or two hardware threads a core, numbered as Linux does."""
+    """Makes one or two hardware threads per core, numbered as Linux does."""
     return [[first + i] + ([second + i] if second is not None else [])
             for i in range(count)]
 
@@ -187,14 +189,14 @@ SWITCHES = ["0000:05:00.0", "0000:06:00.0", "0000:07:00.0", "0000:08:00.0"]
 
 
 def h100_links():
-    """18 links a GPU to four NVSwitches."""
+    """Makes 18 links per GPU to four NVSwitches."""
     return {(g, s): count * 20600 for g in H100_GPUS
             for s, count in zip(SWITCHES, (5, 4, 4, 5))}
 
 
 def h100(one_nic_for_two):
-    """Two sockets; four GPUs each, each below a switch with a NIC, or two
-    below a switch with one."""
+    """Makes two sockets with four GPUs each. Each GPU is below a switch with a
+    NIC, or two GPUs are below a switch with one NIC."""
     packages = []
     for socket in range(2):
         roots = []
@@ -219,8 +221,9 @@ def h100(one_nic_for_two):
 
 
 def gb200():
-    """Two Grace, four GPUs whose memory is NUMA nodes too, one NIC each; the
-    NVSwitches are in other trays and not seen."""
+    """Makes two Grace processors with four GPUs, whose memory is NUMA nodes
+    too, and one NIC each. The NVSwitches are in other trays and are not
+    visible."""
     packages = []
     for socket in range(2):
         base = 0x10 * socket
@@ -245,18 +248,18 @@ def machines():
         "dgx-h100.xml": h100(False),
         "hgx-h100-pcie-nics.xml": h100(True),
         "gb200-nvl.xml": gb200(),
-        # Sub-NUMA clusters: two NUMA nodes a socket, a NIC at the first.
+        # Sub-NUMA clusters: two NUMA nodes per socket, and a NIC at the first.
         "dual-socket.xml": hwloc([
             [{"os": 2 * p + n, "memory": 64 * GIB,
               "cores": cores(8 * (2 * p + n), 8),
               "roots": [both[0]] if p + n == 0 else []}
              for n in range(2)] for p in range(2)]),
-        # The second socket's slots are empty; the NIC hangs there.
+        # The slots of the second socket are empty; the NIC is at the first.
         "memoryless-numa.xml": hwloc([
             [{"os": 0, "memory": 128 * GIB, "cores": cores(0, 8)}],
             [{"os": 1, "memory": 0, "cores": cores(8, 8),
               "roots": [both[1]]}]]),
-        # Memory behind CXL, local to the cores of both sockets.
+        # Memory behind CXL, which is local to the cores of both sockets.
         "shared-memory.xml": hwloc(
             [[{"os": p, "memory": 64 * GIB, "cores": cores(4 * p, 4),
                "roots": [both[p]]}] for p in range(2)],
@@ -264,12 +267,12 @@ def machines():
         "flat-vm.xml": hwloc(
             [[{"os": 0, "memory": 8 * GIB, "cores": cores(0, 4)}]],
             loose=[[one]]),
-        # Two NUMA nodes, and no word on where GPU and NIC are.
+        # Two NUMA nodes, without information on where the GPU and the NIC are.
         "vm-unknown-numa.xml": hwloc(
             [[{"os": 0, "memory": 32 * GIB, "cores": cores(0, 4)}],
              [{"os": 1, "memory": 32 * GIB, "cores": cores(4, 4)}]],
             loose=[[one], [gpu("0001:00:00.0")]]),
-        # Two NICs at one socket, two GPUs a socket without NVLink.
+        # Two NICs at one socket, and two GPUs per socket without NVLink.
         "two-nic.xml": hwloc([
             [{"os": 0, "memory": 256 * GIB, "cores": cores(0, 16),
               "roots": [*both, [gpu("0000:21:00.0", "10de:26b9")],
@@ -355,7 +358,8 @@ def nccl_gb200():
 
 
 def nccl_vm():
-    """A virtual machine: no NUMA node, a NIC without a PCI address."""
+    """Makes a virtual machine without NUMA nodes, with a NIC without a PCI
+    address."""
     return nccl([
         '<cpu numaid="-1" affinity="ff" arch="x86_64">',
         *indent(nccl_gpu("0001:00:00.0", 0, 80, [])),

@@ -21,11 +21,12 @@ ALL = ("forward_mma64", "forward_mma96", "forward_mma128", "forward_mma192",
        "forward_mma256", "forward_plain", "backward_plain", "backward_mma64",
        "backward_mma128", "backward_mma192", "backward_mma256")
 KEYS = 64
-# Instructions of the loop, masks and slow ways included; without and with
-# softcap and ALiBi: some above what nvcc 13.0 gives.
+# The most instructions of the loop, masks and slow paths included, without and
+# with softcap and ALiBi: somewhat more than nvcc 13.0 generates.
 LIMIT = {"0": 2000, "1": 5500}
 BACKWARD_STREAM = 32
-# By the columns of q: of queries and of keys stationary, likewise.
+# The same by the number of q's columns: queries stationary, and keys
+# stationary.
 BACKWARD_LIMIT = {64: ((550, 1300), (720, 1500)),
                   128: ((580, 1320), (720, 1500)),
                   192: ((640, 1380), (790, 1580)),
@@ -54,7 +55,7 @@ def compile_family(nvcc, root, family, arch, cubin):
 
 
 def functions(dump, cubin):
-    """Of each kernel: [(address, instruction)]."""
+    """Returns, for each kernel, [(address, instruction)]."""
     text = subprocess.run([dump, "-sass", cubin], check=True,
                           capture_output=True, text=True).stdout
     for part in text.split("Function : ")[1:]:
@@ -64,7 +65,7 @@ def functions(dump, cubin):
 
 
 def loops(code):
-    """(first, last) of each backward branch."""
+    """Returns (first, last) of each backward branch."""
     for at, what in code:
         target = re.search(r"\bBRA (?:.*, )?`?\(?(?:0x)([0-9a-f]+)", what)
         if target and int(target.group(1), 16) < at:
@@ -77,7 +78,7 @@ def count(code, pattern, first=0, last=1 << 30):
 
 
 def product_loop(family, code):
-    """The smallest loop that has all products."""
+    """Returns the smallest loop that has all products."""
     every = count(code, "HMMA")
     around = [(first, last) for first, last in loops(code)
               if count(code, "HMMA", first, last) == every]
@@ -116,7 +117,7 @@ def check_forward(family, name, code):
             count(code, pattern, a, b) for a, b in inner)
 
     load = 2 * KEYS * -(-dim // 64) * 8 // (32 * warps)
-    once = tiles * dim // 16 if held else 0  # q, loaded in the first turn
+    once = tiles * dim // 16 if held else 0  # q, loaded in the first iteration
     wanted = {
         "HMMA.16816.F32": tiles * KEYS // 8 * (dim // 16 + vdim // 16),
         r"LDSM.16.M88.4": dim // 16 * (KEYS // 16 + (0 if held else tiles))
@@ -132,8 +133,9 @@ def check_forward(family, name, code):
 
 
 def backward_counts(dim, vdim, columns, sums, products):
-    """mma, ldmatrix and transposed ldmatrix of a body of 16 rows and `columns`
-    streaming rows: sums and products by the columns of their tiles."""
+    """Returns mma, ldmatrix and transposed ldmatrix of a body of 16 rows and
+    `columns` streaming rows: sums and products, by the columns of their
+    tiles."""
     held = dim <= 64
     steps = sum(products) // 16
     once = (dim + vdim) // 16 if held else 0
@@ -151,7 +153,7 @@ def check_backward(family, name, code):
     bodies = [backward_counts(dim, vdim, columns, [dim], both)]
     if keys and groups == 1:
         bodies = [backward_counts(dim, vdim, columns, both, both)]
-    elif keys:  # dk by the first group, dv by the second
+    elif keys:  # the first group computes dk, the second dv
         bodies.append(backward_counts(dim, vdim, columns, [vdim], [dim]))
     first, last = product_loop(family, code)
 

@@ -21,7 +21,7 @@ SHOWN = ("HGMMA", "MUFU.EX2", "MUFU.RCP", "FFMA", "FMUL", "FADD", "FMNMX",
 
 
 def functions(lines):
-    """{name: [(is_label, text)]} of the entry kernels."""
+    """Returns {name: [(is_label, text)]} of the entry kernels."""
     found, code = {}, None
     for line in lines:
         entry = re.match(r"\s*(?:Function : |\.text\.)(\S*sm90_forward\w*)", line)
@@ -41,7 +41,7 @@ def operation(text):
 
 
 def loops(code):
-    """(first, last) of each backward branch."""
+    """Returns (first, last) of each backward branch."""
     place = {key: n for n, (key, _) in enumerate(code)}
     for n, (_, text) in enumerate(code):
         target = text and re.search(
@@ -53,7 +53,8 @@ def loops(code):
 
 
 def bodies(code):
-    """Instructions of the innermost loops that have matrix products."""
+    """Returns the instructions of the innermost loops that have matrix
+    products."""
     ranges = [(a, b) for a, b in loops(code)
               if any(t and "HGMMA" in t for _, t in code[a:b + 1])]
     for a, b in sorted(ranges):
@@ -64,8 +65,8 @@ def bodies(code):
 
 
 def under_product(texts):
-    """Exponentials from the wait that leaves one product in flight to the next
-    wait."""
+    """Counts the exponentials from the wait that leaves one product in flight
+    to the next wait."""
     count, under = 0, False
     for text in texts:
         if "WARPGROUP.DEPBAR" in text:
@@ -75,7 +76,8 @@ def under_product(texts):
 
 
 def statistics_under_product(code):
-    """Products in fp64 between matrix products and the wait for all of them."""
+    """Counts the products in fp64 between matrix products and the wait for all
+    of them."""
     count, under = 0, False
     for _, text in code:
         if text and "HGMMA" in text:
@@ -116,7 +118,7 @@ def main():
     limits = {"whole": whole, "masked": masked, "under": under}
     with open(sys.argv[1], encoding="utf-8") as listing:
         kernels = functions(listing)
-    good = len(kernels) == 2  # bf16 and fp16
+    good = len(kernels) == 2  # one kernel for bf16 and one for fp16
     for name, code in kernels.items():
         print(name)
         seen = set()
@@ -126,7 +128,7 @@ def main():
                 and good
         statistics = statistics_under_product(code)
         print(f"  statistics: DMUL {statistics} under the last product")
-        good = good and statistics >= 2 # of a thread's two rows
+        good = good and statistics >= 2 # a thread has two rows
         if seen != {"whole", "masked", "transformed"}:
             print(f"bodies are {sorted(seen)}")
             good = False

@@ -15,12 +15,13 @@ PLAIN, MMA = PORTABLE + "backward_plain.cu", PORTABLE + "backward_mma.h"
 PARTS, ROWS = PORTABLE + "backward_parts.h", PORTABLE + "backward_rows.cu"
 SIGHT = PORTABLE + "mma_sight.h"
 COPIED = (PORTABLE + "backward_mma64.cu", PORTABLE + "backward_mma256.cu")
-# The kernels that have a fault, as bits: mma.sync of one group of warps, plain,
-# mma.sync of two groups. A fault of rows shows with either of the first two.
+# The kernels that have a fault, as bits: mma.sync with one group of warps,
+# plain, mma.sync with two groups. A fault of rows shows with the first or the
+# second.
 IN_MMA, IN_PLAIN, IN_BOTH, IN_WIDE = 1, 2, 3, 4
 
-# name, kernels, file, text that leads to the place, the place, what takes its
-# place (None: a statement that is left out; "": likewise, before an else)
+# name, kernels, file, text before the place, the place, its replacement (None:
+# the statement is left out; "": the same, before an else)
 FAULTS = [
     ("DLSE_FORGOTTEN", IN_BOTH, PARTS,
      "tensor_given(args.dlse) ? ", "*(const float *)row_of(args.dlse)",

@@ -13,7 +13,7 @@ import plant
 STAGED = "transport/staged/cuda/staged.cu"
 PACKED, CALL = "collectives/device/messages/messages.cu", "collectives/device/messages/messages_call.c"
 
-# name, file, statement or expression, what takes its place
+# name, file, statement or expression, its replacement
 FAULTS = [
     ("CHUNK_NOT_AWAITED", STAGED,
      "warp_load_flag(&queue->polled->filled[slot])",
@@ -48,7 +48,8 @@ FAULTS = [
 
 
 def planted(number, text, instead):
-    """The beginning of a condition takes the rest of it along."""
+    """Where the place is the beginning of a condition, the rest of the
+    condition belongs to it."""
     test = f"carried_planted == {number}"
     if text.startswith("ends ? 0"):
         return f"({test}) ? {instead} : {text}"

@@ -12,7 +12,7 @@ import plant
 
 KERNELS = "collectives/device/collective/collective_messages.cu"
 
-# name, text that leads to the place, the place, what takes its place
+# name, text before the place, the place, its replacement
 FAULTS = [
     ("CALL_NOT_NAMED", "",
      "ptx_st_relaxed_sys_u64(&mark.report->call, mark.call);", ""),

@@ -15,7 +15,7 @@ WORDS, RECV_BUFFER = FOLDER + "collective_flags.h", FOLDER + "collective_recv_bu
 MOVE = FOLDER + "collective_move.h"
 SUM, PIECES = FOLDER + "allreduce.cu", FOLDER + "alltoall.cu"
 
-# name, file, expression or statement, what takes its place
+# name, file, expression or statement, its replacement
 FAULTS = [
     ("READY_WITHOUT_RELEASE", WORDS,
      "ptx_st_release_sys_u64(&yours->ready, c.n);",
@@ -62,8 +62,8 @@ FAULTS = [
 
 
 def planted(number, text, instead):
-    """Of the beginning of a list the first is replaced; a declaration stays
-    one."""
+    """Where the place begins a list, only its first entry is replaced; a
+    declaration remains one."""
     test = f"collective_planted == {number}"
     if text.endswith("a.queues"):
         first, rest = text.split(",", 1)

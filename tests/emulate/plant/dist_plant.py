@@ -12,7 +12,7 @@ import plant
 
 KERNEL = "attention/cuda/portable/dist_rows.cu"
 
-# name, text, what takes its place
+# name, text, its replacement
 FAULTS = [
     ("DLSE_KEPT", "        if (args.dlse.base)\n",
      "        if (args.dlse.base && dist_planted != %d)\n"),

@@ -12,7 +12,7 @@ import plant
 
 KERNEL = "collectives/device/engine/engine.cu"
 
-# name, statement, what takes its place
+# name, statement, its replacement
 FAULTS = [
     ("READY_NOT_AWAITED",
      "    block_awaits(c, ULI_GPU_AWAITS_READY);",

@@ -16,7 +16,7 @@ WORK, MOVE = FOLDER + "exchange_work.h", FOLDER + "exchange_move.h"
 SUM, LAID = FOLDER + "exchange_sum.h", FOLDER + "exchange_laid.h"
 FILES = (KERNEL, WORDS, WORK, MOVE, SUM, LAID)
 
-# name, file, statement, what takes its place
+# name, file, statement, its replacement
 FAULTS = [
     ("READY_WITHOUT_RELEASE", WORDS,
      "ptx_fence_acq_rel_sys(); /* releases both stores */",
@@ -67,8 +67,8 @@ FAULTS = [
      "if (!done) ptx_fence_acq_rel_sys();"),
 ]
 
-# Of the loops over a tile, and of how warps share tiles: name, file, text that
-# leads to the place, the place, what takes its place.
+# Faults of the loops over a tile, and of how warps share tiles: name, file,
+# text before the place, the place, its replacement.
 LOOPS = [
     ("WALK_STEP_WITHOUT_THE_RUN", MOVE,
      "side.step = ", "digits_offset(step, stride, bytes)",
@@ -168,8 +168,8 @@ LOOPS = [
 
 
 def planted(number, statement, instead):
-    """A statement becomes a choice; a condition or a declaration is made one
-    in place."""
+    """A statement becomes a choice between two; a condition or a declaration is
+    changed in place."""
     test = f"exchange_planted == {number}"
     if "%s" in instead:
         return statement.replace("if (", f"if (!({test}) && ", 1)
@@ -182,7 +182,8 @@ def planted(number, statement, instead):
 
 
 def planted_loop(number, place, instead):
-    """None: the condition that a statement hangs on gets one vector less."""
+    """A replacement of None means that the condition before a statement gets
+    one vector less."""
     test = f"exchange_planted == {number}"
     if instead is None:
         return place.replace("left >", f"left - ({test}) >", 1)

@@ -23,8 +23,8 @@ FILES = (MMA, PLAIN, SOFTMAX, SIGHT, MASK, ROW, TILES, WORK, ROWS, STORE,
          PORTABLE + "forward_mma64.cu")
 IN_MMA, IN_PLAIN, IN_BOTH = 1, 2, 3
 
-# name, kernels, file, text that leads to the place, the place, what takes its
-# place (None: a statement that is left out)
+# name, kernels, file, text before the place, the place, its replacement (None:
+# the statement is left out)
 FAULTS = [
     ("K_NOT_AWAITED", IN_MMA, MMA, "w.work->tile.rows);\n        ",
      "ptx_cp_async_wait<1>();", None),

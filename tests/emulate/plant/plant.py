@@ -9,15 +9,15 @@ import sys
 
 
 def choice(test, text, instead):
-    """What stands for the text: a statement, which ends in ";" or a comment, or
-    an expression."""
+    """Returns what replaces the text, which is a statement, ending in ";" or a
+    comment, or an expression."""
     if text.endswith((";", "*/")):
         return f"{{ if ({test}) {{ {instead} }} else {{ {text} }} }}"
     return f"({test} ? ({instead}) : ({text}))"
 
 
 class Sources:
-    """Files of the folder source, and what they become."""
+    """The files of the folder `source`, and their changed copies."""
 
     def __init__(self, source, names):
         self.clean = {}
@@ -27,8 +27,8 @@ class Sources:
         self.texts = dict(self.clean)
 
     def put(self, fault, name, text, change):
-        """A second fault of a place stands in the first one's change, which
-        has the text as it was."""
+        """Plants a fault. A second fault at the same place is planted within
+        the change of the first, which contains the original text."""
         if self.clean[name].count(text) != 1:
             sys.exit(f"{name}: not one place for {fault}: {text}")
         if text not in self.texts[name]:
@@ -36,7 +36,8 @@ class Sources:
         self.texts[name] = self.texts[name].replace(text, change, 1)
 
     def write(self, output, name, faults):
-        """The copies, and name_planted.h with NAME_FAULTS(X): X(fault) each."""
+        """Writes the copies, and name_planted.h with NAME_FAULTS(X): X(fault)
+        for each fault."""
         header = f"{name}_planted.h"
         for path, text in self.texts.items():
             path = os.path.join(output, path)

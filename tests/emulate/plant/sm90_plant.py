@@ -17,9 +17,9 @@ STORE, FAMILY = FOLDER + "sm90_store.h", FOLDER + "sm90_family.h"
 FILES = (LOAD, PRODUCE, CONSUME, SOFTMAX, STORE, FAMILY,
          FOLDER + "sm90_kernel.h", FOLDER + "forward_sm90_d64.cu")
 
-# name, file, expression or statement, what takes its place
+# name, file, expression or statement, its replacement
 FAULTS = [
-    ("NO_WGMMA_FENCE", CONSUME, # the first, as others change what follows
+    ("NO_WGMMA_FENCE", CONSUME, # first, because other faults change the text after it
      "ptx_wgmma_fence();\n"
      "    sm90_issue_qk<F>(s, q, c.base + F::K_AT + now % F::STAGES * "
      "F::K_BYTES);\n    sm90_wait_full(c.bars.v(before)", None),
@@ -76,7 +76,7 @@ ONLY_FENCE = ("NO_WGMMA_FENCE", "K_NOT_AWAITED")
 
 
 def planted(number, name, place, instead):
-    """A declaration stays one."""
+    """A declaration remains one."""
     test = f"sm90_planted == {number}"
     if name in ONLY_FENCE:
         first, rest = place.split("\n", 1)

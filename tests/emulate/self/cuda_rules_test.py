@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check_cuda_rules.py finds each broken rule, and only that."""
+"""check_cuda_rules.py finds each broken rule, and nothing else."""
 import os
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import tempfile
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                       "..", "..", "..", "scripts", "check_cuda_rules.py")
 
-# file, text, what the check says (None: passes)
+# file, text, what the check must print (None: it passes)
 CASES = [
     ("src/collectives/device/a.cu", "void f();\n", None),
     ("src/collectives/device/a.cu", 'asm volatile("bar.sync 0;");\n', "assembly"),

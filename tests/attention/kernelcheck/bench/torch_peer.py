@@ -29,7 +29,7 @@ def say(*words):
 
 
 class Row:
-    """Tensors [b][s][h][d] in memory, as ours."""
+    """The tensors of a row, [b][s][h][d] in memory, as ours are."""
 
     def __init__(self, torch, words):
         (self.batch, heads, heads_kv, self.len, dim_qk, dim_v, self.docs,
@@ -39,7 +39,7 @@ class Row:
         self.q = self.make(heads, dim_qk)
         self.k = self.make(heads_kv, dim_qk)
         self.v = self.make(heads_kv, dim_v)
-        self.results = {} # of the peers' forward passes, for backward
+        self.results = {} # results of the peers' forward passes, which backward needs
         if self.docs:
             self.longest = self.len // self.docs
             self.begins = torch.arange(
@@ -52,11 +52,11 @@ class Row:
             dtype=self.torch.bfloat16, requires_grad=self.backward)
 
     def by_head(self):
-        """[b][h][s][d] of the same memory."""
+        """Returns a view [b][h][s][d] of the same memory."""
         return [t.transpose(1, 2) for t in (self.q, self.k, self.v)]
 
     def packed(self):
-        """[rows of all batch items][h][d]"""
+        """Returns a view [rows of all batch items][h][d]."""
         return [t.flatten(0, 1) for t in (self.q, self.k, self.v)]
 
 
@@ -77,7 +77,7 @@ def cudnn(row):
 
 
 def flash(module):
-    """FlashAttention-3 or -4, whose interfaces are alike."""
+    """FlashAttention-3 or -4, whose interfaces are the same."""
     def call(function, tensors, **options):
         known = inspect.signature(function).parameters
         return function(*tensors, **{name: value for name, value
@@ -95,7 +95,8 @@ def flash(module):
 
 
 def find(names):
-    """name -> attention of a row, and the words that tell what is there."""
+    """Returns {name: attention of a row}, and a description of what was
+    found."""
     peers, words = {}, []
     for name in ("cudnn", "fa2", "fa3", "fa4"):
         if names != ["torch"] and name not in names:
@@ -108,7 +109,7 @@ def find(names):
             try:
                 peers[name] = flash(importlib.import_module(module))
                 break
-            except Exception as error: # a package may fail in its own way
+            except Exception as error: # a package may fail in any way
                 reason = reason or str(error)
         words.append(f"{name}: {module if name in peers else reason}")
     return peers, words
@@ -120,7 +121,8 @@ def forward(peers, peer, row):
 
 
 def prepare(peers, peer, row):
-    """A first call, from which backward goes; raises where a peer refuses."""
+    """Makes a first call, whose results backward uses. Raises if a peer
+    refuses."""
     out = forward(peers, peer, row)
     if row.backward:
         row.results[peer] = out, row.torch.randn_like(out)
@@ -141,7 +143,7 @@ def takes(peers, peer, row):
     try:
         prepare(peers, peer, row)
         return True
-    except Exception as error: # whatever a package says no by
+    except Exception as error: # a package may refuse by any exception
         lines = str(error).splitlines() or [type(error).__name__]
         print(f"{peer}: {lines[0]}", file=sys.stderr)
         return False
@@ -166,7 +168,7 @@ def serve(torch, peers):
         if words[0] == "quit":
             return
         if words[0] == "row":
-            row = None # its memory is free before the next one's is taken
+            row = None # frees the memory before the next row's is allocated
             row = Row(torch, words[1:10])
             torch.set_grad_enabled(row.backward)
             say("row", *(p for p in peers if takes(peers, p, row)))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch_peer.py needs of FlashAttention-3, beside the stand-in for torch;
-FlashAttention-4 is not installed here."""
+"""What torch_peer.py needs of FlashAttention-3, to be used with the stand-in
+for torch. FlashAttention-4 is not installed here."""
 import torch
 
 

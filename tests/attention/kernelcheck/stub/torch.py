@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch_peer.py needs of torch, without a device: every call takes 1 us,
-cuDNN has no heads of 256, so that the bench can be run under the emulator."""
+"""What torch_peer.py needs of torch, without a device. Every call takes 1 us,
+and cuDNN takes no heads of 256, so the bench can be run under the emulator."""
 import types
 
 __version__ = "0.stub"
@@ -46,7 +46,7 @@ def set_grad_enabled(on):
 
 
 def attend(q, k, v, causal, head):
-    """The output of a call; head: the dimension of the heads."""
+    """Returns an output of the call; head: the dimension of the heads."""
     global calls
     assert isinstance(causal, bool)
     assert k.shape[:-1] == v.shape[:-1] and q.shape[-1] == k.shape[-1]
