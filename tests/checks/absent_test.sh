@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# absent_test.sh ROOT COMPILER: what stands in for a part that a build leaves out
-# (CUDA, NCCL, UCX) compiles, in builds that have the part too.
+# absent_test.sh ROOT COMPILER: the files that replace a part that a build leaves
+# out (CUDA, NCCL, UCX) compile. Tested also in builds that have the part.
 set -eu
 cd "$1"
 compiler=$2

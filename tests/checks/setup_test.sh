@@ -28,8 +28,8 @@ stand_in()
 stand_in nvdisasm 'exit 0'
 stand_in cuobjdump 'exit 0'
 
-# setup END WORD [PURPOSE]: runs it; it must end so and say the word (or
-# nothing: '').
+# setup END WORD [PURPOSE]: runs setup.sh, which must end with END and print the
+# word (or nothing: '').
 setup()
 {
     : >"$work/apt"
@@ -46,7 +46,7 @@ setup()
 }
 
 stand_in dpkg-query 'case "$4" in have*) printf installed ;; *) exit 1 ;; esac'
-# Its words $1... are those of apt-get, in the order called.
+# apt-get must have been called with the words $1..., in this order.
 stand_in apt-get 'echo "apt-get $*" >>"$WORK/apt"'
 stand_in sudo '[ "$1" = -n ] && shift; echo sudo >>"$WORK/apt"; exec "$@"'
 
@@ -76,7 +76,7 @@ stand_in apt-get 'echo no network; exit 100'
 setup 1 'no network'
 setup 1 'missing are: lack-this lack-that lack-more'
 
-# The tree's own list: nothing in it is overlooked for its form.
+# The tree's own list: every line of it is read, whatever its form.
 cp "$1/packages.txt" "$work/"
 stand_in apt-get 'echo "apt-get $*" >>"$WORK/apt"'
 setup 0 'apt-get install' bench

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# wheel_test.sh SCRIPTS: what a wheel for an older glibc is compiled with, made by
-# wheel_glibc.sh from stand-ins for Python with zig, gcc, g++ and three libraries:
-# which compiler has which words, licences, and what is said where sources lack.
+# wheel_test.sh SCRIPTS: what a wheel for an older glibc is compiled with.
+# wheel_glibc.sh makes it, here from stand-ins for Python with zig, gcc, g++ and
+# three libraries: the words of each compiler, the licences, and the message
+# where sources are missing.
 set -eu
 scripts=$1
 work=$(mktemp -d)
@@ -15,7 +16,7 @@ fail()
     exit 1
 }
 
-# `python -m venv FOLDER` gives FOLDER itself; zig says its words.
+# `python -m venv FOLDER` copies this stand-in to FOLDER; zig prints its words.
 cat >"$work/bin/python" <<'PYTHON'
 #!/bin/sh
 case $2 in

@@ -13,7 +13,7 @@ fail() {
     exit 1
 }
 
-# Of rank N: what it wrote.
+# Prints what rank N wrote.
 said() { cat "$work/rank-$1"; }
 
 # Namespaces end a moment after the last process in them.
@@ -27,7 +27,7 @@ gone() {
     done
 }
 
-# The look above finds what there is.
+# This proves that the search above finds something where there is something.
 find -L /proc/self/ns -inum "$(stat -L -c %i /proc/self/ns/net)" | grep -q net ||
     fail "namespaces are not found by their number"
 
@@ -63,7 +63,7 @@ grep -q '^2 ' "$work/exits" && fail "rank 2 was not stopped"
 grep -q '^1 137$' "$work/exits" || fail "host 1 did not vanish"
 grep -q '^2 0$' "$work/exits" || fail "host 2 did not stay"
 
-# Rank 0 looks at the clock until it has been away for a second.
+# Rank 0 reads the clock until it finds that it was stopped for a second.
 # shellcheck disable=SC2016
 "$netns" run -H 2 -R 2 --logs "$work" --begun here --fault pause:0:0.1:1.5 \
     --fault freeze:1:0.1 --limit 60 sh -c '
@@ -73,7 +73,7 @@ grep -q '^2 0$' "$work/exits" || fail "host 2 did not stay"
         sleep 0.02
         now=$(date +%s%N)
         [ $((now - last)) -lt 1000000000 ] || exit 0
-        last=$now # no moment in between goes unseen
+        last=$now # so that no gap is missed
     done'
 grep -q '^0 0$' "$work/exits" || fail "rank 0 was not paused"
 grep -q '^[23] ' "$work/exits" && fail "what is frozen was waited for"
@@ -85,7 +85,7 @@ for where in down off; do
     said 1 | grep -q 'state UP' && fail "host 1 has a link: $(said 1)"
 done
 
-# ---- an interrupted run takes its hosts along
+# ---- an interrupted run removes its hosts
 # shellcheck disable=SC2016
 "$netns" run --logs "$work" sh -c '
     readlink /proc/self/ns/net; echo up >"$0-$ULYX_RANK"; exec sleep 100' \

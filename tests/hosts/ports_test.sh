@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # ports_test.sh NETNS-TEST PERF: with ULYX_PORT_RANGE the library listens at no
-# other ports on any host, but for the meeting's, which ULYX_PORT gives.
+# other ports on any host, except the meeting's, which ULYX_PORT sets.
 set -eu
 netns=$1 perf=$2
 "$netns" check || exit $?
@@ -40,6 +40,6 @@ for r in 0 1 2 3; do
             fail "port $port is outside of the range"
         inside=$((inside + 1))
     done
-    # Of UCX and of the keepalive, of two ranks.
+    # Two ranks, each with a port of UCX and one of the keepalive.
     [ $inside -ge 4 ] || fail "rank $r has seen $inside ports of the range"
 done

@@ -23,7 +23,7 @@ if ldd "$work/build/c_ulyx_static" | grep libulyx; then
     fail "c_ulyx_static needs the shared library"
 fi
 
-# refused NAME WORD OPTIONS...: it is not configured, and says the word.
+# refused NAME WORD OPTIONS...: configuring must fail and print the word.
 refused()
 {
     name=$1
@@ -43,7 +43,7 @@ for other in $((major + 1)).0 "$major.$((minor + 1))" "$major.$((minor - 1))"; d
     refused "version-$other" "$other" -DWANTED_VERSION="$other"
 done
 
-# Without pkg-config's files the linker's folders are looked in.
+# Without pkg-config's files the linker's folders are searched.
 PKG_CONFIG_LIBDIR=/nonexistent "$CMAKE" -S "$consumer" -B "$work/static" \
     -DCMAKE_PREFIX_PATH="$prefix" -DWANTED_COMPONENTS=static
 "$CMAKE" --build "$work/static" --target c_ulyx_static

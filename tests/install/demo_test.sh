@@ -14,7 +14,7 @@ for script in setup build; do
     chmod +x "$work/scripts/$script.sh"
 done
 
-# expect PATTERN: a line of the demo's output.
+# expect PATTERN: a line of the demo's output must match.
 expect()
 {
     grep -E -q -e "$1" "$work/log" || {

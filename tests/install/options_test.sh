@@ -14,7 +14,7 @@ for module in cmocka "$@"; do
 done
 common="-DBUILD_TESTING=OFF -DULYX_CUDA=OFF -DULYX_NCCL=OFF -DULYX_MPI=OFF"
 
-# configure OPTIONS...: its output is in $work/log, its end in $ended.
+# configure OPTIONS...: writes the output to $work/log and the status to $ended.
 configure()
 {
     ended=0
@@ -24,7 +24,7 @@ configure()
         -B "$work/build" $common "$@" >"$work/log" 2>&1 || ended=$?
 }
 
-# expect END WORD: how the configuration ended, and what it said.
+# expect END WORD: the configuration must have ended so and printed the word.
 expect()
 {
     if [ "$ended" -ne "$1" ] || ! tr -s '\n ' ' ' <"$work/log" | grep -q "$2"

@@ -13,7 +13,7 @@ soversion=${version%.*}
 for tool in dpkg-deb dpkg-shlibdeps cpack; do
     command -v $tool >/dev/null || { echo "SKIPPED: no $tool"; exit 77; }
 done
-# Not in /tmp, which the nodes of the test's Slurm have of their own.
+# Not in /tmp, because each node of the test's Slurm has a /tmp of its own.
 work=$(mktemp -d /var/tmp/ulyx-package-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
@@ -43,7 +43,8 @@ dpkg-deb -f "$work/made/libulyx-dev_"*.deb Depends \
 dpkg-deb -f "$work/made/ulyx-tools_"*.deb Depends | grep -q 'libc6' \
     || fail "what ulyx-tools depends on"
 
-# use PREFIX: a user's program by its pkg-config file; its own programs.
+# use PREFIX: builds a user's program by the pkg-config file, and runs it and the
+# package's own programs.
 use()
 {
     pc=$(find "$1" -name ulyx.pc)

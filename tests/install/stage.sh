@@ -23,7 +23,7 @@ fail()
     exit 1
 }
 
-# expect_version PROGRAM VERSION: it runs and prints that version.
+# expect_version PROGRAM VERSION: the program must run and print that version.
 expect_version()
 {
     printed=$("$1") || fail "$1 ended with $?"

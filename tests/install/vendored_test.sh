@@ -32,7 +32,7 @@ for way in fetch subdirectory; do
         | grep -v -e "^$source/src/" -e "^$here/consumer/" || true)
     [ -z "$others" ] || fail "$way compiles $others"
 done
-# Kernels want the project's own word, where there is a toolkit at all.
+# Kernels require that the project itself enables the CUDA language.
 if "$CMAKE" -S "$here/vendored" -B "$work/cuda" -DULYX_SOURCE="$source" \
     -DCONSUMER="$here/consumer" -DULYX_CUDA=ON >"$work/cuda.log" 2>&1; then
     fail "ULYX_CUDA=ON was taken without the language"

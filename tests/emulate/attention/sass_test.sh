@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # sass_test.sh NVCC SOURCE-DIR FILE HGMMA EX2 WHOLE MASKED UNDER [OPTION]: a
 # Hopper kernel's machine code (by nvcc with OPTION) has wgmma, TMA loads,
-# mbarriers and register budgets, touches no local memory, and its bodies of a
-# tile are what sm90_count.py is told. Needs nvdisasm or cuobjdump
-# (scripts/cuda-tools.sh); skipped without.
+# mbarriers and register budgets, touches no local memory, and the bodies of its
+# tiles have the counts that sm90_count.py checks. Needs nvdisasm or cuobjdump
+# (scripts/cuda-tools.sh); skipped without them.
 set -eu
 
 dump=$(sh "$2/scripts/cuda-tools.sh" nvdisasm "$1")
