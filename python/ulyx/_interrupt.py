@@ -2,20 +2,21 @@
 """Ctrl-C while the main thread waits inside the library.
 
 Python runs a signal's handler only once the call has returned, which may take
-until the deadline. But the signal's number is written to a file descriptor at
-once (signal.set_wakeup_fd), where a thread of ours reads it and aborts the
-communicator of the call that is waiting: the call returns, the peers get the
-abort, and Python raises KeyboardInterrupt. Only a SIGINT whose handler is
-Python's own does that; a program that handles SIGINT itself is left alone, and
-so are calls of other threads, whose main thread gets KeyboardInterrupt anyhow.
+until the deadline. But the number of the signal is written to a file descriptor
+at once (signal.set_wakeup_fd). A thread of this module reads it and aborts the
+communicator of the waiting call: the call returns, the peers receive the abort,
+and Python raises KeyboardInterrupt. This happens only for a SIGINT whose
+handler is Python's own. Programs that handle SIGINT themselves are unaffected,
+and so are calls of other threads, because the main thread gets
+KeyboardInterrupt in any case.
 
-Creations have no communicator yet that could be aborted: they run in a thread
-of their own, and the main thread waits for it (`interruptible`).
+A creation has no communicator yet that could be aborted. It runs in a thread of
+its own, for which the main thread waits (`interruptible`).
 """
 import os
 import signal
 import threading
-# signal.getsignal without its enum, for it is on the way to every call.
+# signal.getsignal without its enum, because every call comes through here.
 from _signal import getsignal  # type: ignore[import-not-found]
 from typing import Any, Callable, Optional
 
@@ -23,12 +24,13 @@ _MAIN = threading.main_thread().ident
 
 
 class _Watcher:
-    """The descriptor, its thread, and the communicator that waits now."""
+    """The descriptor, its thread, and the communicator of the call that waits
+    now."""
 
     def __init__(self) -> None:
         self.read_fd, self.write_fd = os.pipe()
         os.set_blocking(self.write_fd, False)
-        self.waiting: Any = None  # of the main thread
+        self.waiting: Any = None  # the communicator for which the main thread waits
         self.previous = -1
         self.pid = os.getpid()
         threading.Thread(target=self._run, name="ulyx-interrupt",
@@ -40,7 +42,7 @@ class _Watcher:
             waiting, previous = self.waiting, self.previous
             if signal.SIGINT in numbers and waiting is not None:
                 waiting.abort()
-            if previous >= 0:  # other readers of signals get it as well
+            if previous >= 0:  # so that other readers of signals get the number as well
                 try:
                     os.write(previous, numbers)
                 except OSError:
@@ -58,9 +60,9 @@ def _ready() -> _Watcher:
 
 
 def waiting(comm: Any, function: Callable[..., int], *arguments: Any) -> int:
-    """function(*arguments), a call on the communicator's handle, during which
-    Ctrl-C aborts the communicator. A communicator of one rank never waits and
-    is called directly."""
+    """Returns function(*arguments), a call on the communicator's handle, during
+    which Ctrl-C aborts the communicator. A communicator of one rank never
+    waits, so its calls are made directly."""
     comm.inside += 1
     watcher = None
     if not comm.alone and threading.get_ident() == _MAIN and \

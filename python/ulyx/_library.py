@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shared library: which one, whether it is the one that these bindings were
-made for, and how its functions are called.
+"""The shared library: which one is loaded, whether these bindings were made for
+it, and how its functions are called.
 
-ULYX_LIBRARY names another library than the one in this package (a centre's own
-build). Calls release the GIL; the text of a failure is kept per thread, so it
-is read at once by the thread that called.
+ULYX_LIBRARY names another library than the one in this package, for example a
+centre's own build. Calls release the GIL. The text of a failure is kept per
+thread, so the thread that called reads it at once.
 """
 import ctypes
 import os
@@ -46,10 +46,10 @@ def _check_version() -> str:
 
 
 def _check_sizes() -> None:
-    """The library's structs are the mirror's, byte for byte."""
+    """Checks that the library's structs have the sizes of these bindings."""
     size = ctypes.c_size_t()
     for struct in _abi.STRUCTS:
-        if struct is _abi.ulyx_unique_id_t:  # plain bytes
+        if struct is _abi.ulyx_unique_id_t:  # these are plain bytes
             continue
         check(lib.ulyx_get_struct_size(struct.__name__.encode(),
                                        ctypes.byref(size)))
@@ -67,8 +67,8 @@ def check(status: int) -> None:
 
 
 def text_of(function: Any, handle: Any, size: int = 16384) -> str:
-    """The text of a function (handle, text_p, text_bytes). A text that does not
-    fit ends with the number of bytes left out."""
+    """Returns the text that a function (handle, text_p, text_bytes) writes. A
+    text that does not fit ends with the number of bytes left out."""
     text = ctypes.create_string_buffer(size)
     check(function(handle, text, size))
     cut = re.search(rb"\.\.\. \(needs (\d+)\)\Z", text.value)

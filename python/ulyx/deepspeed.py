@@ -36,13 +36,14 @@ __all__ = ["DistributedAttention", "install", "uninstall"]
 _groups = Groups()
 _LOSS = "deepspeed_sp_compute_loss"  # imported by transformers.trainer
 _saved: Dict[str, Any] = {}
-# Masks that were made for a core, and that hold only what the arguments of the
-# attention give as well: causality, a window, documents.
+# Masks that were made for a core and that contain only what the arguments of
+# the attention also give: causality, a window, documents.
 _redundant: Any = WeakIdKeyDictionary()
 
 
 def communicator(group: Any) -> Communicator:
-    """Of a process group: of device memory where DeepSpeed runs on CUDA."""
+    """Returns the communicator of a process group. It has device memory if
+    DeepSpeed runs on CUDA."""
     accelerator = get_accelerator()
     return _groups(group, int(accelerator.current_device())
                    if accelerator.device_name() == "cuda" else None)
@@ -51,8 +52,8 @@ def communicator(group: Any) -> Communicator:
 # ---- transformers -----------------------------------------------------------
 
 class _Positions:
-    """The documents of a step's position_ids: gathered once, since all layers
-    are given the same tensor."""
+    """The documents of a step's position_ids. They are gathered once, because
+    all layers are given the same tensor."""
 
     def __init__(self, comm: Communicator):
         self.comm = comm
@@ -76,8 +77,8 @@ class _Positions:
 def _attention_of(comm: Communicator, core: Callable[..., Any],
                   disable_in_eval: bool, only_bound: bool
                   ) -> Callable[..., Any]:
-    """The replacement of a core attention. Modules of other models keep the
-    core, where the recipe was given a model and not its name."""
+    """Returns the replacement of a core attention. If the recipe was given a
+    model and not its name, modules of other models keep the core."""
     positions = _Positions(comm)
 
     def attention(module: torch.nn.Module, query: torch.Tensor,
@@ -107,14 +108,14 @@ def _mask_of(mask: Callable[..., Any], disable_in_eval: bool
     def made(*args: Any, **options: Any) -> Any:
         if not disable_in_eval:
             return _attach.mask(*args, **options)
-        # Whether the core or ulyx is called, the module's mode decides later.
+        # Later, the module's mode decides whether the core or ulyx is called.
         found = mask(*args, **options)
         if found is not None:
             try:
                 _attach.mask(*args, **options)
                 _redundant[found] = True
             except UnsupportedError:
-                pass  # the attention refuses the mask, in training only
+                pass  # the attention refuses the mask, but in training only
         return found
     return made
 
@@ -125,8 +126,9 @@ def _register(cls: Any, model_name_or_path: Any, core_attn_implementation: str,
               seq_length_is_variable: bool = True,
               disable_in_eval: bool = False,
               max_length: Optional[int] = None) -> Any:
-    """register_with_transformers(): the same arguments, the same groups, and
-    ulyx under the name of the core. Lengths may always vary."""
+    """Replaces register_with_transformers(): takes the same arguments, uses the
+    same groups, and registers ulyx under the name of the core. Lengths may
+    always vary."""
     del cls, micro_batch_size, seq_length, seq_length_is_variable, max_length
     if sequence_parallel_size == 1:
         return None
@@ -159,18 +161,19 @@ def _register(cls: Any, model_name_or_path: Any, core_attn_implementation: str,
 # ---- the scale of Trainer's gradients ----------------------------------------
 
 def _averages(engine: Any) -> bool:
-    """Whether DeepSpeed divides the sum of all ranks' gradients by their number:
-    with a sequence_parallel_size P it divides by P less, except where ZeRO-3
-    scatters what it reduces, as it does by default."""
+    """Returns whether DeepSpeed divides the sum of all ranks' gradients by the
+    number of ranks. With a sequence_parallel_size P the divisor is smaller by a
+    factor of P, except where ZeRO-3 scatters what it reduces, as it does by
+    default."""
     return bool(engine.zero_optimization_stage() == 3 and
                 engine.zero_reduce_scatter())
 
 
 def _loss_of(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Trainer's loss of a sequence, in whose gradients each rank has P times its
-    share, for it is gathered from the P ranks and each of them goes back from
-    all of it. Where DeepSpeed does not take that P out, this does; the value
-    is the same."""
+    """Replaces Trainer's loss of a sequence. The loss is gathered from the P
+    ranks, and each of them runs backward from all of it, so each rank has P
+    times its share of the gradients. Where DeepSpeed does not remove this
+    factor, this function does; the value of the loss stays the same."""
     def computed(accelerator: Any, model: Any, inputs: Any,
                  return_outputs: bool, pc: Any) -> Any:
         found = compute(accelerator, model, inputs, return_outputs, pc)
@@ -188,8 +191,8 @@ def _forward(self: Any, query: torch.Tensor, key: torch.Tensor,
              value: torch.Tensor, batch_dim_idx: int,
              rotary_pos_emb: Optional[Tuple[torch.Tensor, ...]] = None,
              *args: Any, **options: Any) -> torch.Tensor:
-    """DistributedAttention.forward(): q, k, v in one exchange. [b, s, h, d]
-    with batch_dim_idx 0, [s, b, h, d] with 1."""
+    """Replaces DistributedAttention.forward(): exchanges q, k and v at once.
+    Tensors are [b, s, h, d] with batch_dim_idx 0, and [s, b, h, d] with 1."""
     comm = communicator(self.spg)
     layout = "sbhd" if batch_dim_idx == 1 else "bshd"
     heads = [int(tensor.shape[2]) for tensor in (query, key, value)]
@@ -206,13 +209,14 @@ def _forward(self: Any, query: torch.Tensor, key: torch.Tensor,
 
 
 class DistributedAttention(layer.DistributedAttention):  # type: ignore[misc]
-    """deepspeed.sequence.layer.DistributedAttention, exchanging by ulyx."""
+    """deepspeed.sequence.layer.DistributedAttention, which exchanges by
+    ulyx."""
 
     forward = _forward
 
 
 def _all_to_all(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
-    """The kernel of deepspeed::dim_zero_all_to_all."""
+    """The kernel that replaces deepspeed::dim_zero_all_to_all."""
     comm = communicator(layer._all_to_all_groups[group_name])
     source = tensor.contiguous()
     result = torch.empty_like(source)
@@ -235,7 +239,7 @@ def install(scale: bool = True) -> None:
         return
     if scale:
         _saved["loss"] = getattr(trainer, _LOSS, None)
-        if _saved["loss"] is not None:  # a version that has sp_size
+        if _saved["loss"] is not None:  # only versions with sp_size have it
             setattr(trainer, _LOSS, _loss_of(_saved["loss"]))
     head = ulysses_sp.UlyssesSPAttentionHF
     _saved["register"] = head.__dict__["register_with_transformers"]
@@ -248,7 +252,7 @@ def install(scale: bool = True) -> None:
 
 
 def _own_all_to_all(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
-    """What DeepSpeed has itself in that kernel."""
+    """What DeepSpeed's own kernel does."""
     result = torch.empty_like(tensor)
     layer.dist.all_to_all_single(
         result, tensor, group=layer._all_to_all_groups[group_name])
@@ -256,7 +260,8 @@ def _own_all_to_all(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
 
 
 def _dispatched(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
-    """A kernel cannot be unregistered: after uninstall() it is DeepSpeed's."""
+    """A kernel cannot be unregistered, so after uninstall() it calls
+    DeepSpeed's."""
     kernel = _all_to_all if "register" in _saved else _own_all_to_all
     return kernel(tensor, group_name)
 

@@ -20,7 +20,7 @@ _STRIDES = ("q_strides", "k_strides", "v_strides", "out_strides",
 
 
 def aligned(size: int) -> np.ndarray:
-    """Bytes that begin at a multiple of 64."""
+    """Bytes whose address is a multiple of 64."""
     whole = np.empty(size + 64, np.uint8)
     begin = -whole.ctypes.data % 64
     return whole[begin:begin + size]
@@ -45,9 +45,9 @@ def attention_kernels(memory: str = "host") -> List[str]:
 
 
 class Moved:
-    """Strides of a call's tensors which are not those of creation: by the name
-    of a tensor, (batch, row, head) in bytes of each part, three zeros for dense.
-    One that comes again costs nothing."""
+    """Strides of a call's tensors that differ from those of creation: for each
+    tensor name, (batch, row, head) in bytes of each part; three zeros mean
+    dense. An object that is passed again costs nothing."""
 
     def __init__(self, strides: Dict[str, Any]) -> None:
         self.fields: Dict[str, Any] = {}
@@ -143,7 +143,8 @@ class DistAttention(Owned):
 
     # ---- queries -------------------------------------------------------------
     def plan(self, group: int = 0) -> HeadGroupPlan:
-        """Rows, heads and positions of this rank; its tensors are q, k, v."""
+        """Rows, heads and positions of this rank; the plan's tensors are q, k,
+        v."""
         return HeadGroupPlan(self, group)
 
     def describe(self) -> str:
@@ -209,8 +210,8 @@ class DistAttention(Owned):
                 for part in self._axes[axis]]
 
     def _declared(self, name: str, count: int) -> List[Tuple[int, ...]]:
-        """Strides of creation of the parts' tensors; those of a gradient are
-        its tensor's."""
+        """The strides of creation of a tensor's parts. A gradient has those of
+        its tensor."""
         dense: List[Tuple[int, ...]] = [(0, 0, 0)] * count
         if name == "dout":
             return self._strides.get(
@@ -220,8 +221,9 @@ class DistAttention(Owned):
     def _tensors(self, given: Any, name: str, axis: int, heads: int, dim: int,
                  moved: Dict[str, Any], output: bool = False
                  ) -> Tuple[List[Any], List[int]]:
-        """One array a part: (arrays, addresses), with how they lie in `moved`
-        where that is not as at creation. None as an output: new ones."""
+        """Returns (arrays, addresses) of a tensor with one array per part. If
+        an array does not lie as at creation, `moved` gets its strides. None for
+        an output makes new arrays."""
         shapes = self._shapes(axis, heads, dim)
         if given is None and output:
             given = [np.empty(shape, arrays.numpy_dtype(self.dtype))
@@ -256,14 +258,14 @@ class DistAttention(Owned):
         return found
 
     def workspace(self) -> np.ndarray:
-        """This object's workspace, made at the first call."""
+        """The workspace of this object, made at the first call."""
         if self._workspace is None:
             self._workspace = aligned(self.workspace_bytes)
         return self._workspace
 
     @staticmethod
     def _alone(given: Any, result: List[Any]) -> Any:
-        """One part: the array itself, not a list of one."""
+        """With one part, the array itself in place of a list of one."""
         return result if isinstance(given, (list, tuple)) or len(result) > 1 \
             else result[0]
 
@@ -424,7 +426,8 @@ class DistAttention(Owned):
 
 
 class _Call:
-    """The structs of a call, whose arrays of pointers stay where they are."""
+    """The structs of a call. Their arrays of pointers stay at the same
+    addresses."""
 
     def __init__(self, queries: int, keys: int) -> None:
         pointers, others = ctypes.c_void_p * queries, ctypes.c_void_p * keys
@@ -439,10 +442,11 @@ class _Call:
                 setattr(call, name, ctypes.addressof(getattr(self, name)))
         self.forward_at = ctypes.addressof(self.forward)
         self.backward_at = ctypes.addressof(self.backward)
-        self.moved = [NOT_MOVED, NOT_MOVED]  # what the structs hold
+        self.moved = [NOT_MOVED, NOT_MOVED]  # what the structs contain
 
     def move(self, backward: int, strides: Moved) -> None:
-        """Strides of the next call, in place of those of the last one."""
+        """Sets the strides of the next call, which replace those of the last
+        one."""
         call = self.backward if backward else self.forward
         for field in self.moved[backward].fields:
             setattr(call, field, None)

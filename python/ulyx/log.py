@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lines of the library's log as records of Python's logging.
 
-The library may log from any of its threads, with locks held, so the function
-that it calls only puts the line into a queue; a thread takes it from there, and
-handlers may do what they like.
+The library may log from any of its threads, with locks held. Therefore the
+function that it calls only puts the line into a queue. A thread of this module
+takes the line from there, so handlers may do whatever they need.
 """
 import atexit
 import ctypes
@@ -23,7 +23,8 @@ _NAMES = {None: _abi.LOG_DEFAULT, "warning": _abi.LOG_WARN,
 
 
 class _Sink:
-    """The function of the library, the queue, and the thread behind it."""
+    """The function that the library calls, the queue, and the thread that reads
+    it."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self.lines: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
@@ -47,7 +48,7 @@ class _Sink:
                             text.decode(errors="replace"))
 
     def close(self) -> None:
-        """Lines that are in the queue are still logged."""
+        """Ends the thread after the lines in the queue are logged."""
         self.lines.put(None)
         self.thread.join(5)
 
@@ -72,6 +73,6 @@ def log_to(logger: Optional[logging.Logger], level: Optional[str] = None) -> Non
 
 @atexit.register
 def _end() -> None:
-    # No thread of the library may call into an interpreter that is no more.
+    # No thread of the library may call into an interpreter that has ended.
     if _sink is not None and _pid == os.getpid():
         log_to(None)

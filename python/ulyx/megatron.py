@@ -42,7 +42,7 @@ __all__ = ["CoreAttention", "RotaryOnTheHost", "close", "rotary_on_the_host",
 _communicator = Groups()
 _checked: Set[Tuple[Any, ...]] = set()
 _CAUSAL = ("causal", "padding_causal", "causal_bottom_right")
-# Arguments of constructors and calls that were met in some version, and change
+# Arguments of constructors and calls that some version has, and that change
 # nothing here.
 _IDLE = ("cp_comm_type", "k_channels", "v_channels", "num_splits")
 
@@ -58,7 +58,7 @@ def _known(given: Dict[str, Any], where: str) -> None:
 
 
 def _group(pg_collection: Any) -> Any:
-    """The context parallel group: of the collection where there is one, and
+    """Returns the context parallel group: of the collection if there is one,
     else, as in versions without, of Megatron's global state."""
     found = getattr(pg_collection, "cp", None)
     if found is None:
@@ -67,13 +67,14 @@ def _group(pg_collection: Any) -> Any:
 
 
 def _window(config: Any, layer_number: int) -> Optional[Tuple[int, int]]:
-    """(keys before, keys after) of a layer; None: no window."""
+    """Returns (keys before, keys after) of a layer, or None if it has no
+    window."""
     window = getattr(config, "window_size", None)
     if window is None:
         return None
     try:
         from megatron.core.transformer.utils import is_layer_window_attention
-    except ImportError:  # versions where a window is every layer's
+    except ImportError:  # in these versions every layer has the window
         return tuple(window)  # type: ignore[return-value]
     if not is_layer_window_attention(
             window, getattr(config, "window_attn_skip_freq", None),
@@ -237,7 +238,7 @@ def rotary_on_the_host(model: Any) -> Any:
 # ---- the numeric self-check --------------------------------------------------
 
 class _Alone:
-    """A group of one rank, with the queries that Megatron makes of groups."""
+    """A group of one rank, with the methods of groups that Megatron calls."""
 
     def size(self) -> int:
         return 1
@@ -247,7 +248,7 @@ class _Alone:
 
 
 class _OneRank(CoreAttention):
-    """A layer of one rank, for self_check()."""
+    """A layer on one rank, for self_check()."""
 
     def _meet(self, pg_collection: Any) -> Communicator:
         return Communicator.local(1)[0]
@@ -269,15 +270,16 @@ def self_check(config: Any, layer_number: int = 1, attn_mask_type: Any = None,
         return
     config = copy.copy(config)
     config.context_parallel_size = config.tensor_model_parallel_size = 1
-    config.masked_softmax_fusion = False  # on the CPU
-    config.sequence_parallel = True  # else dropout, of 0, draws on a GPU
+    config.masked_softmax_fusion = False  # because it needs a GPU
+    config.sequence_parallel = True  # otherwise a dropout of 0 draws numbers on a GPU
     config.fp16 = config.bf16 = False
     config.params_dtype, config.attention_softmax_in_fp32 = torch.float32, True
     groups_of_one = type("Collection", (), {"tp": _Alone(), "cp": _Alone()})()
     arguments = (config, layer_number, attn_mask_type, "self")
     options = {"softmax_scale": softmax_scale, "pg_collection": groups_of_one}
     taken = inspect.signature(DotProductAttention.__init__).parameters
-    with torch.random.fork_rng(devices=[]):  # the model's numbers stay its own
+    # the model's random numbers must not change
+    with torch.random.fork_rng(devices=[]):
         with _OnTheHost():
             theirs = DotProductAttention(*arguments, **{
                 name: value for name, value in options.items()
@@ -299,7 +301,7 @@ def self_check(config: Any, layer_number: int = 1, attn_mask_type: Any = None,
 
 
 class _HostBuffer:
-    """Takes the place of Megatron's buffer for scores."""
+    """Replaces Megatron's buffer for scores."""
 
     def get_tensor(self, shape: Any, dtype: torch.dtype, *_: Any
                    ) -> torch.Tensor:
@@ -307,8 +309,8 @@ class _HostBuffer:
 
 
 class _OnTheHost(torch.overrides.TorchFunctionMode):
-    """Inside, what Megatron's own attention puts on a GPU lies on the host:
-    scores, masks of windows, sinks."""
+    """Within this context, what Megatron's own attention puts on a GPU lies on
+    the host: scores, masks of windows, sinks."""
 
     def __enter__(self) -> Any:
         self.kept = (torch.cuda.current_device,
@@ -333,7 +335,7 @@ class _OnTheHost(torch.overrides.TorchFunctionMode):
 
 def _difference(theirs: Any, ours: Any, heads: Tuple[int, int, int], dim: int,
                 attn_mask_type: Any) -> float:
-    """The largest relative one, of results and gradients."""
+    """Returns the largest relative difference of results and gradients."""
     rows = 12
     numbers = torch.Generator().manual_seed(1)
     tensors = [torch.randn(rows, 2, count, dim, generator=numbers)
@@ -342,7 +344,7 @@ def _difference(theirs: Any, ours: Any, heads: Tuple[int, int, int], dim: int,
         if attn_mask_type is AttnMaskType.causal else None
     found: List[List[torch.Tensor]] = []
     if theirs.scale_mask_softmax.window_size is not None:
-        mask = None  # where it makes its own, and only without one
+        mask = None  # Megatron makes its own mask only if none is given
     for layer, given in ((theirs, mask), (ours, None)):
         leaves = [tensor.clone().requires_grad_() for tensor in tensors]
         with _OnTheHost() if layer is theirs else contextlib.nullcontext():
@@ -366,7 +368,8 @@ def spec(given: Any) -> Any:
 
 
 def _replace(node: Any) -> int:
-    """How many were replaced, in the fields of specs and submodules."""
+    """Replaces core attentions in the fields of specs and submodules. Returns
+    how many were replaced."""
     if isinstance(node, (list, tuple)):
         return sum(_replace(part) for part in node)
     if not dataclasses.is_dataclass(node) or isinstance(node, type):

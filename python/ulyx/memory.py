@@ -2,10 +2,10 @@
 """Memory that all ranks of a communicator reach directly (windows).
 
 A pool belongs to a communicator. It takes windows from the library, attaches
-them, and cuts them into blocks; a block without references goes back to the
-pool, not to the system. Blocks are of size classes (eight to a doubling),
-so what has gone back fits the next request of its class, and at most an eighth
-of a block is unused.
+them, and cuts them into blocks. A block without references goes back to the
+pool, not to the system. Blocks have size classes (eight per doubling), so a
+block that has gone back fits the next request of its class, and at most an
+eighth of a block is unused.
 
 A forked child shares windows with its parent: the parent reads what the child
 writes.
@@ -28,7 +28,8 @@ LARGE_BYTES = SLAB_BYTES // 4
 
 
 def block_bytes(size: int) -> int:
-    """The size class of a request: the next of 8 steps in each doubling."""
+    """Returns the size class of a request: the next of 8 steps in each
+    doubling."""
     size = max(size, 1024)
     step = max(ALIGNMENT, 1 << max(0, (size - 1).bit_length() - 4))
     return -(-size // step) * step
@@ -36,25 +37,27 @@ def block_bytes(size: int) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _class_of(size: int) -> Tuple[int, Any]:
-    """The size class of a request, and the ctypes array of its bytes."""
+    """Returns the size class of a request, and a ctypes array type of its
+    bytes."""
     return block_bytes(size), ctypes.c_ubyte * size
 
 
 class Pool:
     """Blocks in windows of one communicator. Any thread may request them.
 
-    Small blocks are cut from slabs; a large one has a window of its own, which
-    trim() can give back. That happens by itself where a large block is to be
-    made while more lies idle than is in use."""
+    Small blocks are cut from slabs. A large block has a window of its own,
+    which trim() can give back. The pool trims by itself when a large block is
+    to be made and more memory is idle than in use."""
 
     def __init__(self, handle: int) -> None:
         self._comm = handle
-        self._lock = threading.RLock()  # a finalizer may run inside of take()
-        self._windows: Dict[int, Tuple[int, int]] = {}  # begin: handle, bytes
-        self._begins: List[int] = []  # of windows, ascending
-        self._free: Dict[int, List[int]] = {}  # size class: addresses
-        self._rest = (0, 0)  # of the last slab: address, bytes
-        self._lent: Dict[int, Any] = {}  # address: weak reference
+        self._lock = threading.RLock()  # a finalizer may run within take()
+        # begin of the window: handle, bytes
+        self._windows: Dict[int, Tuple[int, int]] = {}
+        self._begins: List[int] = []  # begins of the windows, ascending
+        self._free: Dict[int, List[int]] = {}  # size class: addresses of free blocks
+        self._rest = (0, 0)  # rest of the last slab: address, bytes
+        self._lent: Dict[int, Any] = {}  # address of a block in use: weak reference
         self._lent_bytes = 0
         self._closed = False
 
@@ -86,7 +89,8 @@ class Pool:
         return address
 
     def _forget(self, begin: int) -> bool:
-        """Frees a window that is attached no more; False: in quarantine."""
+        """Frees a window that is no longer attached. Returns False if it is in
+        quarantine."""
         if lib.ulyx_mem_free(self._windows[begin][0]):
             return False
         del self._windows[begin]
@@ -143,7 +147,7 @@ class Pool:
         return made
 
     def holds(self, address: int, size: int = 1) -> bool:
-        """Whether memory lies in a window of this pool."""
+        """Returns whether memory lies in a window of this pool."""
         at = bisect.bisect_right(self._begins, address) - 1
         if at < 0:
             return False
@@ -156,11 +160,12 @@ class Pool:
         return sum(size for _, size in self._windows.values())
 
     def settle(self) -> None:
-        """Calls on host memory have ended when they return."""
+        """Does nothing, because calls on host memory have ended when they
+        return."""
 
     def close(self) -> None:
-        """Takes the windows back from the communicator. One that has blocks
-        which are still referred to is freed when the last of them goes."""
+        """Takes the windows back from the communicator. A window with blocks
+        that are still referred to is freed when the last of them goes."""
         with self._lock:
             if not self._closed:
                 self._closed = True

@@ -28,7 +28,7 @@ WORK = {"heads": _abi.WORK_HEADS, "balanced": _abi.WORK_BALANCED}
 
 
 def choice(value: Any, table: Dict[Any, int], name: str) -> int:
-    """The library's number of a word."""
+    """Returns the library's number of a word."""
     if value in table:
         return table[value]
     raise errors.InvalidArgumentError(
@@ -73,7 +73,7 @@ class Segment(NamedTuple):
 
 
 class PartTable:
-    """Parts as the library reads them, and what keeps them alive."""
+    """Parts in the form that the library reads, and what keeps them alive."""
 
     def __init__(self, parts: Sequence[Any], nranks: int) -> None:
         self.parts = [part if isinstance(part, Part) else Part(part)
@@ -93,8 +93,9 @@ class PartTable:
 
 
 class RowTable:
-    """Other rows of the parts of a table, as update_rows() of the library takes
-    them: splits are None, or one a part, None where creation gave none."""
+    """Other rows of the parts of a table, in the form of the library's
+    update_rows(): splits are None, or one entry per part, which is None where
+    creation gave none."""
 
     def __init__(self, parts: Sequence[Part], nranks: int, rows: Sequence[int],
                  splits: Optional[Sequence[Optional[Sequence[int]]]]) -> None:
@@ -120,8 +121,8 @@ class RowTable:
 
 
 def set_fields(params: Any, options: Dict[str, Any], keep: List[Any]) -> None:
-    """Sets fields of a params struct by name: words become numbers, lists
-    arrays, text bytes."""
+    """Sets fields of a params struct by name. Words become numbers, lists
+    become arrays, text becomes bytes."""
     for name, value in options.items():
         if name not in params._names_:
             raise TypeError(f"{type(params).__name__} has no field {name!r}")
@@ -137,8 +138,8 @@ def set_fields(params: Any, options: Dict[str, Any], keep: List[Any]) -> None:
 def set_mask(params: Any, mask: Optional[str],
              window: Optional[Tuple[Optional[int], Optional[int]]],
              align: str, diagonal: int) -> None:
-    """mask: None, "causal" or "window" (keys before, keys after; None lifts a
-    side)."""
+    """Sets the mask: None, "causal", or "window" (keys before, keys after; None
+    removes the limit on a side)."""
     if window is not None and mask is None:
         mask = "window"
     params.mask_kind = choice(mask, MASKS, "mask")
@@ -158,8 +159,8 @@ def set_mask(params: Any, mask: Optional[str],
 
 
 class Owned:
-    """An object of the library that belongs to a communicator and goes with
-    it."""
+    """An object of the library that belongs to a communicator and is destroyed
+    with it."""
 
     def _own(self, comm: Communicator, value: int, destroy: Any) -> None:
         self.comm = comm
@@ -190,13 +191,14 @@ class Owned:
         self.close()
 
     def _refuse_second(self) -> None:
-        # Structs of calls are kept and filled in anew, by one thread at a time.
+        # The structs of calls are kept and filled again, by one thread at a
+        # time.
         raise errors.BusyError(
             f"another thread is in a call of this {type(self).__name__}")
 
 
 def create(comm: Communicator, function: Any, params: Any) -> int:
-    """A collective creation (comm, params, &object)."""
+    """Makes a collective creation (comm, params, &object)."""
     value = ctypes.c_void_p()
     check(waiting(comm._handle, function, comm.handle, ctypes.byref(params),
                   ctypes.byref(value)))
@@ -205,7 +207,7 @@ def create(comm: Communicator, function: Any, params: Any) -> int:
 
 
 class PlanQueries:
-    """The queries of a plan: local, at any time."""
+    """The queries of a plan, which are local and may be made at any time."""
 
     comm: Communicator
 
@@ -345,7 +347,7 @@ class Plan(Owned, PlanQueries):
 
     @staticmethod
     def _describe(struct: Any, tensor: Tensor) -> None:
-        struct.__init__(  # the values of the macro first
+        struct.__init__(  # begins with the values of the macro
             part=tensor.part, dtype=arrays.dtype_code(tensor.dtype),
             elem_bytes=tensor.elem_bytes, heads=tensor.heads, dim=tensor.dim,
             ownership=_abi.HEADS_KV if tensor.kv else _abi.HEADS_QUERY,
@@ -438,7 +440,8 @@ class Plan(Owned, PlanQueries):
 
     def _moved(self, found: Sequence[arrays.Array], direction: int,
                source: bool) -> Optional[List[Tuple[int, ...]]]:
-        """Strides of all tensors where any lies otherwise than in the plan."""
+        """Returns the strides of all tensors if any lies otherwise than in the
+        plan."""
         if all(array.lies_by(self._declared(i, direction, source))
                for i, array in enumerate(found)):
             return None

@@ -3,16 +3,18 @@
 their keys, and one workspace.
 
 Making an object is collective, so all ranks must find or miss it together: a
-key has nothing in it that is a rank's own. Strides are a rank's own (those of
-an axis with one row are arbitrary); an object is made with those of its first
-call, and a later call gives its own, which no other rank needs. Objects leave
-in the order of their last use, the same on all ranks; one that a graph still
-needs for backward lives on until that has gone.
+key must not contain anything that differs between ranks. Strides may differ
+(those of an axis with one row are arbitrary). An object is made with the
+strides of its first call; a later call passes its own strides, which no other
+rank needs. Objects are removed in the order of their last use, which is the
+same on all ranks. An object that a graph still needs for backward lives until
+the graph is gone.
 
 There are at most two objects of each kind of call. The first is for the lengths
-of the first call alone, which take no more room than they need. The second is
-for all other lengths, up to a capacity: an epoch of lengths makes few objects.
-A length beyond the capacity replaces the second object by a larger one.
+of the first call alone, which take no more memory than they need. The second is
+for all other lengths, up to a capacity, so that an epoch of lengths makes few
+objects. A length beyond the capacity replaces the second object by a larger
+one.
 """
 import collections
 import threading
@@ -24,7 +26,7 @@ from ..communicator import Communicator
 from ..errors import BusyError
 from . import _tensors
 
-CAPACITY = 64  # kinds
+CAPACITY = 64  # in kinds
 ASKED = 1024
 
 
@@ -36,20 +38,20 @@ class Lengths(NamedTuple):
 
     @property
     def splits_of_parts(self) -> Optional[Tuple[Optional[Tuple[int, ...]], ...]]:
-        """As update_rows() takes them, with one part per axis."""
+        """The splits as update_rows() takes them, with one part per axis."""
         if self.splits is None:
             return None
         return (self.splits, *(None for _ in self.rows[1:]))
 
 
 class Spec(NamedTuple):
-    """The key of a call: nothing of it is a rank's own."""
+    """The key of a call. It contains nothing that differs between ranks."""
 
     kind: Hashable  # what its object is made for
     lengths: Lengths
 
 
-Capacity = Optional[Tuple[int, ...]]  # most rows of each axis; None: as given
+Capacity = Optional[Tuple[int, ...]]  # the most rows of each axis; None: as given
 
 
 class Held:
@@ -61,7 +63,8 @@ class Held:
         self.capacity: Tuple[int, ...] = (0,) * len(lengths.rows)
 
     def find(self, lengths: Lengths, make: Callable[[Capacity], Any]) -> Any:
-        """The object for these lengths, made where there is none."""
+        """Returns the object for these lengths, and makes it if there is
+        none."""
         if lengths == self.lengths:
             return self.first
         if any(rows > most for rows, most in zip(lengths.rows, self.capacity)):
@@ -69,7 +72,7 @@ class Held:
                              for rows, most in zip(lengths.rows, self.capacity))
             self.others = make(capacity)
             self.capacity = capacity
-        elif self.others is None:  # no rows at all
+        elif self.others is None:  # only where there are no rows at all
             self.others = make(tuple(max(1, most) for most in self.capacity))
         return self.others
 
@@ -83,15 +86,16 @@ class Cache:
             collections.OrderedDict()
         self.last: Tuple[Any, Any] = (None, None)  # spec, object
         self.docs_of = _tensors.DocsOf()
-        self.asked: Dict[Hashable, Any] = {}  # what calls of a kind come to
+        self.asked: Dict[Hashable, Any] = {}  # what calls of a kind lead to
         self._workspace = torch.empty(0, dtype=torch.uint8)
         self._workspace_at = 0, 0  # bytes, address
         self._lock = threading.Lock()
 
     def find(self, spec: Spec, make: Callable[[Capacity], Any]) -> Any:
-        """The object of a call; make(capacity) makes one where all ranks have
-        none. The kind that was used longest ago goes where there are too
-        many. That of the call before is also in `last`, without a look-up."""
+        """Returns the object of a call. If no rank has one, make(capacity)
+        makes it on all ranks. If there are too many kinds, the one that was
+        used longest ago is removed. The object of the call before is also in
+        `last`, without a look-up."""
         held = self.objects.get(spec.kind)
         if held is None:
             found = make(None)
@@ -105,15 +109,16 @@ class Cache:
         return found
 
     def remember(self, asked: Hashable, known: Any) -> None:
-        """Of this rank alone, so it may be forgotten at any time."""
+        """Keeps what a call leads to, on this rank alone. No other rank depends
+        on the entry, so it may be forgotten at any time."""
         if len(self.asked) >= ASKED:
             self.asked.clear()
         self.asked[asked] = known
 
     def workspace(self, size: int) -> int:
-        """Address of at least so many bytes in a window, which one call at a
-        time has. On a device that is one of a stream: each call takes its own,
-        which the allocator gives out again in the order of the stream."""
+        """Returns the address of at least so many bytes in a window, for one
+        call at a time. On a device a workspace belongs to a stream: each call
+        takes its own, which the allocator reuses in the order of the stream."""
         if self.comm.cuda:
             self._workspace = torch.empty(0, dtype=torch.uint8)
             self._workspace = _tensors.block(self.comm, size)
@@ -127,17 +132,18 @@ class Cache:
         return address
 
     def enter(self) -> None:
-        """A call begins, on one thread at a time, for the workspace is one."""
+        """Begins a call. Only one thread at a time may make calls, because
+        there is one workspace."""
         if not self._lock.acquire(False):
             raise BusyError("another thread is in a call on the communicator")
 
     def leave(self) -> None:
-        """The call is over."""
+        """Ends the call."""
         self._lock.release()
 
 
 def cache_of(comm: Communicator) -> Cache:
-    """The communicator's cache, which goes with it."""
+    """Returns the communicator's cache, which is destroyed with it."""
     found = comm.__dict__.get("_torch_cache")
     if found is None:
         found = comm.__dict__["_torch_cache"] = Cache(comm)

@@ -48,7 +48,7 @@ def bound(module: torch.nn.Module) -> Optional[Communicator]:
 
 
 def resolve(comm: Optional[Communicator]) -> Communicator:
-    """The communicator of a call that was given this one."""
+    """Returns the communicator of a call to which this argument was passed."""
     found = comm if comm is not None else _current.get()
     if isinstance(found, Communicator):
         return found

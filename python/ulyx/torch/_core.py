@@ -37,13 +37,13 @@ def sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
         attn_mask=mask, is_causal=head.causal and mask is None,
         scale=head.scale, enable_gqa=q.shape[2] != k.shape[2])
-    if mask is not None:  # a token outside of all documents attends to none
+    if mask is not None:  # a token outside of all documents attends to no key
         out = torch.where(mask.any(-1, keepdim=True), out, 0.0)
     return out.transpose(1, 2)
 
 
 def _visible(batch: int, rows: int, head: Head) -> torch.Tensor:
-    """[b, 1, S, S]: which keys a query attends to."""
+    """Returns [b, 1, S, S]: to which keys a query attends."""
     at = torch.arange(rows)
     distance = at[:, None] - at[None, :]
     left, right = head.window if head.window is not None else (None, None)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors in memory of a CUDA device: where they come from, and on which stream
-calls go.
+calls run.
 
-The library moves device memory between windows, while tensors of a model come
-from torch's own allocator. So a second pool of torch's caching allocator takes
-its segments from the library (ulyx/pool.h), which makes each of them a window;
-results, gradients, workspace and what forward saves are allocated there, and
-inputs that lie elsewhere are copied there first. As the pool is the caching
-allocator's, memory is given out again in stream order, as for any tensor.
+The library moves device memory between windows, but tensors of a model come
+from torch's own allocator. Therefore a second pool of torch's caching allocator
+takes its segments from the library (ulyx/pool.h), which makes each of them a
+window. Results, gradients, workspace and what forward saves are allocated
+there; inputs that lie elsewhere are copied there first. Because the pool
+belongs to the caching allocator, memory is reused in stream order, as for any
+tensor.
 """
 from typing import Any, Dict, Optional
 
@@ -18,17 +19,17 @@ from .. import _abi, errors
 from .._library import lib
 from ..communicator import Communicator
 
-BLOCKS = 4096  # of which is known that they lie in windows
+BLOCKS = 4096  # how many are known to lie in windows
 HOST = torch.device("cpu")
 
 
 def device_of(comm: Communicator) -> torch.device:
-    """Where the tensors of a communicator lie."""
+    """Returns the device on which the tensors of a communicator lie."""
     return HOST if comm.device is None else torch.device("cuda", comm.device)
 
 
 def check_place(tensor: torch.Tensor, name: str, comm: Communicator) -> None:
-    """The tensor lies where the communicator's tensors do."""
+    """Checks that the tensor lies where the communicator's tensors do."""
     wanted = device_of(comm)
     if tensor.device != wanted:
         raise errors.InvalidArgumentError(
@@ -38,7 +39,7 @@ def check_place(tensor: torch.Tensor, name: str, comm: Communicator) -> None:
 
 
 class Cuda:
-    """A device as torch has it."""
+    """A device, by the functions of torch.cuda."""
 
     def __init__(self, index: int) -> None:
         self.device = torch.device("cuda", index)
@@ -46,17 +47,18 @@ class Cuda:
         self._pool: Any = None
 
     def stream(self) -> int:
-        """The stream on which torch enqueues now, as the library takes it."""
+        """Returns the stream on which torch enqueues now, in the form that the
+        library takes."""
         return int(torch.cuda.current_stream(self.device).cuda_stream)
 
     def wait(self) -> None:
-        """Until all that is enqueued has ended."""
+        """Waits until all enqueued work has ended."""
         torch.cuda.synchronize(self.device)
 
     def empty(self, count: int, dtype: torch.dtype,
               windows: bool) -> torch.Tensor:
-        """Elements on the device, in a segment of the library's or of torch's
-        own."""
+        """Returns new elements on the device, in a segment of the library or of
+        torch."""
         if not windows:
             return torch.empty(count, dtype=dtype, device=self.device)
         if self._pool is None:
@@ -68,9 +70,10 @@ class Cuda:
 
 
 class DevicePool:
-    """Device memory that all ranks of a communicator reach directly, where they
-    can: plans between devices that cannot map each other go by messages, from
-    any memory of the device. It is closed with its communicator."""
+    """Device memory that all ranks of a communicator reach directly, if they
+    can. Plans between devices that cannot map each other's memory exchange by
+    messages, from any memory of the device. The pool is closed with its
+    communicator."""
 
     def __init__(self, comm: Communicator, cuda: Any) -> None:
         self.cuda, self._comm = cuda, comm.handle
@@ -84,7 +87,7 @@ class DevicePool:
         raise errors.of(status, lib.ulyx_last_error().decode(errors="replace"))
 
     def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """So many elements, in a window where there are windows."""
+        """Returns so many new elements, in a window if the pool has windows."""
         made: torch.Tensor = self.cuda.empty(count, dtype, self.windows)
         if not self.windows:
             return made
@@ -96,16 +99,16 @@ class DevicePool:
         return made
 
     def reaches(self, tensor: torch.Tensor) -> bool:
-        """Whether the library can take the tensor where it lies: it is part of
-        one that empty() has made and that lives."""
+        """Returns whether the library can take the tensor where it lies: it
+        must be a part of a live tensor that empty() has made."""
         if not self.windows:
             return True
         block = self._known.get(tensor.untyped_storage().data_ptr())
         return block is not None and not block.expired()
 
     def settle(self) -> None:
-        """Until the calls that were enqueued have ended: what belongs to them
-        can be destroyed then."""
+        """Waits until the enqueued calls have ended; then what belongs to them
+        can be destroyed."""
         self.cuda.wait()
 
     def close(self) -> None:
@@ -116,7 +119,8 @@ class DevicePool:
 
 
 def pool_of(comm: Communicator) -> DevicePool:
-    """The pool of a communicator of device memory, made at its first use."""
+    """Returns the pool of a communicator of device memory, made at its first
+    use."""
     assert comm.device is not None
     held = comm._handle
     if held.pool is None:
@@ -125,6 +129,6 @@ def pool_of(comm: Communicator) -> DevicePool:
 
 
 def stream_of(comm: Communicator) -> Optional[int]:
-    """The stream of a call that is made now: none for host memory. 0, torch's
-    usual one, is the NULL stream."""
+    """Returns the stream of a call that is made now: None for host memory. 0,
+    torch's default stream, is the NULL stream."""
     return pool_of(comm).cuda.stream() if comm.cuda else None

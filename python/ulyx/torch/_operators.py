@@ -24,7 +24,7 @@ def _call(comm_number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
           docs: Optional[torch.Tensor], rows: int, kv_rows: int, mask: str,
           left: int, right: int, align: str, scale: float, softcap: float,
           order: str, splits: Optional[Sequence[int]]) -> _attention.Call:
-    """The eager path's call of these tensors."""
+    """Returns the Call that the eager path would have for these tensors."""
     for name, given in (("sinks", sinks), ("alibi_slopes", slopes)):
         if given is not None:
             _tensors.check_per_head(given, name, q.shape[2], q.dtype)
@@ -48,7 +48,8 @@ def _call(comm_number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
 
 def _room(comm_number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
           rows: Any, kv_rows: Any) -> Any:
-    # Heads and dims are the model's: int() keeps them from becoming variables.
+    # Heads and dims belong to the model: int() keeps them from becoming
+    # variables.
     comm = by_number(comm_number)
     return _split.saved_bytes(
         q.shape[0], rows, rows if kv_rows < 0 else kv_rows, int(q.shape[2]),
@@ -63,7 +64,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
               mask: str, left: int, right: int, align: str, scale: float,
               softcap: float, order: str, splits: Optional[Sequence[int]]
               ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """(out, saved)."""
+    """Returns (out, saved)."""
     call = _call(comm, q, k, v, sinks, slopes, docs, rows, kv_rows, mask, left,
                  right, align, scale, softcap, order, splits)
     room = _room(comm, q, k, v, rows, kv_rows)
@@ -89,7 +90,7 @@ def attention_backward(
         align: str, scale: float, softcap: float, order: str,
         splits: Optional[Sequence[int]]
         ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(dq, dk, dv, d_sinks); d_sinks is empty without sinks."""
+    """Returns (dq, dk, dv, d_sinks); d_sinks is empty without sinks."""
     call = _call(comm, q, k, v, sinks, slopes, docs, rows, kv_rows, mask, left,
                  right, align, scale, softcap, order, splits)
     entry = _attention.entry_of(call, (q, k, v))
@@ -132,7 +133,8 @@ attention_backward.register_autograd(_refused)
 
 # ---- exchange ------------------------------------------------------------------
 class _Shapes(NamedTuple):
-    """The result of an exchange of tensors of these heads on this rank."""
+    """The shapes of the results of an exchange of tensors with these heads on
+    this rank."""
 
     rows: Any
     heads: List[int]
@@ -169,7 +171,7 @@ def _exchange(tensors: Sequence[torch.Tensor], adjoint: bool, direction: int,
 def reshuffle(tensors: Sequence[torch.Tensor], direction: int,
               heads: Sequence[int], comm: int, rows: int, order: str,
               splits: Optional[Sequence[int]]) -> List[torch.Tensor]:
-    """The exchange of [b, s, h, d] tensors."""
+    """Exchanges [b, s, h, d] tensors."""
     return _exchange(tensors, False, direction, heads, comm, rows, order,
                      splits, [tensor.shape[3] for tensor in tensors])
 
@@ -188,7 +190,8 @@ def _(tensors: Any, direction: int, heads: Any, comm: int, rows: Any,
 def reshuffle_backward(grads: Sequence[torch.Tensor], direction: int,
                        heads: Sequence[int], comm: int, rows: int, order: str,
                        splits: Optional[Sequence[int]]) -> List[torch.Tensor]:
-    """Gradients of reshuffle's tensors from those of its results."""
+    """Returns the gradients of reshuffle's tensors from those of its
+    results."""
     return _exchange(grads, True, direction, heads, comm, rows, order, splits,
                      [grad.shape[3] for grad in grads])
 

@@ -25,12 +25,13 @@ class Kind(NamedTuple):
     tensors: Tuple[Tuple[int, int, bool], ...]  # heads, dim, kv
     dtype: int
     order: str
-    uneven: bool  # splits are given
-    lengths: Optional[Lengths] = None  # of device memory, where rows stay
+    uneven: bool  # whether splits are given
+    # on device memory, where the rows of an object do not change
+    lengths: Optional[Lengths] = None
 
 
 class Call(NamedTuple):
-    """One call: what it is on and what it takes beside its tensors."""
+    """One call: what it runs on, and its arguments other than tensors."""
 
     comm: Communicator
     cache: Cache
@@ -41,7 +42,7 @@ class Call(NamedTuple):
 def call_of(comm: Communicator, direction: int, batch: int, rows: int,
             heads: Sequence[int], dims: Sequence[int], dtype: int, order: str,
             splits: Optional[Sequence[int]]) -> Call:
-    """The exchange of tensors of these heads and dims."""
+    """Returns the Call of an exchange of tensors with these heads and dims."""
     kind = Kind(direction, batch, heads[0],
                 tuple((count, dim, count != heads[0])
                       for count, dim in zip(heads, dims)),
@@ -53,8 +54,8 @@ def call_of(comm: Communicator, direction: int, batch: int, rows: int,
 
 
 class Entry:
-    """A plan, and how this rank's tensors lie in it: for the lengths of one
-    call, or for all up to a capacity."""
+    """A plan, and how this rank's tensors lie in it, for the lengths of one
+    call, or for all lengths up to a capacity."""
 
     def __init__(self, call: Call, capacity: Capacity,
                  layouts: Sequence[Optional[_tensors.Strides]]) -> None:
@@ -62,7 +63,7 @@ class Entry:
         self.comm, self.kind, self.lengths = call.comm, kind, call.spec.lengths
         self.dtype = _tensors.TORCH_DTYPES[kind.dtype]
         self.moving = capacity is not None
-        # Where rows change, calls give strides that depend on them.
+        # Where rows change, calls pass strides that depend on them.
         self.given = [
             None if layout is None or self.moving and not _tensors.of_any_rows(
                 layout, kind.batch) else layout for layout in layouts]
@@ -82,13 +83,13 @@ class Entry:
         for (heads, dim, kv), layout in zip(self.kind.tensors, self.given):
             strides: Any = {
                 side: _tensors.in_bytes(layout or (0, 0, 0), self.dtype)}
-            # Gradients of a tensor of torch are of its type.
+            # The gradients of a tensor of torch have its type.
             made.append(Tensor(heads, dim, self.kind.dtype, kv=kv,
                                partial_dtype=self.kind.dtype, **strides))
         return made
 
     def _measure(self) -> None:
-        """The values that follow from rows: the shapes of this rank's
+        """Computes what follows from the rows: the shapes of this rank's
         tensors."""
         direction, numbers = self.kind.direction, range(len(self.given))
         self.shapes: List[Any] = [self.plan.shape(i, direction, True)
@@ -108,14 +109,14 @@ class Entry:
             for shape, layout in zip(self.shapes, self.layouts)]
 
     def follow(self, lengths: Lengths) -> None:
-        """Rows are the call's."""
+        """Gives the plan the rows of the call."""
         if lengths != self.lengths:
             self.plan.update_rows(lengths.rows, lengths.splits_of_parts)
             self.lengths = lengths
             self._measure()
 
     def check_shapes(self, given: Sequence[torch.Tensor]) -> None:
-        """This rank's tensors are those that it is to have."""
+        """Checks that this rank's tensors are those that it must have."""
         for i, (tensor, shape) in enumerate(zip(given, self.shapes)):
             if tuple(tensor.shape) != shape:
                 raise InvalidArgumentError(
@@ -126,8 +127,8 @@ class Entry:
 
     def take(self, given: Sequence[torch.Tensor],
              usual: Sequence[_tensors.Strides]) -> Tuple[Any, Any]:
-        """(addresses' tensors, their strides or None where all lie as the plan
-        has them)."""
+        """Returns (tensors whose addresses are passed, their strides or None if
+        all lie as the plan has them)."""
         moved: Any = {}
         taken = [_tensors.told(i, tensor, _tensors.layout_on(self.comm, tensor),
                                layout, self.comm, moved)
@@ -148,8 +149,8 @@ class Entry:
 
 
 def entry_of(call: Call, given: Optional[Sequence[torch.Tensor]]) -> Entry:
-    """The plan of a call, made where there is none: for these tensors, or dense
-    ones."""
+    """Returns the plan of a call, and makes it if there is none: for these
+    tensors, or for dense ones."""
     def make(capacity: Capacity) -> Entry:
         kind: Any = call.spec.kind
         return Entry(call, capacity, [None] * len(kind.tensors)
@@ -167,7 +168,7 @@ def _explain(error: UlyxError, call: Call,
 
 def forward(call: Call, given: Sequence[torch.Tensor]
             ) -> Tuple[Entry, List[torch.Tensor]]:
-    """(entry, results) of [b, s, h, d] tensors."""
+    """Returns (entry, results) of [b, s, h, d] tensors."""
     comm, cache = call.comm, call.cache
     cache.enter()
     try:
@@ -193,7 +194,7 @@ def forward(call: Call, given: Sequence[torch.Tensor]
 
 def backward(call: Call, entry: Entry,
              given: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-    """Gradients of the inputs from those of the results."""
+    """Returns the gradients of the inputs from those of the results."""
     call.cache.enter()
     try:
         try:

@@ -12,8 +12,8 @@ IGNORED = -100  # the label that is no target
 
 
 def local_rows(rows: int, nranks: int, rank: int) -> Tuple[int, int]:
-    """(first, end) of a rank's tokens: rows / nranks, the first ranks one
-    more. This is the contiguous order of ulyx."""
+    """Returns (first, end) of a rank's tokens: rows / nranks, and one more on
+    the first ranks. This is the contiguous order of ulyx."""
     each, more = divmod(rows, nranks)
     first = rank * each + min(rank, more)
     return first, first + each + (rank < more)
@@ -27,9 +27,9 @@ def _tokens_of(batch: Batch) -> torch.Tensor:
 
 
 def _padding(mask: torch.Tensor) -> Optional[torch.Tensor]:
-    """Documents [cumulative lengths over b * S] of a mask of padding; None where
-    nothing is padded. Padding is a document of its own: no other token attends
-    to it."""
+    """Returns the documents [cumulative lengths over b * S] of a mask of
+    padding, or None if nothing is padded. Padding is a document of its own, so
+    no other token attends to it."""
     mask = mask.bool()
     if bool(mask.all()):
         return None
@@ -49,7 +49,8 @@ def _padding(mask: torch.Tensor) -> Optional[torch.Tensor]:
 
 
 def packing(positions: torch.Tensor, batch: int) -> Optional[torch.Tensor]:
-    """Documents by positions that start over, within each item of the batch."""
+    """Returns the documents that positions give, which start again at each
+    document, within each item of the batch."""
     starts = positions.expand(batch, -1).diff(dim=-1) != 1
     if not bool(starts.any()):
         return None
@@ -73,8 +74,8 @@ def _documents(batch: Batch, items: int) -> Optional[torch.Tensor]:
 
 
 def _at_least(batch: Batch, rows: int, least: int) -> Batch:
-    """The batch with so many tokens: models of transformers cannot run on none
-    of them. What is added is padding."""
+    """Returns the batch with at least so many tokens, because models of
+    transformers cannot run on none. What is added is padding."""
     items = int(_tokens_of(batch).shape[0])
     more = least - rows
     if batch.get("attention_mask") is None and "cu_seq_lens_q" not in batch:
@@ -126,7 +127,7 @@ class Collator:
         return self.shard(dict(self.inner(samples)))
 
     def shard(self, batch: Batch) -> Batch:
-        """This rank's tokens of a whole batch."""
+        """Returns this rank's tokens of a whole batch."""
         batch = dict(batch)
         items, rows = (int(size) for size in _tokens_of(batch).shape[:2])
         if rows < self.nranks:

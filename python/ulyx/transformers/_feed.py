@@ -10,9 +10,9 @@ from ..errors import InvalidArgumentError, UnsupportedError
 
 
 class RepeatSampler(Sampler):  # type: ignore[type-arg]
-    """The indices of `inner`, each run of batch_size of them `times` times in a
-    row. Batches made of it and dealt out to processes in turn, as accelerate
-    does, are equal on each `times` neighbours. The last run is filled up from
+    """The indices of `inner`, where each run of batch_size indices is repeated
+    `times` times. accelerate deals batches out to processes in turn, so the
+    batches of each `times` neighbours are equal. The last run is filled up from
     the first indices, or left out with drop_last."""
 
     def __init__(self, inner: "Sampler[int]", batch_size: int, times: int,
@@ -22,7 +22,8 @@ class RepeatSampler(Sampler):  # type: ignore[type-arg]
 
     @property
     def generator(self) -> Optional[torch.Generator]:
-        """Of inner: accelerate synchronises processes by it."""
+        """The generator of inner, by which accelerate synchronises
+        processes."""
         return getattr(self.inner, "generator", None)
 
     @generator.setter

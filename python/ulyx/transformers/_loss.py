@@ -2,7 +2,7 @@
 """The factor of a rank's loss before backward."""
 from ..errors import InvalidArgumentError
 
-# What becomes of the gradients of N ranks, each of its own tokens' loss: the
+# What happens to the gradients of N ranks, each of its own tokens' loss: the
 # mean over all of them; over the sequences of DeepSpeed, the sum within one; or
 # the sum.
 _AVERAGED = ("ddp", "fsdp", "fsdp2", "zero3", "average")
