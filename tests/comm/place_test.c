@@ -153,7 +153,7 @@ page_prefers(const void *address, unsigned long wanted)
     unsigned long nodes[16] = {0};
     int mode = -1;
     if (syscall(SYS_get_mempolicy, &mode, nodes, 1025UL, address, MPOL_F_ADDR))
-        test_skip("the kernel tells no memory policy");
+        test_skip("the kernel reports no memory policy");
     return mode == MPOL_PREFERRED && nodes[0] == wanted;
 }
 

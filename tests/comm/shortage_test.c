@@ -115,7 +115,7 @@ fail_each(ulyx_status_t (*action)(void *context), void *context)
                 "call %d failed: status %d, %s", n, status, ulyx_last_error());
         assert_status(action(context), ULYX_SUCCESS);
     }
-    fail_msg("it never succeeded");
+    fail_msg("the action never succeeded");
     return 0;
 }
 

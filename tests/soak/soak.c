@@ -183,7 +183,7 @@ rank_wake_late(struct scene_state *state, ulyx_comm_t *comm, int rank)
     if (status == ULYX_SUCCESS)
         ulyx_comm_get_nranks(alone, &nranks);
     snprintf(text, sizeof(text),
-        "split brain: formed a communicator of %d, %d others had gone on",
+        "split brain: formed a communicator of %d, %d others had continued",
         nranks, others);
     rank_count(
         &state->outcome.wrong, rank, text, status == ULYX_SUCCESS && !may);
@@ -204,7 +204,7 @@ rank_give_up(struct scene_state *state, ulyx_comm_t *comm, int rank)
         return;
     ulyx_status_t status = ulyx_comm_shrink(comm, NULL, &fewer);
     rank_count(&state->outcome.wrong, rank,
-        "split brain: was not left out by the rank that went on",
+        "split brain: was not excluded by the rank that continued",
         status != ULYX_ERR_RANK_LOST);
 }
 
@@ -216,13 +216,13 @@ go_on(struct scene_state *state, ulyx_comm_t *comm, int rank)
     if (strike->fault == FAULT_STOPPED && victim_is_a_node(state)) {
         ulyx_status_t status = ulyx_comm_shrink(comm, NULL, &fewer);
         rank_count(&state->outcome.wrong, rank,
-            "went on without a stopped node", status == ULYX_SUCCESS);
+            "continued without a stopped node", status == ULYX_SUCCESS);
         return;
     }
     int expected = strike->nranks - (strike->fault != FAULT_ABORTED);
     int nranks = aftermath_go_on(comm, SCENE_SLOT, state->rows, 2);
-    rank_count(&state->outcome.broken, rank, "did not go on with all survivors",
-        nranks != expected);
+    rank_count(&state->outcome.broken, rank,
+        "did not continue with all survivors", nranks != expected);
 }
 
 /* Attention has twice the time, because it makes several exchanges. */
@@ -253,7 +253,7 @@ rank_judge(struct scene_state *state, struct calls *c, ulyx_status_t status)
     bool named = fault_is_named(strike, c->rank, status, c->text);
     if (!named)
         fprintf(stderr,
-            "rank %d: %s: \"%s\" does not say what befell rank %d\n", c->rank,
+            "rank %d: %s: \"%s\" does not name the fault of rank %d\n", c->rank,
             ulyx_status_name(status), c->text, strike->victim);
     atomic_fetch_add(&outcome->injected_ranks, 1);
     atomic_fetch_add(&outcome->named, named);
@@ -262,7 +262,7 @@ rank_judge(struct scene_state *state, struct calls *c, ulyx_status_t status)
     int64_t due_ns =
         atomic_load(&strike->struck_ns) + (int64_t)(call_limit(state) * 1e9);
     aftermath_note(&outcome->longest_ns, due_ns);
-    rank_count(&outcome->broken, c->rank, "was told too late",
+    rank_count(&outcome->broken, c->rank, "got its error too late",
         uli_clock_ns() - due_ns > SLACK_NS);
 }
 

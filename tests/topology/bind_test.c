@@ -216,7 +216,7 @@ pages_policy(void *address, unsigned long nodes_p[16])
     memset(nodes_p, 0, 16 * sizeof(*nodes_p));
     if (syscall(SYS_get_mempolicy, &mode, nodes_p, 1025UL, address,
             address ? MPOL_F_ADDR : 0))
-        test_skip("the kernel tells no memory policy");
+        test_skip("the kernel reports no memory policy");
     return mode;
 }
 
@@ -246,7 +246,7 @@ pages_prefer_their_node(void **state)
     uli_bind_memory(&binding, pages, bytes);
     int now = pages_policy(pages + bytes - 4096, nodes);
     if (now == before)
-        test_skip("the kernel lets no memory policy be set");
+        test_skip("the kernel does not permit a memory policy");
     assert_int_equal(now, MPOL_PREFERRED);
     assert_int_equal(nodes[0], 1);
     assert_int_equal(pages[4095], 7);

@@ -56,7 +56,7 @@ processes_match_one_rank(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_THREAD__)
-    test_skip("ThreadSanitizer does not see what other processes order");
+    test_skip("ThreadSanitizer does not track order between processes");
 #endif
     run_draws(4711, test_draws(6), true, 0);
 }

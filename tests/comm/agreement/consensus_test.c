@@ -542,7 +542,7 @@ search_finds_what_each_rule_prevents(void **state)
         }
         broken = ALL_HOLD;
         if (!found)
-            fail_msg("nothing went wrong without rule %d", rule);
+            fail_msg("the search finds no fault without rule %d", rule);
     }
 }
 

@@ -148,7 +148,8 @@ death_body(int rank, int nranks, void *context)
     }
     ok &= ranks_expect(await_failure(comm));
     int64_t late_ns = uli_clock_ns() - atomic_load(&shared->killed_ns);
-    printf("rank %d knew after %.2f ms\n", rank, (double)late_ns * 1e-6);
+    printf(
+        "rank %d was notified after %.2f ms\n", rank, (double)late_ns * 1e-6);
     ok &= ranks_expect(uli_comm_check(comm) == ULYX_ERR_RANK_LOST);
     ok &= ranks_expect(strstr(ulyx_last_error(), "rank 1") != NULL);
     ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);

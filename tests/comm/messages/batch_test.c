@@ -251,7 +251,8 @@ calls_that_end_are_never_late(void **state)
         assert_status(uli_comm_check(w->comms[r]), ULYX_SUCCESS);
     unwatch_all(w);
     if (longest >= late)
-        test_skip("this thread rested for %lld ms within a call, which is late",
+        test_skip(
+            "this thread was paused for %lld ms within a call, which is late",
             (long long)(longest / 1000000));
 }
 

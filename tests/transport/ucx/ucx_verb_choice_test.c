@@ -254,7 +254,7 @@ probe_in_a_bad_moment_ends(void **state)
     chance.state = test_seed(35);
     for (int64_t i = 0; i < test_draws(12); i++) {
         enum uli_ucx_verb verb = verb_probe(0, 5000, 5000, 60, &attempts);
-        print_message("by %s after %d attempts that could not tell\n",
+        print_message("by %s after %d inconclusive attempts\n",
             uli_ucx_verb_name(verb), attempts);
         if (attempts == 1 || attempts == 2) /* a quiet attempt followed */
             assert_int_equal(verb, ULI_UCX_BY_AM);
