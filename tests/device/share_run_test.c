@@ -227,7 +227,7 @@ shares_that_make_no_run_are_not_mapped(void **state)
         else if (bad == 5)
             shares[1].form = 0;
         else
-            shares[1].fd = -1; /* the driver's to find */
+            shares[1].fd = -1; /* the driver must find this */
         assert_int_not_equal(
             uli_share_map(0, shares, 3, &import), ULYX_SUCCESS);
         assert_int_equal(driver->count(), before);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * failing_calls [--stride N] [--first N] [--world NAME] [--kind NAME] [--call
- * N]: for each world and each kind of call, the n-th call fails, for n = first,
- * first + stride, ... until a run makes fewer calls than n. Required of each
- * run: an error with a text at some ranks, or success at all ranks; no rank
- * waits until its deadline; nothing is kept; and the scene succeeds again
- * afterwards. Each run is in processes of its own. Prints a line for each run
- * that went wrong, and the table. Ends with 1 where any run went wrong.
+ * failing_calls [--stride N] [--first N] [--world NAME] [--kind NAME]
+ *               [--call N]
+ *
+ * For each world and each kind of call, makes the n-th call fail, for n =
+ * first, first + stride, ... until a run makes fewer calls than n. Each run
+ * must end with an error with a text at some ranks, or with success at all
+ * ranks; no rank may wait until its deadline; nothing may be kept; and the
+ * scene must succeed again afterwards. Each run is in processes of its own.
+ * Prints a line for each run that went wrong, and the table. Ends with 1 if any
+ * run went wrong.
  *
  * Worlds: local (threads), id (threads that meet by a unique id), nodes
  * (threads that count as two nodes, over UCX), processes (by the environment).

@@ -243,8 +243,8 @@ quarantine_end(struct shared *shared, ulyx_mem_t *mem, int signal)
     return ranks_expect(status == ULYX_SUCCESS);
 }
 
-/* After the deadline of a detach has passed, the ranks that it then asks must
- * answer at once. */
+/* After the deadline of a detach, the ranks that it has yet to ask have no more
+ * time: their answers must be there at once. */
 static bool
 watch_late_detach(struct shared *shared, ulyx_comm_t *comm, ulyx_mem_t *mem)
 {

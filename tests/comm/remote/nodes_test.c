@@ -241,8 +241,8 @@ destroyed_handle_ends_waits_on_all_nodes(void **state)
     for (int i = 0; i < 2; i++) {
         struct absence absence = {comms, 2 + i, names[i]};
         scene_open(6, 2, 30, comms);
-        /* A barrier first: a rank that leaves sends that only to ranks with
-         * which it has exchanged messages. */
+        /* A barrier first, because a rank that leaves notifies only the ranks
+         * with which it has exchanged messages. */
         assert_int_equal(ranks_run_threads(6, barrier_body, comms, 60), 0);
         assert_int_equal(ranks_run_threads(6, left_body, &absence, 20), 0);
         comms[absence.absent] = NULL;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * kernelcheck's table of kernels with the GPU kernels' real source on an
- * emulated device: rows "sm90", "mma" (16 bits) and "plain" (fp32). What sm90
- * hands to the portable kernels is counted and printed at the end. A call's
- * tensors are copied to device memory of exactly their extent, so that a byte
- * read or written beside them is a fault; the library's own row for device
- * memory then translates and enqueues the call, and outputs are copied back.
- * Backward is the portable row's for all of them.
+ * kernelcheck's table of kernels, with the real source of the GPU kernels on an
+ * emulated device: the rows "sm90", "mma" (16 bits) and "plain" (fp32). The
+ * calls that sm90 passes to the portable kernels are counted, and the count is
+ * printed at the end. A call's tensors are copied to device memory of exactly
+ * their extent, so that a byte read or written beside them is a fault. The
+ * library's own row for device memory then translates and enqueues the call,
+ * and outputs are copied back. All rows have the portable backward.
  *
- * Built with nvcc's kernels (card_kernelcheck) the same runs on a card.
+ * Built with nvcc's kernels (card_kernelcheck) the same program runs on a card.
  *
- * It defines the functions of src/attention/kernels/kernels.c, which is
+ * This file defines the functions of src/attention/kernels/kernels.c, which is
  * therefore not linked.
  */
 #include <stdio.h>

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Faults planted into the collectives' kernels (collective_plant.py): each must
- * be reported by the emulator or show in the result, in every seed; the same
- * sources with none planted must pass. The whole library runs, in a process of
- * its own each time, so that what a fault leaves behind is gone with it.
+ * Faults planted into the kernels of collectives (collective_plant.py). The
+ * emulator must report each fault, or the result must show it, in every seed;
+ * the same sources without a fault must pass. The whole library runs in a
+ * process of its own each time, so that what a fault leaves behind does not
+ * reach the next run.
  *
- * Data comes and goes in the ranks' own streams, so that only the collectives
- * order one rank's work before another's.
+ * Data is copied in the ranks' own streams, so only the collectives order the
+ * work of one rank before that of another.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exchanges by the thousand: several communicators at once on the same devices,
- * each with several plans on streams of their own, a host thread a rank that
- * enqueues the plans' calls in an order of its own with random delays. Then
- * the same calls as graphs, replayed with other data.
+ * Thousands of exchanges. Several communicators share the devices, and each has
+ * several plans on streams of their own. A host thread per rank enqueues the
+ * plans' calls, in an order of its own and with random delays. Then the same
+ * calls run as graphs, replayed with other data.
  *
- * To be cheap enough for 100,000, what a call needs and must leave is made
- * once: of a few versions of the data, all images of an operation at a rank,
- * before and after, lie in one piece, as they do on the device. So a call is
- * one copy up (sources, poison), the exchange, one copy down and a memcmp, in
- * which every byte of every image and what lies between them takes part.
- * ULYX_TEST_DRAWS=N makes it N times as long.
+ * So that 100,000 calls are cheap enough, what a call needs and what it must
+ * leave is computed once, for a few versions of the data: all images of an
+ * operation at a rank, before and after, lie in one piece of memory, as they do
+ * on the device. A call is then one copy to the device (sources and poison),
+ * the exchange, one copy back, and a memcmp over every byte of every image and
+ * everything between them. ULYX_TEST_DRAWS=N makes the test N times as long.
  */
 #include <stdatomic.h>
 #include <stdio.h>
