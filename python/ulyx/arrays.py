@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of other packages as the library takes them: address, shape, strides
-in bytes, element type.
+"""Arrays of other packages in the form that the library takes: address, shape,
+strides in bytes, element type.
 
-NumPy arrays are taken as they are; anything else through DLPack (`__dlpack__`),
-read here and not by NumPy, which has no bfloat16. For the same reason outputs
-of that type are of ml_dtypes.bfloat16 where that package is installed, else
-uint16 with the same bits, and uint16 inputs are taken for bfloat16 where the
-call says so.
+NumPy arrays are taken directly; all others through DLPack (`__dlpack__`), which
+this module reads itself, because NumPy has no bfloat16. For the same reason
+outputs of that type are arrays of ml_dtypes.bfloat16 if that package is
+installed, else of uint16 with the same bits. An input of uint16 is taken for
+bfloat16 if the call says so.
 """
 import ctypes
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
@@ -33,7 +33,8 @@ _BITS = {1: np.uint8, 2: np.uint16}
 
 
 def dtype_code(dtype: DType) -> int:
-    """The library's number of a type: its number, its name, a numpy type."""
+    """Returns the library's number of a type, which may be that number, a name,
+    or a numpy type."""
     if isinstance(dtype, int):
         if dtype in SIZES:
             return dtype
@@ -46,7 +47,7 @@ def dtype_code(dtype: DType) -> int:
 
 
 def numpy_dtype(code: int) -> np.dtype:
-    """The numpy type in which outputs of a library type are given."""
+    """Returns the numpy type of outputs that have this type of the library."""
     for name, number in NAMES.items():
         if number == code and name != "bytes":
             try:
@@ -61,14 +62,15 @@ def numpy_dtype(code: int) -> np.dtype:
 
 
 class Array(NamedTuple):
-    """An array as the library takes it; `owner` keeps the memory alive."""
+    """An array in the form that the library takes. `owner` keeps the memory
+    alive."""
 
     address: int
     shape: Tuple[int, ...]
-    strides: Tuple[int, ...]  # bytes
+    strides: Tuple[int, ...]  # in bytes
     dtype: int
     writable: bool
-    cuda: bool  # in memory of a CUDA device
+    cuda: bool  # whether it lies in memory of a CUDA device
     owner: Any
 
     @property
@@ -81,7 +83,8 @@ class Array(NamedTuple):
 
     @property
     def dense(self) -> bool:
-        """The elements lie one after another in the order of the axes."""
+        """Whether the elements lie one after another in the order of the
+        axes."""
         expected = SIZES[self.dtype]
         if 0 in self.shape:
             return True
@@ -93,9 +96,9 @@ class Array(NamedTuple):
 
     @property
     def has_rows(self) -> bool:
-        """Of [b, s, h, ...]: the strides of the first three axes say how the
-        array lies, for the elements of a row and head are adjacent, and none is
-        repeated."""
+        """Whether, of [b, s, h, ...], the strides of the first three axes
+        describe how the array lies: the elements of a row and head are
+        adjacent, and none is repeated."""
         if 0 in self.shape:
             return True
         inner = self._replace(shape=self.shape[3:], strides=self.strides[3:])
@@ -104,8 +107,8 @@ class Array(NamedTuple):
             for extent, stride in zip(self.shape, self.strides[:3]))
 
     def lies_by(self, strides: Sequence[int]) -> bool:
-        """Of [b, s, h, ...]: the array lies by these strides of the first three
-        axes, where three zeros mean dense."""
+        """Whether an array [b, s, h, ...] has these strides of the first three
+        axes. Three zeros mean dense."""
         if not any(strides) or 0 in self.shape:
             return self.dense
         return self.has_rows and all(
@@ -146,8 +149,8 @@ _pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def _from_dlpack(given: Any) -> Array:
-    # The capsule is not consumed: it frees the tensor when it goes, and goes
-    # with the Array.
+    # The capsule is not consumed: it frees the tensor when it is collected,
+    # together with the Array.
     capsule = given.__dlpack__()
     tensor = _DLTensor.from_address(_pointer_of(capsule, b"dltensor"))
     dtype = _DL_TYPES.get((tensor.code, tensor.bits))
@@ -181,8 +184,9 @@ def _dense_strides(shape: Tuple[int, ...], size: int) -> Tuple[int, ...]:
 # ---- what the rest of the package calls --------------------------------------
 def array(given: Any, name: str, dtype: Optional[int] = None,
           output: bool = False, cuda: bool = False) -> Array:
-    """`given` as an Array. dtype: the type that it must have; uint16 passes for
-    bfloat16. output: it must be writable. cuda: where it must lie."""
+    """Returns `given` as an Array. dtype: the type that it must have; uint16
+    passes for bfloat16. output: it must be writable. cuda: where it must
+    lie."""
     if isinstance(given, Array):
         found = given
     elif isinstance(given, np.ndarray):
@@ -224,7 +228,7 @@ def _name_of(code: int) -> str:
 
 def dense(given: Any, name: str, dtype: Optional[int] = None,
           output: bool = False, cuda: bool = False) -> Array:
-    """As array(), and its elements lie one after another."""
+    """As array(), but the elements must lie one after another."""
     found = array(given, name, dtype, output, cuda)
     if not found.dense:
         raise InvalidArgumentError(
@@ -235,7 +239,8 @@ def dense(given: Any, name: str, dtype: Optional[int] = None,
 
 def like(given: Array, dtype: Optional[int] = None,
          shape: Optional[Tuple[int, ...]] = None) -> np.ndarray:
-    """A new array for an output, by default of given's type and shape."""
+    """Returns a new array for an output, by default of given's type and
+    shape."""
     if given.cuda:
         raise InvalidArgumentError("outputs of CUDA arrays are to be given")
     return np.empty(given.shape if shape is None else shape,
@@ -243,7 +248,7 @@ def like(given: Array, dtype: Optional[int] = None,
 
 
 def int64s(values: Any, name: str, count: Optional[int] = None) -> np.ndarray:
-    """Whole numbers as an int64 array that the library can read."""
+    """Returns whole numbers as an int64 array that the library can read."""
     numbers = np.ascontiguousarray(values)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         raise InvalidArgumentError(f"{name} is not a list of whole numbers")
@@ -289,7 +294,8 @@ class Docs:
 
     @staticmethod
     def of(given: Any, name: str = "documents") -> Optional["Docs"]:
-        """None, a Docs, cumulative lengths, or a pair (begins, lengths)."""
+        """Returns the Docs of None, a Docs, cumulative lengths, or a pair
+        (begins, lengths)."""
         if given is None or isinstance(given, Docs):
             return given
         if isinstance(given, tuple) and len(given) == 2 and \
@@ -299,7 +305,7 @@ class Docs:
 
 
 def _indices(values: Any, name: str) -> np.ndarray:
-    """int32 arrays stay as they are, because the library takes them."""
+    """Leaves int32 arrays as they are, because the library takes them."""
     if isinstance(values, np.ndarray) and values.dtype == np.int32 and \
             values.ndim == 1:
         return np.ascontiguousarray(values)

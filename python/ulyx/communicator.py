@@ -14,7 +14,7 @@ from ._interrupt import interruptible, waiting
 from ._library import check, lib
 
 ID_BYTES = _abi.UNIQUE_ID_BYTES
-LEAVE_S = 5.0  # for another thread's call to end after an abort
+LEAVE_S = 5.0  # how long another thread's call may take to end after an abort
 _WITHOUT_LAUNCHER = (
     "Start the program by torchrun, mpirun or srun; or set ULYX_RANK, ULYX_NRANKS "
     "and ULYX_COMM_ID of each process (ULYX_RANK=0 ULYX_NRANKS=1 is one process "
@@ -25,9 +25,9 @@ AllGather = Callable[[bytes], Sequence[bytes]]
 
 
 class UniqueId(bytes):
-    """Where ranks meet: plain bytes, to be copied to all ranks of one
-    communicator by any means, and to no other process, because any process that
-    has them can join."""
+    """Where ranks meet: plain bytes, to be copied by any means to all ranks of
+    one communicator, and to no other process, because any process that has them
+    can join."""
 
     @property
     def text(self) -> str:
@@ -59,7 +59,7 @@ def unique_id() -> UniqueId:
 
 
 class Launch(NamedTuple):
-    """How a launcher has started this process; nranks 0: no launcher has."""
+    """How a launcher has started this process; nranks is 0 if none has."""
 
     rank: int
     nranks: int
@@ -69,7 +69,8 @@ class Launch(NamedTuple):
 
 
 def launch() -> Launch:
-    """Whether, and as which rank, a launcher has started this process."""
+    """Returns whether, and as which rank, a launcher has started this
+    process."""
     found = _abi.ulyx_launch_t()
     check(lib.ulyx_launch_query(ctypes.byref(found)))
     name = found.launcher
@@ -87,15 +88,16 @@ class _Handle:
         self.value = value
         self.lock = threading.Lock()
         self.pool: Any = None  # memory.Pool; on a device ulyx.torch's pool
-        self.late: List[int] = []  # children that were busy when dropped
+        # children that were busy when their last reference went
+        self.late: List[int] = []
         self.children: Dict[int, Callable[[int], int]] = {}
         self.pid = os.getpid()
-        self.inside = 0  # calls in which a thread is now
-        self.alone = False  # the only rank
+        self.inside = 0  # number of calls in which a thread is now
+        self.alone = False  # whether this is the only rank
 
     def abort(self) -> None:
-        # The thread that watches for Ctrl-C calls this too. The lock keeps it
-        # off a handle that is being destroyed.
+        # The thread that watches for Ctrl-C calls this too. The lock keeps that
+        # thread from using a handle that is being destroyed.
         with self.lock:
             if self.value:
                 lib.ulyx_comm_abort(self.value)
@@ -110,8 +112,8 @@ class _Handle:
         self.children[child] = destroy
 
     def drop(self, child: int) -> None:
-        """Destroys a child (a plan or the like). After an error, which is
-        raised, the child stays."""
+        """Destroys a child (a plan or the like). If this raises an error, the
+        child stays."""
         destroy = self.children.pop(child, None)
         if destroy is not None and self.pid == os.getpid():
             status = destroy(child)
@@ -120,8 +122,8 @@ class _Handle:
             check(status)
 
     def drop_soon(self, child: int) -> None:
-        """drop() of a child without references. A child in a call of a thread
-        or a stream is destroyed by a later adopt(), or by close()."""
+        """As drop(), for a child without references. If a thread or a stream is
+        in a call of the child, a later adopt() destroys it, or close()."""
         try:
             self.drop(child)
         except errors.BusyError:
@@ -157,18 +159,18 @@ def _close_quietly(handle: _Handle) -> None:
     try:
         handle.close()
     except errors.UlyxError:
-        pass  # the handle is left; no caller could receive the error
+        pass  # the handle is left, because no caller could receive the error
 
 
-# Compiled code names a communicator by its number in this process.
+# Compiled code refers to a communicator by its number in this process.
 _numbered: "weakref.WeakValueDictionary[int, Communicator]" = \
     weakref.WeakValueDictionary()
 _numbers = itertools.count(1)
 
 
 def by_number(number: int) -> "Communicator":
-    """The communicator whose `number` this is."""
-    comm = _numbered.get(int(number))  # traced code gives a symbol
+    """Returns the communicator whose `number` this is."""
+    comm = _numbered.get(int(number))  # traced code passes a symbol
     if comm is None:
         raise errors.InvalidArgumentError(
             f"communicator {number} does not exist any more")
@@ -536,13 +538,13 @@ class Communicator:
 
 
 def _starts(sizes: Any) -> Any:
-    """Where pieces of these sizes begin, one after another."""
+    """Returns where pieces of these sizes begin, one after another."""
     return sizes.cumsum() - sizes
 
 
 def _offered_id(rank: int) -> Any:
-    """Rank 0's unique id, or why rank 0 has none: all ranks receive either,
-    because they would wait otherwise."""
+    """Returns rank 0's unique id, or the reason why rank 0 has none. All ranks
+    receive one of both, because otherwise they would wait."""
     if rank:
         return None
     try:

@@ -7,13 +7,13 @@ import example
 
 
 def run(program, ranks):
-    """The lines of all ranks, by token."""
+    """Returns the lines of all ranks, by token."""
     lines = "".join(example.outputs(program, ranks)).splitlines()
     return sorted(lines, key=lambda line: int(line.split()[1]))
 
 
 def expected_out(position):
-    """The first number of a token's output, from the formula."""
+    """Returns the first number of a token's output, from the formula."""
     import math
     heads, kv_heads, dim = 6, 2, 8
     begin = 0 if position < 5 else 5

@@ -35,37 +35,38 @@ class Kind(NamedTuple):
     scale: float
     softcap: float
     order: str
-    uneven: bool  # splits are given
-    cross: bool  # keys have rows of their own
+    uneven: bool  # whether splits are given
+    cross: bool  # whether keys have rows of their own
     max_docs: int
-    lengths: Optional[Lengths] = None  # of device memory, where rows stay
+    # on device memory, where the rows of an object do not change
+    lengths: Optional[Lengths] = None
 
 
 class Call(NamedTuple):
-    """One call: what it is on and what it takes beside its tensors. Calls with
-    the same shapes and options share one where they have no documents."""
+    """One call: what it runs on, and its arguments other than tensors. Without
+    documents, calls with the same shapes and options share one Call."""
 
     comm: Communicator
     cache: Cache
     spec: Spec
     docs: Optional[Docs]
     docs_k: Optional[Docs]
-    layouts: Tuple[Optional[_tensors.Strides], ...]  # of q, k, v, [b, s, h, d]
-    local: Tuple[int, int]  # rows of q and of k here
-    axes: _tensors.Axes = None  # which all tensors of the call have swapped
+    layouts: Tuple[Optional[_tensors.Strides], ...]  # of q, k, v; [b, s, h, d]
+    local: Tuple[int, int]  # rows of q and of k on this rank
+    axes: _tensors.Axes = None  # the axes that all tensors of the call have swapped
 
 
 class New(NamedTuple):
     """Makes the tensors that calls with swapped axes return."""
 
     out: Callable[[], torch.Tensor]
-    grads: Tuple[Callable[[], torch.Tensor], ...]  # of q, k, v
-    dense: _tensors.Strides  # of out
+    grads: Tuple[Callable[[], torch.Tensor], ...]  # for q, k, v
+    dense: _tensors.Strides  # strides of out
 
 
 class Entry:
-    """An attention of the library, and how this rank's tensors lie in it: for
-    the lengths of one call, or for all up to a capacity."""
+    """An attention of the library, and how this rank's tensors lie in it, for
+    the lengths of one call, or for all lengths up to a capacity."""
 
     def __init__(self, call: Call, capacity: Capacity,
                  layouts: Sequence[_tensors.Strides]) -> None:
@@ -75,8 +76,8 @@ class Entry:
             call.spec.lengths, call.docs, call.docs_k
         self.whole: Any = None, None  # documents, as check_documents() had them
         self.dtype = _tensors.TORCH_DTYPES[kind.dtype]
-        # Where rows change, also with the documents of zigzag_docs, dense holds
-        # for all of them; calls give strides that depend on rows.
+        # Where rows change, also by the documents of zigzag_docs, `dense` is
+        # valid for all of them, and calls pass strides that depend on the rows.
         self.moving = capacity is not None or kind.order == "zigzag_docs"
         self.given = [
             None if self.moving and not _tensors.of_any_rows(
@@ -105,7 +106,7 @@ class Entry:
                 for axis, count in enumerate(rows)]
 
     def _measure(self) -> None:
-        """The values that follow from rows and documents: this rank's rows, and
+        """Computes what follows from rows and documents: this rank's rows, and
         the tensors made from them."""
         kind, plan = self.kind, self.dist.plan()
         rows = plan.seq_rows(0)
@@ -123,10 +124,10 @@ class Entry:
         self.shapes = (out_shape, *shapes)
         self.new_saved = _tensors.block_maker(self.comm, self.dist.saved_bytes)
         self.new: Dict[_tensors.Axes, New] = {}
-        self.moves: Dict[Any, Moved] = {}  # of calls that lie otherwise
+        self.moves: Dict[Any, Moved] = {}  # for calls whose tensors lie otherwise
 
     def new_of(self, axes: _tensors.Axes) -> New:
-        """Made once for the rows that there are."""
+        """Makes a New once for the present rows."""
         found = self.new.get(axes)
         if found is None:
             dense = _tensors.dense_strides(self.shapes[0])
@@ -139,8 +140,8 @@ class Entry:
 
     def inputs(self, call: Call, qkv: Sequence[torch.Tensor]
                ) -> Tuple[Sequence[torch.Tensor], Moved]:
-        """q, k, v of a call that do not lie as this object's, and how they lie.
-        What the library cannot take is copied."""
+        """Returns q, k, v of a call that do not lie as this object's, and how
+        they lie. A tensor that the library cannot take is copied."""
         moved = self.moves.get(call.layouts)
         if moved is not None:
             return qkv, moved
@@ -156,8 +157,8 @@ class Entry:
 
     def outputs(self, axes: _tensors.Axes, dout: torch.Tensor,
                 out: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor, Moved]:
-        """dout, and out as hooks may have given it back, where they are not
-        dense; as inputs()."""
+        """As inputs(), for tensors that are not dense: dout, and out as hooks
+        may have returned it."""
         key = axes, dout.stride(), out.stride()
         moved = self.moves.get(key)
         if moved is not None:
@@ -175,15 +176,16 @@ class Entry:
         return dout, out, moved
 
     def remember(self, key: Any, moved: Moved) -> None:
-        """Of this rank alone, so it may be forgotten at any time."""
+        """Keeps the strides of a call, on this rank alone. No other rank depends
+        on the entry, so it may be forgotten at any time."""
         if len(self.moves) >= 256:
             self.moves.clear()
         self.moves[key] = moved
 
     def follow(self, call: Call) -> Tuple[Optional[Docs], Optional[Docs]]:
-        """Rows and documents are the call's. Returns the documents that the
-        call itself is to say, where they are others than those of the last one,
-        which backward needs as forward had them."""
+        """Gives the object the rows and documents of the call. Returns the
+        documents that the call itself must pass, if they differ from those of
+        the last call: backward needs those that forward had."""
         lengths, docs, docs_k = call.spec.lengths, call.docs, call.docs_k
         if lengths != self.lengths:
             self.dist.update_rows(lengths.rows, lengths.splits_of_parts, docs,
@@ -199,7 +201,7 @@ class Entry:
         return None, None
 
     def check_rows(self, local: Tuple[int, int]) -> None:
-        """This rank has the rows that it is to have."""
+        """Checks that this rank has the rows that it must have."""
         if local == self.local:
             return
         rows, nranks = self.lengths.rows, self.comm.nranks
@@ -232,7 +234,7 @@ class Entry:
         return _names.workspace_bytes(_names.OTHER)
 
     def refuse(self, backward: bool, reason: int) -> None:
-        """Takes this rank's place in a call that it cannot make: without a
+        """Takes this rank's place in a call that it cannot make. Without a
         workspace the library refuses the call and notifies the peers, which
         would otherwise wait."""
         nothing = (0,)
@@ -249,7 +251,8 @@ class Entry:
 
 
 def max_docs(docs: Optional[Docs], docs_k: Optional[Docs]) -> int:
-    """Room for the documents of later calls too: a power of two."""
+    """Returns how many documents to reserve, for later calls too: a power of
+    two."""
     if docs is None and docs_k is None:
         return 0
     count = max(d.count for d in (docs, docs_k) if d is not None)
@@ -257,7 +260,7 @@ def max_docs(docs: Optional[Docs], docs_k: Optional[Docs]) -> int:
 
 
 def entry_of(call: Call, qkv: Sequence[torch.Tensor]) -> Entry:
-    """The attention of a call, made where there is none."""
+    """Returns the attention of a call, and makes it if there is none."""
     def make(capacity: Capacity) -> Entry:
         return Entry(call, capacity, [
             layout or _tensors.dense_strides(
@@ -292,8 +295,9 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             sinks: Optional[torch.Tensor] = None,
             slopes: Optional[torch.Tensor] = None, *, room: int = 0
             ) -> Tuple[torch.Tensor, torch.Tensor, Entry]:
-    """(out, saved, entry) of [b, s, h, d] tensors, or with the axes swapped as
-    in the call. room: bytes of saved, where the caller has computed them."""
+    """Returns (out, saved, entry) of [b, s, h, d] tensors, or of tensors whose
+    axes are swapped as in the call. room: bytes of saved, if the caller has
+    computed them."""
     comm, cache = call.comm, call.cache
     cache.enter()
     try:
@@ -341,8 +345,8 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
              sinks: Optional[torch.Tensor] = None,
              slopes: Optional[torch.Tensor] = None
              ) -> Tuple[Optional[torch.Tensor], ...]:
-    """(dq, dk, dv, d_sinks); d_sinks is this rank's share. saved_at: where
-    forward has put saved, which hooks may have moved since."""
+    """Returns (dq, dk, dv, d_sinks); d_sinks is this rank's share. saved_at:
+    where forward has put saved, which hooks may have moved since."""
     comm, cache = call.comm, call.cache
     cache.enter()
     try:
@@ -389,8 +393,8 @@ def _gradients(ctx: Any, dout: torch.Tensor) -> Any:
 
 
 class Attention(torch.autograd.Function):
-    """apply(call, q, k, v), or with sinks and slopes, of which one may be None:
-    each argument costs something, and most calls have neither."""
+    """apply(call, q, k, v), or also with sinks and slopes, one of which may be
+    None. Each argument costs time, and most calls have neither."""
 
     @staticmethod
     def forward(ctx: Any, call: Call, q: torch.Tensor, k: torch.Tensor,

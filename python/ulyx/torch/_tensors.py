@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of PyTorch as the library takes them: strides, copies, new tensors in
-windows, document tables."""
+"""Tensors of PyTorch in the form that the library takes: strides, copies, new
+tensors in windows, document tables."""
 import functools
 import weakref
 from typing import Any, Callable, Dict, Optional, Tuple
@@ -19,7 +19,7 @@ DTYPES = {
     torch.bfloat16: _abi.DTYPE_BF16, torch.float16: _abi.DTYPE_F16,
 }
 TORCH_DTYPES = {code: dtype for dtype, code in DTYPES.items()}
-# Smaller tensors are cheaper from torch's own allocator.
+# For smaller tensors torch's own allocator costs less.
 WINDOW_BYTES = 1 << 16
 
 Strides = Tuple[int, ...]  # of batch, rows and heads, in elements
@@ -36,13 +36,15 @@ def dtype_code(tensor: torch.Tensor, name: str) -> int:
 
 
 def dense_strides(shape: Shape) -> Strides:
-    """Of [b, s, h, d] one after another; as torch's where it has no elements."""
+    """Returns the strides of a dense [b, s, h, d] tensor; if it has no
+    elements, those that torch gives."""
     _, rows, heads, dim = (max(extent, 1) for extent in shape)
     return (rows * heads * dim, heads * dim, dim)
 
 
 def span(shape: Shape, strides: Strides) -> int:
-    """Elements from the first to the last of a tensor, 0 where it has none."""
+    """Returns the elements from the first to the last of a tensor, or 0 if it
+    has none."""
     if 0 in shape:
         return 0
     return shape[3] + sum((extent - 1) * stride
@@ -50,10 +52,11 @@ def span(shape: Shape, strides: Strides) -> int:
 
 
 def layout_of(tensor: torch.Tensor) -> Optional[Strides]:
-    """The strides with which the library can take a [b, s, h, d] tensor as it
-    lies, those of axes of one row or none made dense, for there they mean
-    nothing. None: it must be copied (repeated or scattered elements, or more
-    than four times the room of a dense one, which gradients would need too)."""
+    """Returns the strides with which the library can take a [b, s, h, d] tensor
+    as it lies. Strides of axes with at most one row mean nothing, so they are
+    made dense. Returns None if the tensor must be copied: its elements are
+    repeated or scattered, or it spans more than four times the memory of a
+    dense one, which gradients would need too."""
     shape = tuple(tensor.shape)
     *outer, inner = tensor.stride()
     dense = dense_strides(shape)
@@ -66,7 +69,8 @@ def layout_of(tensor: torch.Tensor) -> Optional[Strides]:
     if inner != 1 or 0 in strides or \
             span(shape, strides) > 4 * tensor.numel():
         return None
-    # No element twice: from the densest axis on, each begins beyond the last.
+    # No element may occur twice: from the densest axis on, each axis begins
+    # beyond the end of the last.
     end = shape[3]
     for stride, extent in sorted(zip(strides, shape)):
         if extent > 1:
@@ -77,23 +81,25 @@ def layout_of(tensor: torch.Tensor) -> Optional[Strides]:
 
 
 def layout_on(comm: Communicator, tensor: torch.Tensor) -> Optional[Strides]:
-    """layout_of() where a call may say it. On devices the strides of creation
-    hold, which are dense, and where a tensor lies matters as well."""
+    """As layout_of(), if a call may pass strides. On devices the strides of
+    creation hold, which are dense, and the place of a tensor matters as
+    well."""
     return None if comm.cuda else layout_of(tensor)
 
 
 def of_any_rows(layout: Strides, batch: int) -> bool:
-    """Tensors of other lengths may have these strides too: one batch item, and
-    heads within rows."""
+    """Returns whether tensors of other lengths may have these strides too:
+    there is one batch item, and heads lie within rows."""
     return batch == 1 and layout[2] < layout[1]
 
 
-Axes = Optional[Tuple[int, int]]  # that a tensor has swapped; None: [b, s, h, d]
+# the axes that a tensor has swapped; None: [b, s, h, d]
+Axes = Optional[Tuple[int, int]]
 
 
 def swapped(values: Tuple[int, ...], axes: Axes) -> Tuple[int, ...]:
-    """Extents or strides of [b, s, h, d] as a tensor with swapped axes has
-    them."""
+    """Returns extents or strides of [b, s, h, d] as a tensor with swapped axes
+    has them."""
     if axes is None:
         return values
     order = list(values)
@@ -103,8 +109,9 @@ def swapped(values: Tuple[int, ...], axes: Axes) -> Tuple[int, ...]:
 
 def maker(comm: Communicator, shape: Shape, strides: Strides,
           dtype: torch.dtype, axes: Axes = None) -> Callable[[], torch.Tensor]:
-    """Makes new tensors of this shape [b, s, h, d], with axes swapped, in memory
-    that all ranks reach where they are not small."""
+    """Returns a function that makes new tensors of this shape [b, s, h, d],
+    with axes swapped. If they are not small, they lie in memory that all ranks
+    reach."""
     count = span(shape, strides)
     whole, shape = swapped((*strides, 1), axes), swapped(shape, axes)
     size = count * dtype.itemsize
@@ -122,12 +129,13 @@ def maker(comm: Communicator, shape: Shape, strides: Strides,
 
 def empty(comm: Communicator, shape: Shape, strides: Strides,
           dtype: torch.dtype) -> torch.Tensor:
-    """One such tensor."""
+    """Returns one such tensor."""
     return maker(comm, shape, strides, dtype)()
 
 
 def like(comm: Communicator, tensor: torch.Tensor) -> torch.Tensor:
-    """A new tensor of this shape and type, which no other rank needs to reach."""
+    """Returns a new tensor of this shape and type, which no other rank needs to
+    reach."""
     if not comm.cuda:
         return torch.empty_like(tensor)
     cuda = _device.pool_of(comm).cuda
@@ -137,8 +145,8 @@ def like(comm: Communicator, tensor: torch.Tensor) -> torch.Tensor:
 
 def placed(tensor: torch.Tensor, strides: Strides,
            comm: Communicator) -> torch.Tensor:
-    """The tensor itself where it lies by these strides, on a device in memory
-    that the library can take, else a copy that does."""
+    """Returns the tensor itself if it has these strides and, on a device, lies
+    in memory that the library can take; else a copy for which this holds."""
     if layout_of(tensor) == strides and \
             (not comm.cuda or _device.pool_of(comm).reaches(tensor)):
         return tensor
@@ -147,13 +155,14 @@ def placed(tensor: torch.Tensor, strides: Strides,
 
 
 def head_memory(comm: Communicator) -> int:
-    """The place of workspace and saved: windows, or plain memory where there is
-    only one rank."""
+    """Returns where workspace and saved lie: in windows, or in plain memory if
+    there is only one rank."""
     return _abi.POINTER_ANY if comm.nranks == 1 else _abi.POINTER_WINDOW
 
 
 def block_maker(comm: Communicator, size: int) -> Callable[[], torch.Tensor]:
-    """Makes so many bytes in such memory, aligned to 64 as torch's own are."""
+    """Returns a function that makes blocks of so many bytes in such memory,
+    aligned to 64 as torch's own are."""
     if comm.cuda:
         return functools.partial(_device.pool_of(comm).empty, size, torch.uint8)
     if size == 0 or (comm.nranks == 1 and size < WINDOW_BYTES):
@@ -164,20 +173,21 @@ def block_maker(comm: Communicator, size: int) -> Callable[[], torch.Tensor]:
 
 
 def in_bytes(strides: Strides, dtype: torch.dtype) -> Tuple[int, ...]:
-    """As the library takes them."""
+    """Returns strides in bytes, as the library takes them."""
     return tuple(dtype.itemsize * stride for stride in strides)
 
 
 def bshd(tensor: torch.Tensor, axes: Axes) -> torch.Tensor:
-    """A tensor with swapped axes as [b, s, h, d]."""
+    """Returns a tensor with swapped axes as [b, s, h, d]."""
     return tensor if axes is None else tensor.transpose(*axes)
 
 
 def told(name: Any, tensor: torch.Tensor, layout: Optional[Strides],
          usual: Strides, comm: Communicator, moved: Dict[Any, Any]
          ) -> torch.Tensor:
-    """The tensor itself, with its layout_of() in `moved`, in bytes, unless that
-    is the usual one; a copy that lies as usual where it has none."""
+    """Returns the tensor itself and puts its layout_of(), in bytes, into
+    `moved`, unless it is the usual one. If it has no layout, returns a copy
+    with the usual one."""
     if layout is None:
         return placed(tensor, usual, comm)
     if layout != usual:
@@ -186,12 +196,12 @@ def told(name: Any, tensor: torch.Tensor, layout: Optional[Strides],
 
 
 def block(comm: Communicator, size: int) -> torch.Tensor:
-    """One such block."""
+    """Returns one such block."""
     return block_maker(comm, size)()
 
 
 def promised(comm: Communicator, room: int, needed: int) -> torch.Tensor:
-    """As block(), of the size that was given to traced code."""
+    """As block(), with the size that traced code was given."""
     if needed > room:
         raise InternalError(
             f"forward saves {needed} bytes, and traced code has {room}")
@@ -201,8 +211,8 @@ def promised(comm: Communicator, room: int, needed: int) -> torch.Tensor:
 
 
 def in_place(comm: Communicator, tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes themselves where they lie as block() has them, else a copy that
-    does: what was saved may have been moved by hooks (offloading)."""
+    """Returns the bytes themselves if they lie as block() places them, else a
+    copy that does: hooks may have moved what was saved (offloading)."""
     size, address = tensor.numel(), tensor.data_ptr()
     if comm.cuda:
         return tensor if _device.pool_of(comm).reaches(tensor) and \
@@ -214,13 +224,14 @@ def in_place(comm: Communicator, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def per_head_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Type of sinks and slopes for tensors of this type."""
+    """Returns the type of sinks and slopes for tensors of this type."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def check_per_head(given: torch.Tensor, name: str, heads: int,
                    dtype: torch.dtype) -> None:
-    """One number per query head, as the library reads it."""
+    """Checks a tensor of one number per query head, and returns it as the
+    library reads it."""
     if tuple(given.shape) != (heads,):
         raise InvalidArgumentError(
             f"{name} has the shape {tuple(given.shape)}, not ({heads},)")
@@ -245,7 +256,7 @@ def docs_of(given: Any, name: str) -> Optional[Docs]:
 
 
 class DocsOf:
-    """Document tables of tensors. The same tensor comes once a layer, so the
+    """Document tables of tensors. Every layer passes the same tensor, so the
     last one is remembered."""
 
     def __init__(self) -> None:
@@ -263,6 +274,6 @@ class DocsOf:
 
 
 def once(gradients: Callable[..., Any], ctx: Any, *given: Any) -> Any:
-    """The gradients of a Function where a graph of them is requested: the graph
-    cannot be differentiated again, and an attempt raises the reason."""
+    """Returns the gradients of a Function when a graph of them is requested.
+    The graph cannot be differentiated again; an attempt raises the reason."""
     return torch.autograd.function.once_differentiable(gradients)(ctx, *given)

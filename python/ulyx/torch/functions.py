@@ -19,8 +19,8 @@ DIRECTIONS = {"seq_to_head": _abi.SEQ_TO_HEAD, "head_to_seq": _abi.HEAD_TO_SEQ}
 
 def shape_of(tensor: torch.Tensor, name: str,
              comm: Communicator) -> _tensors.Shape:
-    """Shape of an input, which has four axes and lies where the communicator's
-    tensors do."""
+    """Returns the shape of an input, which must have four axes and lie where
+    the communicator's tensors do."""
     if tensor.dim() != 4:
         raise InvalidArgumentError(
             f"{name} has {tensor.dim()} axes; batch, rows, heads and dim are 4")
@@ -30,8 +30,8 @@ def shape_of(tensor: torch.Tensor, name: str,
 
 
 def one_dtype(*tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
-    """Under autocast all of them in its type, for some operators in front leave
-    theirs in float32."""
+    """Under autocast, returns all tensors in its type, because some operators
+    before leave theirs in float32."""
     device = tensors[0].device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
@@ -41,7 +41,7 @@ def one_dtype(*tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
 
 
 def axes_of(layout: str) -> Optional[Tuple[int, int]]:
-    """The axes to swap between a layout and bshd."""
+    """Returns the axes to swap between a layout and bshd."""
     _arguments.word(layout, "layout")
     if layout not in LAYOUTS:
         raise InvalidArgumentError(
@@ -51,7 +51,8 @@ def axes_of(layout: str) -> Optional[Tuple[int, int]]:
 
 def global_rows(rows: Optional[int], splits: Optional[Sequence[int]],
                 local: int, nranks: int) -> int:
-    """The rows of all ranks together: as given, else as many on each rank."""
+    """Returns the rows of all ranks together: as given, else the sum of the
+    splits, else as if each rank had as many as this one."""
     if rows is not None:
         return rows
     return sum(splits) if splits is not None else local * nranks
@@ -85,8 +86,9 @@ def _per_head(given: Optional[torch.Tensor], name: str, heads: int,
 
 
 def _is_traced(tensor: torch.Tensor) -> bool:
-    """There is no memory to give to the library: the operators have the shapes,
-    and their own ways on to it."""
+    """Returns whether the call is being traced. Then there is no memory to give
+    to the library: the operators have the shapes, and pass memory to it
+    themselves."""
     return type(tensor) not in _PLAIN or tensor.is_meta or \
         torch.compiler.is_compiling()
 
@@ -97,8 +99,8 @@ def _decide(qkv: Tuple[torch.Tensor, ...], comm: Communicator, layout: str,
             softcap: Optional[float], order: str,
             splits: Optional[Tuple[int, ...]], max_docs: int
             ) -> _attention.Call:
-    """The values that follow from the shapes and options of a call, computed
-    once for equal calls: without documents."""
+    """Computes the values that follow from the shapes and options of a call
+    without documents, once for equal calls."""
     _arguments.attention(qkv, layout, causal, align, scale, softcap, order)
     window = _arguments.window(window)
     rows, kv_rows, splits = _arguments.lengths(rows, kv_rows, splits,
@@ -220,7 +222,8 @@ def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             alibi_slopes: Optional[torch.Tensor], scale: Optional[float],
             softcap: Optional[float], order: str,
             splits: Optional[Sequence[int]]) -> torch.Tensor:
-    """attention() in compiled code: the operator, and what may be symbolic."""
+    """attention() in compiled code: calls the operator, with values that may be
+    symbolic."""
     if not torch.compiler.is_compiling():
         _check(q, k, v, comm, layout, rows, kv_rows, causal, window, align,
                scale, softcap, order, splits)
@@ -299,7 +302,7 @@ def _exchanged(comm: Communicator, direction: int,
                tensors: Sequence[torch.Tensor], heads: Sequence[int],
                rows: Optional[int], order: str, splits: Optional[Sequence[int]]
                ) -> Tuple[torch.Tensor, ...]:
-    """The exchange of [b, s, h, d] tensors."""
+    """Exchanges [b, s, h, d] tensors."""
     shapes = [shape_of(t, f"tensor {i}", comm) for i, t in enumerate(tensors)]
     if len(heads) != len(tensors):  # of a traced call, or a tensor without axes
         raise InvalidArgumentError(
@@ -313,7 +316,7 @@ def _exchanged(comm: Communicator, direction: int,
     if direction == _abi.SEQ_TO_HEAD or rows is not None:
         whole = global_rows(rows, splits, local, comm.nranks)
     else:
-        whole = local  # all rows are here
+        whole = local  # all rows are on this rank
     if _is_traced(tensors[0]):
         return tuple(_operators.reshuffle(
             list(tensors), direction, list(heads), comm.number, whole, order,
@@ -365,7 +368,7 @@ def ulysses(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
         out = function(q, k, v, Head(
             causal, window, scale, documents, _split.kv_map_of(
                 heads[0], heads[1], comm.nranks, comm.rank), first))
-    else:  # still a function of its inputs, whose backward is collective
+    else:  # the result is still a function of its inputs, whose backward is collective
         out = q[..., :1].expand(*q.shape[:3], v.shape[3]) + \
             (k.sum() + v.sum()) * 0
     out, = _exchanged(comm, _abi.HEAD_TO_SEQ, (out,), heads[:1], rows, order,

@@ -17,8 +17,8 @@ NAME = "ulyx"
 # The source of the arguments that sp.attention() takes from its caller.
 _COLLATOR = ("batches of ulyx.transformers.Collator have ulyx_rows, the tokens of "
              "all ranks together, and documents")
-# Arguments of attention functions that change the result and have no
-# counterpart here.
+# Arguments of attention functions that change the result and that ulyx does not
+# have.
 _UNKNOWN = ("position_bias", "head_mask", "layer_head_mask", "attention_bias",
             "block_mask", "score_mod", "block_table")
 
