@@ -80,17 +80,17 @@ copy_item(struct uli_exchange *exchange, const struct uli_box *box,
     const struct uli_box *cut;
     struct uli_box_span span;
     int64_t bytes;
-    while (cursor->run < uli_box_runs(box)) {
-        if (*left_p < uli_min(box->run_bytes, ULI_TURN_BYTES)) {
-            exchange->turned = true;
-            return false;
-        }
-        bytes = uli_box_cut(
-            box, &cursor->run, &cursor->in_run, *left_p, &part, &cut, &span);
+    while (*left_p >= uli_min(box->run_bytes, ULI_TURN_BYTES) &&
+           (bytes = uli_box_cut(box, &cursor->run, &cursor->in_run, *left_p,
+                &part, &cut, &span)) > 0) {
         uli_box_copy(cut, span, dst, src, &way);
         *left_p -= bytes;
         if (!uli_exchange_check(exchange, bytes))
             return false;
+    }
+    if (cursor->run < uli_box_runs(box)) {
+        exchange->turned = true;
+        return false;
     }
     cursor->item++;
     cursor->run = cursor->in_run = 0;
