@@ -16,8 +16,8 @@ round_word(const struct call &c, int32_t round)
     return c.n << ULI_ENGINE_ROUND_BITS | (uint64_t)round;
 }
 
-/* Stored for the host also by a call that finds the plan failed, because the
- * copies of the call are in the stream all the same. */
+/* Also a call that finds the plan failed stores this word for the host, because
+ * the copies of such a call are in the stream too. */
 static __device__ void
 note_enter(const struct call &c)
 {

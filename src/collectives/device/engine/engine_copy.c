@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A box as copies of the driver. Up to three of its four dimensions (a run,
- * rows, slices) become one copy where both sides are regular enough; a loop on
- * the host does the rest. In a normalized box the dimensions of extent 1 are
- * outermost.
+ * A box as copies of the driver. A box has four dimensions: a run of bytes, and
+ * the three of extent. One copy takes as many of the inner dimensions as the
+ * driver's rectangles can express with the strides of both sides; a loop on the
+ * host goes over the outer dimensions. In a normalized box the dimensions of
+ * extent 1 are outermost.
  *
  *     width run, height extent[2], depth extent[1]; extent[0] is the loop
  *     width run, height extent[2];  extent[0] x extent[1] is the loop

@@ -70,8 +70,8 @@ move_uses_buffer(const struct visit *v, const struct uli_move *move)
     return false;
 }
 
-/* Moves all sources to the round of the source that is furthest, or to the
- * next round. Returns how many bytes each source has room for. */
+/* Moves all sources to the round of the source that is furthest; next: to the
+ * round after that one. Returns the bytes for which every source has room. */
 static int64_t
 align_sources(const struct visit *v, const struct uli_move *move, bool next)
 {

@@ -17,8 +17,9 @@ struct build {
     const struct uli_shape *shape;
     enum uli_side from, to;
     bool fills;      /* else counts */
-    int32_t *rounds; /* of the items, by their number */
-    int32_t *group;  /* [nranks], of the present sum, as the arrays below */
+    int32_t *rounds; /* [nitems]: the round of an item */
+    /* [nranks]: of each source of the present sum */
+    int32_t *group;
     int64_t *offset;
     int64_t (*stride)[3];
 };

@@ -3,8 +3,8 @@
  * Life of a plan by copy engines, its calls, and its description. The receive
  * buffer and the tables lie in the plan's block of the device arena. The
  * receive buffer has two slots of a chunk per peer, or one slot per peer where
- * everything fits in one, so its size does not grow with the tensors. The part
- * of source s at rank d is number (s - d - 1) mod P.
+ * everything fits in one, so its size does not grow with the tensors. The slots
+ * lie source by source: at rank d, source s is number (s - d - 1) mod P.
  */
 #include "collectives/device/engine/plan_engine.h"
 
@@ -242,9 +242,8 @@ engine_complete(ulyx_plan_t *plan)
 
 /* ---- a call -------------------------------------------------------------- */
 
-/* One call, enqueued as kernels and copies on two streams, in the order that
- * engine_gpu.h gives the reasons for. Enqueueing waits for nothing and
- * allocates nothing. */
+/* One call, enqueued as kernels and copies on two streams; engine_gpu.h has the
+ * order and its reasons. Enqueueing waits for nothing and allocates nothing. */
 struct enqueue {
     ulyx_plan_t *plan;
     struct uli_plan_engine *engine;
@@ -266,7 +265,8 @@ enqueue_launch(
         "launch of a step of an exchange"));
 }
 
-/* Makes later work of one stream wait for what the other stream has now. */
+/* Work that is enqueued on `later` from now on waits for all work that `earlier`
+ * has now. */
 static ulyx_status_t
 enqueue_order(const struct enqueue *e, void *event, void *earlier, void *later)
 {
@@ -425,8 +425,8 @@ engine_destroy(
 
 /* ---- in words ------------------------------------------------------------ */
 
-/* On the host, beyond the bytes of the direct exchange; what is on the device
- * lies in the plan's block. */
+/* uli_plan_gpu_bytes counts the plan's block, and so all that is on the device.
+ * The rest is on the host. */
 static int64_t
 engine_bytes(const ulyx_plan_t *plan)
 {

@@ -17,22 +17,26 @@
 #include "collectives/device/engine/engine_table.h"
 #include "collectives/device/mapped/plan_gpu.h"
 
-/* One direction; places are within the engine's tables on the device. */
+/* One direction. items_at and sources_at are offsets in the engine's tables on
+ * the device. */
 struct uli_engine_op {
     struct uli_engine_table table;
     int64_t items_at, sources_at;
 };
 
 struct uli_plan_engine {
-    struct uli_plan_gpu gpu; /* first; its extra: tables */
+    struct uli_plan_gpu gpu; /* first; its extra bytes are the tables */
     int64_t chunk_bytes, slot_bytes;
     int32_t slots;
-    int64_t peers_at, rounds_at; /* in the tables; slots are receive buffers */
+    /* Offsets in the tables. The slot_in of a peer there points into the receive
+     * buffer. */
+    int64_t peers_at, rounds_at;
     struct uli_engine_walk walk;
     struct uli_engine_op op[ULYX_DIRECTIONS];
-    unsigned char **recv_buffers; /* [nranks] at each peer, for this rank */
-    void *stream;             /* what comes out of the receive buffer */
-    void *fork, *join;        /* events between the two streams */
+    unsigned char **recv_buffers; /* [nranks]: the slots for this rank in the
+                                   * receive buffer of each peer */
+    void *stream;      /* of copies and sums that write dst */
+    void *fork, *join; /* events between the two streams */
 };
 
 static inline struct uli_plan_engine *
@@ -41,8 +45,8 @@ uli_plan_engine_of(const ulyx_plan_t *plan)
     return (struct uli_plan_engine *)plan->state;
 }
 
-/* Whether the flag or the setting selects the mover. Ranks that differ are
- * found by their agreement. */
+/* Whether the flag or the setting selects the mover. The agreement of the plan
+ * refuses ranks that differ in this. */
 bool uli_plan_engine_selected(const ulyx_plan_t *plan);
 /* Why this mover does not serve a plan that selects it; NULL: it does. */
 const char *uli_plan_engine_refused(const ulyx_plan_t *plan);

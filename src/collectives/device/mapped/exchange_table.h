@@ -13,7 +13,7 @@ struct uli_gpu_table_params {
     const struct uli_layout *layout;
     ulyx_direction_t direction;
     int32_t rank;
-    const int32_t *nodes;          /* [nranks]: groups of the order of sums */
+    const int32_t *nodes;          /* [nranks]: sums go node by node */
     uli_strides_t *const *strides; /* [nranks] -> [tensors] */
     int64_t slot_bytes;            /* of one slot; 0 = never a small call */
     int64_t workers; /* warps that share the tiles; gives the size of a tile */
