@@ -129,7 +129,9 @@ fail_as(struct uli_exchange *exchange, int32_t p, struct uli_late late)
     if (late.count == 1 && uli_late_lists(&late, exchange->rank))
         late = uli_exchange_awaited(exchange);
     late.origin = origin;
-    late.phase = ULI_LATE_MOVE; /* p may have waited in another call */
+    /* Not REACH: p may have waited in another call. MOVE claims no more than
+     * that p waited. */
+    late.phase = ULI_LATE_MOVE;
     return exchange_fail_late(exchange, &late);
 }
 

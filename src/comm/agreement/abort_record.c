@@ -35,8 +35,8 @@ live_wait(ulyx_comm_t *comm)
     return uli_late_one(ULI_LATE_MOVE, last >= 0 ? last : first);
 }
 
-/* The record of a deadline that is over, because the abort may follow a
- * timeout; else the present wait. */
+/* The ranks for which this rank waited when its deadline passed, because the
+ * abort may follow a timeout; without such a record, the present wait. */
 static struct uli_late
 own_wait(ulyx_comm_t *comm)
 {

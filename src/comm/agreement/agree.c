@@ -32,7 +32,7 @@ struct arrival {
     ulyx_comm_t *comm;
     uint64_t round;
     int32_t next; /* all lower ranks have arrived */
-    int32_t gone; /* a missing rank that has destroyed its handle, or -1 */
+    int32_t gone; /* a missing rank that has left (enum uli_left), or -1 */
     enum uli_call call;
     int64_t stall_ns; /* when to warn about the stall */
     bool announced;   /* the awaited rank is recorded */
@@ -66,7 +66,8 @@ has_left_before(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
                atomic_load(&comm->remote->peers[rank].left_round) < round);
 }
 
-/* All ranks have posted, or a missing rank has left (gone). */
+/* All ranks have posted and, at a leader, all messages of the round are sent;
+ * or a missing rank has left (gone). */
 static bool
 wait_over(void *context)
 {
@@ -115,7 +116,7 @@ arrival_misses(void *context, int32_t rank)
                uli_nodes_came(comm, rank, arrival->round));
 }
 
-/* Whether this rank would know by now that the rank has posted. */
+/* Whether the rank's post, if there is one, would be visible here by now. */
 static bool
 arrival_sees(const struct arrival *arrival, int32_t rank)
 {
@@ -246,7 +247,9 @@ arrival_fail_gone(struct arrival *arrival)
     if (late.count == 1 && uli_late_lists(&late, comm->rank))
         late = uli_rounds_late(comm, arrival->round);
     late.origin = origin;
-    late.phase = ULI_LATE_MOVE; /* the rank may have waited in another call */
+    /* Not REACH: the rank may have waited in another call. MOVE claims no more
+     * than that it waited. */
+    late.phase = ULI_LATE_MOVE;
     return uli_comm_fail_late(comm, &late, "%s", what);
 }
 

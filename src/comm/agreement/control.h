@@ -48,7 +48,8 @@ struct uli_control {
     _Atomic uint32_t sleeping;                    /* counts threads in the
                                                    * futex */
     /* First failure posted here by a peer: status in the high half, the rank
-     * that is its cause (or -1) in the low half; from 0 by compare and swap. */
+     * that is its cause (or -1) in the low half. Set once, from 0, by compare
+     * and swap. */
     _Alignas(ULI_LINE) _Atomic uint64_t poison;
     _Atomic uint32_t abort_seen; /* owner has left all its operations */
     /* Of the first rank of a node: where posts of other nodes lie (nodes.h). */
@@ -72,8 +73,9 @@ struct uli_control {
      * poison of that failure. */
     _Atomic uint32_t differ_state;
     struct uli_differ differ;
-    /* Rounds of collective calls, and rounds of a creation by shrink, which
-     * must work when a failure has left the former out of step. */
+    /* Posts of the rounds of collective calls, and of the rounds of a creation
+     * by shrink. The latter have numbers of their own, because after a failure
+     * ranks may be in different rounds of collective calls. */
     _Alignas(ULI_LINE) struct uli_agree_post agree[2];
     _Alignas(ULI_LINE) struct uli_agree_post shrink[2];
     /* For the decisions of survivors (consensus.h), by parity of the instance.

@@ -141,6 +141,8 @@ uli_rounds_late(ulyx_comm_t *comm, uint64_t number)
         return uli_nodes_relays(comm, number);
     for (int32_t p = 0; p < comm->nranks; p++)
         if (comm->peers[p].named && !is_missing(&round, p))
-            late.phase = ULI_LATE_MOVE; /* the rank holds up another call */
+            /* Rank p has come to this round, and holds up a missing rank in
+             * another call. So the text must not say that p has not come. */
+            late.phase = ULI_LATE_MOVE;
     return late;
 }

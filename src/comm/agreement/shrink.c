@@ -98,7 +98,7 @@ members_publish(
         m->comm, ULI_ROUNDS_SHRINK, m->round, &header, bytes, (int64_t)count);
 }
 
-/* The error for a member's post of the round that is not here. */
+/* The error for a member whose post of the round has not arrived. */
 static ulyx_status_t
 members_missing(const struct members *m, int32_t rank)
 {
@@ -178,7 +178,8 @@ is_broken(struct uli_bootstrap *bootstrap)
     return uli_survivors_left_out(m->comm);
 }
 
-/* The others check for such posts while they wait for this rank. */
+/* Posts this rank's error, for which the others check while they wait for this
+ * rank's post. */
 static ulyx_status_t
 members_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
     const char *text, uli_deadline_t deadline)
