@@ -86,10 +86,10 @@ void uli_layout_destroy(struct uli_layout *layout);
 /* New document tables within the maxima of creation; on an error nothing has
  * changed. Allocates nothing: creation has reserved two banks of tables, sized
  * by the maxima.
- * Returns SUCCESS, also where BALANCED is HEADS and nothing depends on the
- * tables, which are checked all the same; ERR_INVALID_ARGUMENT (a bad table, or
- * one beyond a maximum, with the value needed); ERR_UNSUPPORTED (the layout has
- * no tables). */
+ * Returns SUCCESS, also for a BALANCED layout that is the same as HEADS:
+ * nothing may then depend on the tables, which are checked all the same;
+ * ERR_INVALID_ARGUMENT (a bad table, or one beyond a maximum, with the value
+ * needed); ERR_UNSUPPORTED (the layout has no tables). */
 ulyx_status_t uli_layout_update(struct uli_layout *layout,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
 
@@ -106,10 +106,11 @@ ulyx_status_t uli_layout_update_rows(struct uli_layout *layout,
 ulyx_status_t uli_layout_check_rows(const struct uli_layout *layout,
     const int64_t *rows, const int64_t *const *splits);
 bool uli_layout_rows_change(const struct uli_layout *layout);
-/* stretch: sets all rows to their capacity, evenly split, until relax. What
- * moves then is the most that ever moves, unless uli_layout_moves_anything.
- * Does nothing where rows do not change or follow documents. relax takes the
- * documents of creation, and fails only where those have changed meanwhile. */
+/* stretch: sets the rows of all parts to their capacities, evenly split, until
+ * relax sets them back. No update moves more than a stretched layout, unless
+ * uli_layout_moves_anything. Does nothing where rows do not change or follow
+ * documents. relax takes the document tables of creation, and fails only if
+ * the caller has changed them meanwhile. */
 void uli_layout_stretch(struct uli_layout *layout);
 ulyx_status_t uli_layout_relax(struct uli_layout *layout,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
@@ -138,7 +139,8 @@ struct uli_row_span {
 
 int64_t uli_layout_axis_rows(const struct uli_layout *layout, int32_t axis);
 int64_t uli_layout_first_row(const struct uli_layout *layout, int32_t part);
-/* Bounds of the above over all updates, and of the rows of a part. */
+/* The most rows of an axis, the highest first row of a part, and the most rows
+ * of a part, over all updates. */
 int64_t uli_layout_max_axis_rows(const struct uli_layout *layout, int32_t axis);
 int64_t uli_layout_max_first_row(const struct uli_layout *layout, int32_t part);
 int64_t uli_layout_max_part_rows(const struct uli_layout *layout, int32_t part);
@@ -188,7 +190,7 @@ const char *uli_direction_name(ulyx_direction_t direction);
  * ERR_UNSUPPORTED, naming the tensor. */
 ulyx_status_t uli_layout_direction_check(
     const struct uli_layout *layout, ulyx_direction_t direction);
-/* As above as a question about a valid direction; nothing is reported. */
+/* The same question for a valid direction; reports no error. */
 bool uli_layout_direction_exists(
     const struct uli_layout *layout, ulyx_direction_t direction);
 

@@ -5,15 +5,16 @@
  * HEADS: (spans) x (head ranges), exact but for zigzag per document.
  *
  * PACKED: two lists of intervals on one line (a head of a batch item) meet in
- * at most as many places as both have members. So, with R runs of a rank on at
- * most l lines, L = heads x batch lines in all, and p spans,
+ * at most as many places as both lists together have members. Let a rank have R
+ * runs on at most l lines. There are L = heads x batch lines in all, p spans,
+ * and c cells (rows with the same holders, layout_packed.c). Then
  *     runs against spans      R + l p
  *     cells against spans     c + l p, or c + L p on all ranks
  * Cells change where some rank's run of keys begins or ends: at the two ends of
  * the keys that a whole document attends to, and twice where a cut falls into a
- * document. So heads have c <= 2 documents + batch each, and 2 P in all; or c
- * <= 2 N + lines for N runs of all ranks, which max_segments bounds. There are
- * never more moves than rows.
+ * document. So c is at most the sum over the heads of 2 documents + batch, plus
+ * 2 P. It is also at most 2 N + lines for N runs of all ranks, which
+ * max_segments bounds. There are never more moves than rows.
  */
 #include "collectives/layout/layout_private.h"
 

@@ -89,7 +89,7 @@ resolve_bounds(struct uli_layout *layout)
 
 /* ---- preparation --------------------------------------------------------- */
 
-/* The family of that kind, made where there is none. */
+/* The family of this kind and number of heads; adds one if there is none. */
 static int32_t
 family_like(struct uli_layout *layout, bool kv, int64_t heads)
 {
@@ -122,11 +122,12 @@ find_families(struct uli_layout *layout)
         family_like(layout, true, shape->key_heads);
 }
 
-/* Most runs of all ranks together. Each cut adds one part to the parts that
- * there are without cuts. Counted by parts of (query head, document), each has
- * at most one run of keys. Counted by parts of heads of the family, each has
- * one run per document, and one more where both ends of the part lie in one
- * document. */
+/* Most runs of all ranks together, as the least of three bounds. Cuts divide
+ * the rows into intervals, and each cut adds one to the intervals that there
+ * are without cuts. An interval of one query head and document has at most one
+ * run of keys. An interval of one head of the family has at most one run per
+ * document, and one more if both its ends lie in one document. max_segments
+ * bounds the runs of each rank. */
 static int64_t
 runs_most(const struct uli_layout *layout, const struct uli_family_info *family)
 {

@@ -328,7 +328,7 @@ line_to_spans(
     return true;
 }
 
-/* All lines or, with one source, its runs. */
+/* Visits all lines or, with one source, only the lines and rows of its runs. */
 static bool
 lines_to_spans(const struct uli_visit *v, bool lowest)
 {

@@ -49,22 +49,22 @@ struct uli_family {
 struct uli_family_info {
     bool kv;
     int64_t heads, group;
-    /* The most that a rank's runs can have: four by max_rows alone, then two by
-     * the caller's maxima too. */
+    /* The most that a rank's runs can have. most_: as max_rows alone allows.
+     * max_: limited by max_kv_rows and max_segments too. */
     int64_t most_heads, most_lines;
     int64_t most_rows, most_segments;
     int64_t max_rows, max_segments;
 };
 
-/* Sums over the documents before document n (PACKED only; arrays of [max_docs +
- * 2]). A "full" document has all its queries. */
+/* Element n is over the documents before document n, with all their queries
+ * (PACKED only; arrays of [max_docs + 2]). */
 struct uli_doc_sums {
     uli_u128 *cost;    /* keys of all rows of all documents before n */
-    int64_t *kv_rows;  /* key rows that full documents before n attend to */
-    int64_t *kv_runs;  /* maximal runs of those */
+    int64_t *kv_rows;  /* key rows to which these documents attend */
+    int64_t *kv_runs;  /* maximal runs of these key rows */
     int64_t *seen;     /* first document >= n that attends to a key */
-    int64_t *seen_end; /* end of the keys of the last such document before n;
-                        * -1: none */
+    int64_t *seen_end; /* end of the keys of the last document before n that
+                        * attends to a key; -1: none */
 };
 
 /* Everything that an update replaces. */
