@@ -24,8 +24,9 @@ struct offspring {
     ulyx_comm_t **new_p;
 };
 
-/* If `given` is NULL the child inherits memory kind and device. It inherits a
- * timeout of 0, a name of NULL, and always the flags. */
+/* The child has the flags of the communicator in addition to those given, and
+ * its timeout and name where none is given (0, NULL). If `given` itself is
+ * NULL, the child also has the communicator's memory kind and device. */
 static ulyx_status_t
 api_comm_calls_inherit(
     ulyx_comm_t *comm, const ulyx_comm_params_t *given, struct offspring *child)

@@ -185,7 +185,8 @@ ulyx_plan_get_partial_dtype(
 
 /* ---- sizes and texts ----------------------------------------------------- */
 
-/* Which side of the tensor is in src or dst of a direction. */
+/* Checks the arguments. *side_p: whether the src (or dst) of the direction is
+ * the sequence side or the head side. */
 static ulyx_status_t
 find_side(const ulyx_plan_t *plan, int32_t tensor, ulyx_direction_t direction,
     ulyx_side_t side, enum uli_side *side_p)

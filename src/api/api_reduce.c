@@ -33,8 +33,8 @@ run_or_queue(struct call *call, ulyx_status_t outcome)
     return uli_group_run(call->comm, reduction_run, NULL, call, sizeof(*call));
 }
 
-/* Checks a call with count units of `unit` bytes at src, and `times` that many
- * at dst. name: of the argument that is the count. */
+/* Checks a call whose src has count units of `unit` bytes, and whose dst has
+ * `times` as many. name: the argument that gives the count. */
 static ulyx_status_t
 reduction_check(
     const struct call *call, const char *name, int64_t unit, int64_t times)

@@ -34,8 +34,8 @@ ulyx_status_t uli_outcome_recall(const struct uli_outcome *outcome);
 
 /* Runs run(context) now. In a group, queues it with a copy of context, to run
  * at the end of the group in the order of the calls on communicator `key`, or
- * on its own if key is NULL. release, or NULL: frees what context holds if the
- * call cannot be queued, since run is then never called.
+ * on its own if key is NULL. If the call cannot be queued, run is never called,
+ * and release (unless NULL) frees what context holds.
  * Errors: those of run; NO_MEMORY. */
 ulyx_status_t uli_group_run(const void *key,
     ulyx_status_t (*run)(void *context), void (*release)(void *context),
