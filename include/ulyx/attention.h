@@ -139,10 +139,11 @@ typedef struct {
      * k_segments, which must hold every key that these queries see. A PACKED
      * plan gives such lists for q and for k (ulyx_plan_get_segments); heads_q
      * and heads_kv are then the plan's totals, and head_offset is 0. A list is
-     * ascending by (head, batch, row_begin) and by offset. Offsets are in bytes
-     * for the row stride of q (k). The other tensors hold the same rows at the
-     * same index, which is offset / row_stride of q (k), by their own row
-     * strides; batch and head strides are not used. */
+     * ascending by (head, batch, row_begin) and by offset. An offset is in
+     * bytes, a multiple of the row stride of q (k); offset / row_stride is the
+     * index of the segment's first row. The other tensors have the same row at
+     * the same index, times their own row stride. Batch and head strides are
+     * not used. */
     const ulyx_segment_t *q_segments, *k_segments;
     int64_t q_segment_count, k_segment_count;
     int64_t max_rows; /* upper bound of the rows in q_segments, for a workspace
@@ -223,9 +224,9 @@ typedef struct {
     /* NULL, or [heads_global]: what this call adds to the gradient of the
      * sinks; zero for heads that the call does not hold. */
     void *d_sink;
-    /* ACCUMULATE: the call adds to dk and dv, which are F32 or F64. If several
-     * calls share the query heads of a kv head in ascending order, dk and dv
-     * have the bits of one call over all of them. */
+    /* ACCUMULATE: the call adds to dk and dv, which are F32 or F64. The query
+     * heads of a kv head may be spread over several calls: if the calls take
+     * them in ascending order, dk and dv have the bits of one call with all. */
     uint64_t flags;
 } ulyx_attention_backward_t;
 #define ULYX_ATTENTION_BACKWARD_INIT                                           \

@@ -209,15 +209,14 @@ ULYX_API ulyx_status_t ulyx_comm_split(ulyx_comm_t *comm, int32_t color,
  * live: forms a new communicator of these ranks, in old rank order; no window
  * is attached to it yet. timeout_s limits the whole call. Ranks known to be
  * dead are not waited for. Ranks that do not call within half of timeout_s are
- * left out for
- * good: their later calls return ERR_RANK_LOST. All other ranks get the same
- * result: a new communicator of the same ranks, or an error. If a rank dies
- * during the call, the others start over without it. comm must still be
- * destroyed. A rank that hangs is left out if another rank of its node runs. A
- * node on which no process answers, and none is known to have ended, cannot be
- * left out: its ranks may have formed a communicator without the others. The
- * call then ends with ERR_TIMEOUT, whose text names the ranks of that node, and
- * may be made again.
+ * left out for good: their later calls return ERR_RANK_LOST. All other ranks
+ * get the same result: a new communicator of the same ranks, or an error. If a
+ * rank dies during the call, the others start over without it. comm must still
+ * be destroyed. A rank that hangs is left out if another rank of its node runs.
+ * A node cannot be left out if none of its processes answers, but they are not
+ * all known to have ended: its ranks may have formed a communicator without the
+ * others. The call then ends with ERR_TIMEOUT, whose text names the ranks of
+ * that node, and may be made again.
  * returns: as create; ERR_RANK_LOST if this rank itself was left out;
  * ERR_MISMATCH on all ranks if some of them called agree. */
 ULYX_API ulyx_status_t ulyx_comm_shrink(

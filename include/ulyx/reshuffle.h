@@ -363,7 +363,7 @@ ULYX_API ulyx_status_t ulyx_request_wait(ulyx_request_t *request);
 /* ---- queries: local, never block; all return SUCCESS or ERR_INVALID_ARGUMENT
  * (an index out of range, a NULL pointer, or a capacity that is too small;
  * *count_p, if there is one, then still gets the count). A NULL array with
- * capacity 0 succeeds, and gives only the count. ----------------------- */
+ * capacity 0 succeeds where there is a *count_p, and gives only the count. */
 
 /* s_r of a part on a rank. */
 ULYX_API ulyx_status_t ulyx_plan_get_seq_rows(
@@ -383,9 +383,9 @@ ULYX_API ulyx_status_t ulyx_plan_get_heads(const ulyx_plan_t *plan,
 ULYX_API ulyx_status_t ulyx_plan_get_packed_rows(const ulyx_plan_t *plan,
     int32_t tensor, int32_t rank, int32_t *packed_p, int64_t *rows_p);
 
-/* The segments of a PACKED tensor on a rank; offsets are for the row stride of
- * that rank. segment_size is sizeof(ulyx_segment_t); segments_p has room for
- * `capacity` segments. */
+/* The segments of a PACKED tensor on a rank; offsets are multiples of the row
+ * stride of that rank. segment_size is sizeof(ulyx_segment_t); segments_p has
+ * room for `capacity` segments. */
 ULYX_API ulyx_status_t ulyx_plan_get_segments(const ulyx_plan_t *plan,
     int32_t tensor, int32_t rank, int64_t capacity, size_t segment_size,
     ulyx_segment_t *segments_p, int64_t *count_p);
@@ -437,9 +437,9 @@ typedef struct {
                             * or, with hier, those that it carries for its node;
                             * includes fewer than 8 bytes of alignment per
                             * sum */
-    int64_t wire_counted;  /* the bytes of this kind that the plan's last call
-                            * put, counted, in whatever direction; not to be
-                            * queried while a call is in flight */
+    int64_t wire_counted;  /* such bytes as counted during the plan's last call,
+                            * whatever its direction; not to be queried while
+                            * a call is in flight */
 } ulyx_traffic_t;
 #define ULYX_TRAFFIC_INIT                                                      \
     {                                                                          \
