@@ -21,8 +21,10 @@ struct info_rank {
     int64_t now_ns;    /* when the rank was read */
     pid_t pid;         /* as this process sees it; 0: not known */
     char state;        /* of the process: 'R', 'S', 'T'; '?': not known */
-    dev_t device; /* device and file identify the segment, so that a segment */
-    ino_t file;   /* that is open twice counts once */
+    /* These two identify the segment, so that a segment that is open twice
+     * counts once. */
+    dev_t device;
+    ino_t file;
     /* Set by info_ranks_wait. call: the call that began first and has not
      * ended; else the last call, if it failed with its communicator; else NULL.
      * waits: the call waits for ranks that were found. awaited: other ranks

@@ -34,7 +34,7 @@ process_state(pid_t pid)
     if (!fgets(text, sizeof(text), file))
         text[0] = 0;
     fclose(file);
-    end = strrchr(text, ')'); /* of the name, which may contain anything */
+    end = strrchr(text, ')'); /* the last one: the name may contain others */
     return end && end[1] == ' ' && end[2] != 0 ? end[2] : '?';
 }
 
