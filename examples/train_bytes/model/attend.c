@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A size of at least one byte, rounded up to the alignment that the library
- * requires. */
+/* The next larger multiple of 64, the alignment that the library requires. It
+ * is never 0, so that a rank without rows gets memory too. */
 static int64_t
 bytes_rounded(int64_t bytes)
 {

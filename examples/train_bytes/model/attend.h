@@ -55,9 +55,9 @@ struct attend {
 int attend_create(struct attend *attend_p, const struct options *options,
     ulyx_comm_t *comm, int threads);
 void attend_destroy(struct attend *attend);
-/* Allocates memory for tensors, aligned to 64 bytes: a window if the options
- * require one, else ordinary memory. Returns 0, or prints the cause and returns
- * another number. */
+/* Allocates memory for tensors, aligned to 64 bytes: a window on a device, or
+ * if the options require one; else ordinary memory. Returns 0, or prints the
+ * cause and returns another number. */
 int attend_take(
     const struct attend *attend, int64_t bytes, struct memory *memory_p);
 void attend_give_back(const struct attend *attend, struct memory *memory);
