@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls that the public functions refuse, with outputs untouched.
+ * Calls that the public functions refuse, with `out` untouched; structs of
+ * other versions; what describe and the list of kernels say.
  */
 #include "support/test.h"
 #include <math.h>
@@ -8,8 +9,8 @@
 #include <string.h>
 #include "attention/setup.h"
 
-/* The problem has two heads of a model with more. The error must name the field
- * that is wrong. */
+/* The problem has two query heads. Sinks and slopes, which are indexed by
+ * global head, need heads_global and global indices below it. */
 static void
 global_heads_are_named_by_field(void **state)
 {
@@ -241,7 +242,7 @@ describe_names_the_kernel(void **state)
     assert_int_equal(strlen(cut), sizeof(cut) - 1);
     assert_string_equal(cut + sizeof(cut) - 1 - strlen(needs), needs);
     b.exec.kernel = NULL;
-    /* only the last kernel of the table takes it */
+    /* only the last kernel of the table takes F64 */
     b.problem.dtype = ULYX_DTYPE_F64;
     assert_status(ulyx_attention_describe(
                       &b.problem, BACKWARD, &b.exec, text, sizeof(text)),
@@ -251,8 +252,8 @@ describe_names_the_kernel(void **state)
     bench_free(&b);
 }
 
-/* Every listed kernel takes a plain problem, and the first is the one that is
- * chosen by default. */
+/* Every listed kernel takes a plain problem. A list that is cut begins with the
+ * same kernel, and the count stays that of all kernels. */
 static void
 listed_kernels_are_taken(void **state)
 {

@@ -57,8 +57,8 @@ segments_at_the_end_of_64_bits(void **state)
         ulyx_attention_workspace(&b.problem, FORWARD, &b.exec, &bytes),
         INVALID);
     assert_int_equal(bytes, -7);
-    /* Offsets are nearly 2^63 rows, and the rows of the second segment do not
-     * fit. */
+    /* Offsets are nearly 2^63 bytes. The first segment has 16 rows of 4 bytes,
+     * and the second begins 16 bytes after it. */
     q[0].row_end = 16, q[0].offset = INT64_MAX / 4 * 4 - 16;
     q[1] = q[2] = (ulyx_segment_t){1, 0, 0, 1, INT64_MAX / 4 * 4};
     b.problem.q_segment_count = 2;

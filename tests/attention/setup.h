@@ -31,8 +31,8 @@ void bench_init(struct bench *b, int64_t batch, int64_t heads, int64_t heads_kv,
 void bench_free(struct bench *b);
 ulyx_status_t forward(struct bench *b);
 ulyx_status_t backward(struct bench *b);
-/* Checks that both calls are refused with the status, that the outputs keep
- * their bytes, and that the text of the error contains `word`. */
+/* Checks that forward is refused with the status, that `out` keeps its bytes,
+ * and that the text of the error contains `word`. */
 void refused(struct bench *b, ulyx_status_t expected, const char *word);
 
 #endif
