@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bad arguments, one field at a time; sizes that just fit; and operations that
+ * Bad arguments, one field at a time; sizes that just fit; and directions that
  * a dtype does not have.
  */
 #include <stdlib.h>

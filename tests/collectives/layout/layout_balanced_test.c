@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * BALANCED: the cost of the ranks is nearly equal, no cut is better, and maxima
- * are kept or refused with the value that is enough.
+ * BALANCED: the cost of the ranks is nearly equal, and no cut is better. A
+ * layout respects the caller's maxima; where it cannot, the error names the
+ * least value that is enough.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -190,7 +191,8 @@ count_move(void *context, const struct uli_move *move)
     return true;
 }
 
-/* The caller's maxima also lower the bounds of moves. */
+/* The number of moves never exceeds its bound, which the caller's maxima
+ * lower. */
 static void
 check_bounds(const struct uli_layout *layout)
 {
@@ -227,7 +229,7 @@ shape_blamed(struct uli_shape *shape, int64_t *needed_p)
 }
 
 /* Raises each refused maximum to the value that the error asks for, until the
- * table fits; one less must still be refused.
+ * layout is made; one less must still be refused.
  * returns the number of refusals. */
 static int
 follow_refusals(struct oracle_case *c, struct uli_layout **layout_p)
@@ -275,8 +277,8 @@ maxima_are_respected_or_refused(void **state)
 }
 
 /* Segments of keys merge as a rank gets more rows. With the boundaries nearest
- * to equal shares a rank would need three segments, but with most rows the
- * segments fit. */
+ * to equal shares a rank would need three segments; if each rank takes as many
+ * rows as it may, two are enough. */
 static void
 merging_segments_still_fit(void **state)
 {
@@ -339,8 +341,8 @@ cost_of_whole_heads(void **state)
     uli_layout_destroy(layout);
 }
 
-/* Where the costliest rank does not change, boundaries lie near equal shares: 9
- * blocks on 4 ranks are 2 2 3 2, not 3 3 3 0. */
+/* Among cuts with the same cost of the costliest rank, the one with boundaries
+ * near equal shares is taken: 9 blocks on 4 ranks are 2 2 3 2, not 3 3 3 0. */
 static void
 boundaries_lie_near_equal_shares(void **state)
 {

@@ -70,7 +70,7 @@ input_choice(struct input *in, int32_t most)
     return (int32_t)(input_take(in, 1) % (uint64_t)(most + 1));
 }
 
-/* Returns whether, at random, to take a value that does not fit the others. */
+/* Draws whether the next value may contradict the others. */
 static bool
 input_unruly(struct input *in)
 {
@@ -196,7 +196,7 @@ add_move(void *context, const struct uli_move *move)
     return true;
 }
 
-/* Returns the elements, not counting dim, that an operation writes at a
+/* Returns the elements, not counting dim, that a direction writes at a
  * rank. */
 static int64_t
 layout_written(const struct uli_layout *layout, int32_t direction,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The four operations against the oracle, element by element: each element of a
+ * The four directions against the oracle, element by element: each element of a
  * destination is visited exactly once, with the right kind and the right
  * sources in rank order; the moves of one source are a subsequence of all
- * moves; an operation and its adjoint are transposes.
+ * moves; a direction and its adjoint are transposes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ enum { MOST_MOVES = 1 << 14 };
 
 static const bool to_head[ULYX_DIRECTIONS] = {true, false, false, true};
 
-/* An entry of an operation's matrix: destination and source element. */
+/* An entry of a direction's matrix: destination and source element. */
 struct entry {
     int64_t dst, src;
 };
@@ -359,7 +359,7 @@ compare_entries(const void *a, const void *b)
     return memcmp(a, b, sizeof(struct entry));
 }
 
-/* Collects the entries of one operation over all ranks. */
+/* Collects the entries of one direction over all ranks. */
 static void
 check_direction(struct check *k)
 {
@@ -375,7 +375,7 @@ check_direction(struct check *k)
         }
 }
 
-/* The matrix of an operation is the transpose of its adjoint's. */
+/* The matrix of a direction is the transpose of its adjoint's. */
 static void
 check_adjoint(
     struct check *k, ulyx_direction_t direction, ulyx_direction_t adjoint)

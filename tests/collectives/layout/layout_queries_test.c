@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The queries of a layout about both sides, row by row against the oracle:
- * pieces, heads, packed runs, costs and resolved defaults; and that a visitor
+ * spans, heads, packed runs, costs and resolved defaults; and that a visitor
  * of moves can end the enumeration at any move.
  */
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 /* ---- sequence side ------------------------------------------------------- */
 
-/* Pieces are in local order, not empty, maximal, and agree with the oracle on
+/* Spans are in local order, not empty, maximal, and agree with the oracle on
  * each row. */
 static void
 check_pieces(const struct oracle *o, const struct uli_layout *layout,

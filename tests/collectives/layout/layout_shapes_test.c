@@ -2,7 +2,7 @@
  *
  * Shapes on which other systems failed, from tests/data/reported-shapes.csv:
  * each rank has the heads and rows listed there, and each of the four
- * operations moves every element exactly once, counted by volume
+ * directions moves every element exactly once, counted by volume
  * (layout_moves_test.c checks element by element).
  */
 #include <inttypes.h>
