@@ -129,7 +129,7 @@ __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *length)
     return __real_getsockopt(fd, level, name, value, length);
 }
 
-/* The victim stays a zombie: its parent, the test, reaps it late. */
+/* The victim stays a zombie, because its parent, the test, reaps it late. */
 static int
 death_body(int rank, int nranks, void *context)
 {
@@ -243,8 +243,8 @@ quarantine_end(struct shared *shared, ulyx_mem_t *mem, int signal)
     return ranks_expect(status == ULYX_SUCCESS);
 }
 
-/* After the deadline of a detach, the ranks that it has yet to ask have no more
- * time: their answers must be there at once. */
+/* When the deadline of a detach is over, ranks that it has not queried yet get
+ * no time of their own: their answers must be there at once. */
 static bool
 watch_late_detach(struct shared *shared, ulyx_comm_t *comm, ulyx_mem_t *mem)
 {

@@ -114,8 +114,8 @@ a_peer_without_descriptors_is_named(void **state)
     shared_free(shared);
 }
 
-/* A peer without address space to map the window: NO_MEMORY, with its
- * number. */
+/* A peer has no address space to map the window: the attach returns NO_MEMORY,
+ * with the peer's rank in the text. */
 static int
 space_body(int rank, int nranks, void *context)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Windows are mapped and unmapped by the transport that was chosen for the
- * peer, whichever that is: here by a transport of the test, which does what shm
- * does and counts its mappings, also between threads of one process.
+ * A window is mapped and unmapped by the transport that was chosen for the
+ * peer. In these tests that is a transport of the test, which does what shm
+ * does and lists its mappings. It is chosen between processes and between
+ * threads of one process.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -102,8 +103,8 @@ attach_new(ulyx_comm_t *comm, uint32_t *window_p)
     return good ? mem : NULL;
 }
 
-/* Each peer's control segment and window are mapped; the owner finds data that
- * is stored through such a mapping. */
+/* Checks that each peer's control segment and window are mapped, and stores
+ * this rank's letter in each window, for own_was_stored_to. */
 static bool
 peers_are_mapped(ulyx_comm_t *comm, uint32_t window)
 {
@@ -148,7 +149,7 @@ exchange_windows(int rank, int nranks, void *context)
                 own_was_stored_to(comm, mem);
     good = mem && ranks_expect(uli_mem_detach(comm, mem) == ULYX_SUCCESS) &&
            ranks_expect(uli_mem_free(mem) == ULYX_SUCCESS) && good;
-    /* No window is mapped any more once all are taken back. */
+    /* Once all ranks have detached their windows, none of these is mapped. */
     good = good && ranks_expect(uli_comm_barrier(comm) == ULYX_SUCCESS);
     for (int32_t p = 0; p < comm->nranks; p++)
         good = good &&

@@ -134,8 +134,8 @@ uses_ids_again(void **state)
     destroy_all(2, comms);
 }
 
-/* Readers never get a base with the size of another life of the slot while
- * slots are reused: window k is always attached with 8 * 2^k bytes. */
+/* While slots are reused, readers never get the base of one window with the
+ * size of another that had the slot before: window k has 8 * 2^k bytes. */
 struct churn {
     ulyx_comm_t *comms[2];
     char memory[2][4096];
