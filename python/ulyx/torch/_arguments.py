@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of the calls, refused by name: of another type by TypeError, with
-another value by InvalidArgumentError.
+"""Checks of the calls' arguments. An error names the argument: TypeError for a
+wrong type, InvalidArgumentError for a wrong value.
 
-A call whose arguments are those of an earlier call is not checked again: the
-checks are on the way of the first call of a kind, and of a call that would fail
-anyhow.
+A call with the arguments of an earlier call is not checked again: the checks run
+for the first call of a kind, and for a call that fails for another reason.
 """
 import operator
 from typing import Any, NoReturn, Optional, Sequence, Tuple
@@ -30,7 +29,7 @@ def _refuse(name: str, given: Any, expected: str) -> NoReturn:
 
 
 def tensor(given: Any, name: str) -> None:
-    """A tensor of PyTorch."""
+    """Checks that the argument is a tensor of PyTorch."""
     if not isinstance(given, torch.Tensor):
         numpy = hasattr(given, "__array__")
         _refuse(name, given, "a torch.Tensor" + (
@@ -38,28 +37,29 @@ def tensor(given: Any, name: str) -> None:
 
 
 def tensors(names: Optional[Sequence[str]], given: Sequence[Any]) -> None:
-    """Tensors of these names, or tensor 0, tensor 1 and so on."""
+    """Checks that all are tensors. Without names, errors have "tensor 0", "tensor
+    1" and so on."""
     for i, each in enumerate(given):
         if not isinstance(each, torch.Tensor):
             tensor(each, names[i] if names else f"tensor {i}")
 
 
 def word(given: Any, name: str) -> None:
-    """One of some words."""
+    """Checks that the argument is a string."""
     if not isinstance(given, str):
         _refuse(name, given, "a word")
 
 
 def flag(given: Any, name: str) -> None:
-    """True or False."""
+    """Checks that the argument is True or False, or a whole number."""
     if not isinstance(given, (bool, int)) and \
             type(given).__name__ not in ("bool_", "bool"):
         _refuse(name, given, "True or False")
 
 
 def whole(given: Any, name: str, expected: str = "a whole number") -> int:
-    """A whole number. Not a tensor, whose value may change; traced code has
-    symbols."""
+    """Returns the argument as a whole number, or a symbol of traced code. A tensor
+    is refused, because its value may change."""
     if type(given) is int or isinstance(given, torch.SymInt):
         return given  # type: ignore[return-value]
     if not isinstance(given, torch.Tensor):
@@ -75,7 +75,8 @@ def _whole_or_none(given: Any, name: str, expected: str) -> Optional[int]:
 
 
 def number(given: Any, name: str) -> None:
-    """A number, or None. Not a tensor, whose gradient would be lost."""
+    """Checks that the argument is a number or None. A tensor is refused, because
+    its gradient would be lost."""
     if given is None or isinstance(given, (int, float)):
         return
     if isinstance(given, (torch.Tensor, str)) or \
@@ -85,7 +86,8 @@ def number(given: Any, name: str) -> None:
 
 def numbers(given: Any, name: str, count: int, each: str
             ) -> Optional[Tuple[int, ...]]:
-    """So many whole numbers, or None."""
+    """Returns `count` whole numbers, or None. each: what each number is, for
+    errors."""
     if given is None:
         return None
     if isinstance(given, str) or not hasattr(given, "__iter__"):
@@ -100,7 +102,8 @@ def numbers(given: Any, name: str, count: int, each: str
 
 
 def window(given: Any) -> Optional[Window]:
-    """(keys before, keys after), of which one may be None, or None."""
+    """Returns (keys before, keys after), each a number or None, or None for no
+    window."""
     if given is None:
         return None
     expected = ("(keys before, keys after), None for no limit; W keys with the "
@@ -123,15 +126,15 @@ def window(given: Any) -> Optional[Window]:
 
 
 def check_documents(given: Docs, name: str, batch: int, rows: int) -> None:
-    """Cumulative lengths are of all tokens of the batch: a token outside of
-    documents would get zeros. With lengths of their own, documents may have gaps
-    between them."""
+    """Checks that cumulative lengths cover all tokens of the batch, because a token
+    outside of documents would get zeros. Documents that are given by begins and
+    lengths may have gaps between them."""
     if given.length is None:
         check_ends(int(given.begin[0]), int(given.begin[-1]), name, batch, rows)
 
 
 def check_ends(first: int, last: int, name: str, batch: int, rows: int) -> None:
-    """Cumulative lengths begin and end with these numbers."""
+    """Checks the first and the last of the cumulative lengths."""
     if first == 0 and last == batch * rows:
         return
     raise InvalidArgumentError(
@@ -141,8 +144,9 @@ def check_ends(first: int, last: int, name: str, batch: int, rows: int) -> None:
 
 
 def documents_of_core(given: Any, batch: int, rows: int) -> None:
-    """As check_documents(), of documents as ulysses() hands them to its core.
-    Those on a device are not looked at, for the host would wait for them."""
+    """As check_documents(), for documents as ulysses() passes them to its core.
+    Documents on a device are not checked, because the host would wait for
+    them."""
     if isinstance(given, torch.Tensor):
         table: Any = given if given.device.type == "cpu" else None
     elif isinstance(given, (list, tuple, np.ndarray)):
@@ -155,7 +159,8 @@ def documents_of_core(given: Any, batch: int, rows: int) -> None:
 
 def attention(qkv: Sequence[Any], layout: Any, causal: Any, align: Any,
               scale: Any, softcap: Any, order: Any) -> None:
-    """Those of attention() and ulysses() that stay as they are."""
+    """Checks the arguments of attention() and ulysses() that need no
+    conversion."""
     tensors("qkv", qkv)
     for given, name in ((layout, "layout"), (align, "align"),
                         (order, "order")):
@@ -167,7 +172,7 @@ def attention(qkv: Sequence[Any], layout: Any, causal: Any, align: Any,
 
 def lengths(rows: Any, kv_rows: Any, splits: Any, nranks: int
             ) -> Tuple[Optional[int], Optional[int], Optional[Tuple[int, ...]]]:
-    """rows, kv_rows and splits as numbers of Python."""
+    """Returns rows, kv_rows and splits as numbers of Python."""
     expected = "a whole number, or None"
     return (_whole_or_none(rows, "rows", expected),
             _whole_or_none(kv_rows, "kv_rows", expected),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distributed attention with gradients: the layer around ulyx.DistAttention.
 
-In eager mode it is the autograd.Function below; in compiled code an operator of
-torch.library (_operators.py), for a Function that dynamo looks into there would
-lose its gradients. Both run `forward` and `backward`.
+In eager mode attention is the autograd.Function below. In compiled code it is an
+operator of torch.library (_operators.py), because dynamo would trace into a
+Function and lose its gradients. Both run `forward` and `backward`.
 """
 from typing import (Any, Callable, Dict, List, NamedTuple, Optional, Sequence,
                     Tuple)
@@ -140,8 +140,9 @@ class Entry:
 
     def inputs(self, call: Call, qkv: Sequence[torch.Tensor]
                ) -> Tuple[Sequence[torch.Tensor], Moved]:
-        """Returns q, k, v of a call that do not lie as this object's, and how
-        they lie. A tensor that the library cannot take is copied."""
+        """For a call whose q, k, v have other strides than this object's: returns
+        the tensors and their strides. A tensor that the library cannot take as it
+        lies is copied."""
         moved = self.moves.get(call.layouts)
         if moved is not None:
             return qkv, moved
@@ -157,8 +158,8 @@ class Entry:
 
     def outputs(self, axes: _tensors.Axes, dout: torch.Tensor,
                 out: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor, Moved]:
-        """As inputs(), for tensors that are not dense: dout, and out as hooks
-        may have returned it."""
+        """As inputs(), for dout and out of backward where they are not dense; hooks
+        may have moved out since forward."""
         key = axes, dout.stride(), out.stride()
         moved = self.moves.get(key)
         if moved is not None:
@@ -215,13 +216,14 @@ class Entry:
 
     def check_documents(self, docs: Optional[Docs],
                         docs_k: Optional[Docs]) -> None:
-        """Cumulative lengths are of all tokens. The library takes others too, and
-        gives tokens outside of documents zeros."""
+        """Checks that cumulative lengths cover all tokens. The library itself would
+        accept others, and give the tokens outside of documents zeros."""
         _check_documents(docs, docs_k, self.kind.batch, self.lengths)
         self.whole = docs, docs_k
 
     def reason(self, call: Call, error: Exception) -> int:
-        """Why this rank refuses a call, for refuse()."""
+        """Returns the reason for which this rank refuses a call, as refuse() takes
+        it."""
         if self.lengths == call.spec.lengths:
             for code, have, wanted in zip((_names.QUERIES, _names.KEYS),
                                           call.local, self.local):

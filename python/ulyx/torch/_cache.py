@@ -10,11 +10,11 @@ rank needs. Objects are removed in the order of their last use, which is the
 same on all ranks. An object that a graph still needs for backward lives until
 the graph is gone.
 
-There are at most two objects of each kind of call. The first is for the lengths
-of the first call alone, which take no more memory than they need. The second is
-for all other lengths, up to a capacity, so that an epoch of lengths makes few
-objects. A length beyond the capacity replaces the second object by a larger
-one.
+There are at most two objects of each kind of call. The first serves only the
+lengths of the first call, and takes no more memory than these lengths need. The
+second serves all other lengths, up to a capacity, so that an epoch of calls with
+many lengths makes few objects. A length beyond the capacity replaces the second
+object by a larger one.
 """
 import collections
 import threading
@@ -86,7 +86,7 @@ class Cache:
             collections.OrderedDict()
         self.last: Tuple[Any, Any] = (None, None)  # spec, object
         self.docs_of = _tensors.DocsOf()
-        self.asked: Dict[Hashable, Any] = {}  # what calls of a kind lead to
+        self.asked: Dict[Hashable, Any] = {}  # arguments -> Call
         self._workspace = torch.empty(0, dtype=torch.uint8)
         self._workspace_at = 0, 0  # bytes, address
         self._lock = threading.Lock()
@@ -94,8 +94,8 @@ class Cache:
     def find(self, spec: Spec, make: Callable[[Capacity], Any]) -> Any:
         """Returns the object of a call. If no rank has one, make(capacity)
         makes it on all ranks. If there are too many kinds, the one that was
-        used longest ago is removed. The object of the call before is also in
-        `last`, without a look-up."""
+        used longest ago is removed. `last` keeps the object for the next call,
+        which then needs no look-up if it has the same spec."""
         held = self.objects.get(spec.kind)
         if held is None:
             found = make(None)
@@ -109,8 +109,8 @@ class Cache:
         return found
 
     def remember(self, asked: Hashable, known: Any) -> None:
-        """Keeps what a call leads to, on this rank alone. No other rank depends
-        on the entry, so it may be forgotten at any time."""
+        """Keeps what was computed for the arguments of a call, on this rank alone.
+        No other rank depends on the entry, so it may be removed at any time."""
         if len(self.asked) >= ASKED:
             self.asked.clear()
         self.asked[asked] = known

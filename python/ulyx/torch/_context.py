@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which communicator a call means: its argument, else the innermost use()
-around it in this thread or task. There is no process-wide one."""
+"""The communicator of a call: the argument comm, else that of the innermost use()
+around the call in this thread or task. There is no default for the process."""
 import contextlib
 import contextvars
 import weakref
@@ -19,8 +19,9 @@ _bound: "weakref.WeakKeyDictionary[torch.nn.Module, Communicator]" = \
 
 @contextlib.contextmanager
 def use(comm: Communicator) -> Iterator[Communicator]:
-    """Calls inside, of this thread, are on this communicator where they name no
-    other. Backward takes that of its forward, wherever it runs."""
+    """Inside, calls of this thread or task without comm= take this communicator.
+    Backward takes the communicator of its forward, in whatever thread it
+    runs."""
     token = _current.set(comm)
     try:
         yield comm
@@ -29,15 +30,15 @@ def use(comm: Communicator) -> Iterator[Communicator]:
 
 
 def bind(module: torch.nn.Module, comm: Communicator) -> None:
-    """The module and all within it are on this communicator: what bound() and
-    the integrations of frameworks go by. Nothing of the module is changed, and
-    the binding ends with it."""
+    """Gives a module, and all modules within it, this communicator, which bound()
+    returns and the integrations of frameworks use. The module itself is not
+    changed. The binding ends with the module's life."""
     for part in module.modules():
         _bound[part] = comm
 
 
 def unbind(module: torch.nn.Module) -> None:
-    """Takes bind() back."""
+    """Undoes bind() for a module and all modules within it."""
     for part in module.modules():
         _bound.pop(part, None)
 

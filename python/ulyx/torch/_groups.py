@@ -13,14 +13,15 @@ class Groups:
 
     def __call__(self, group: Any,
                  device: Optional[int] = None) -> Communicator:
-        """The communicator of a process group's ranks, made at its first use by
-        all of them together, and kept. device: as of its creation."""
+        """Returns the communicator of a process group's ranks. The first use of
+        a group makes the communicator, and is collective. device: of the
+        communicator; later uses of the group do not read it."""
         name = group.group_name
         if name not in self._comms:
             self._comms[name] = Communicator.from_group(group, device=device)
         return self._comms[name]
 
     def close(self) -> None:
-        """Closes all of them; no call may be under way."""
+        """Closes all communicators; no call may be in flight."""
         while self._comms:
             self._comms.popitem()[1].close()

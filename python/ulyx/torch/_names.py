@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts of errors in the words of ulyx.torch's callers: what the fields of C
-are among its arguments, and why a peer has refused a call."""
+"""The texts of errors in the words of ulyx.torch's callers: the argument of Python
+for each field of C, and the reason for which a peer has refused a call."""
 import re
 
 from .._names import Argument, Table, in_python
@@ -8,7 +8,7 @@ from ..communicator import Communicator
 from ..errors import MismatchError, PeerRefusedError, UlyxError
 from ._cache import Lengths
 
-# Names on the left are those of C after ulyx._names.PACKAGE.
+# The keys are names of C as the table ulyx._names.PACKAGE leaves them.
 _PARTS: Table = {
     "parts[0].rows": Argument("rows"),
     "parts[1].rows": Argument("kv_rows"),
@@ -34,7 +34,7 @@ ATTENTION: Table = {
        for field, what in (("heads", "number of heads"), ("dim", "last axis"),
                            ("dtype", "type"))},
 }
-# Of transformers, after ATTENTION.
+# For models of transformers; the keys are names as ATTENTION leaves them.
 MODEL: Table = {
     "rows": Argument("ulyx_rows"),
     "window[0]": Argument("sliding_window - 1"),
@@ -59,9 +59,10 @@ _BY_PYTHON = re.compile(r"workspace is \S+ with (-?\d+) bytes|src is NULL")
 ADVICE = ("give rows= (the tokens of all ranks together, of which the first "
            "ranks have one more) or splits= (the tokens of each rank)")
 
-# Why this rank refuses a call that only Python has found wrong. The library sends
-# its own text to the peers, in which one number is the caller's: the bytes of the
-# workspace, which no call has fewer of than 0.
+# Reasons for which Python refuses a call that the library would accept. The peers
+# get the library's text, in which the caller can only choose the bytes of the
+# workspace. So a reason is sent as a negative number of bytes, which no other call
+# has.
 OTHER, QUERIES, KEYS, DOCUMENTS, MEMORY = range(5)
 _REASONS = {
     QUERIES: "q has {count} tokens there, which is not that rank's share of "
@@ -74,7 +75,7 @@ _REASONS = {
 
 
 def workspace_bytes(reason: int, count: int = 0) -> int:
-    """The bytes that stand for a reason. count: of tokens."""
+    """Returns the negative bytes that stand for a reason. count: of tokens."""
     return -1 - (count * len(_REASONS) + reason)
 
 
@@ -92,9 +93,9 @@ def explain(error: UlyxError, table: Table, comm: Communicator,
 
 def _unequal(text: str, comm: Communicator, lengths: Lengths,
              local: int) -> str:
-    """Of ranks whose calls differ, most often in their numbers of tokens: each rank
-    counts its own times the number of ranks where neither rows nor splits are
-    given."""
+    """Returns the text for ranks whose calls differ. Most often their numbers of
+    tokens differ: without rows and splits, each rank takes its own tokens times
+    the number of ranks for the whole."""
     counted = lengths.splits is None and lengths.rows[0] == local * comm.nranks
     found = _ROWS.search(text)
     if found is not None and counted:

@@ -81,9 +81,9 @@ def layout_of(tensor: torch.Tensor) -> Optional[Strides]:
 
 
 def layout_on(comm: Communicator, tensor: torch.Tensor) -> Optional[Strides]:
-    """As layout_of(), if a call may pass strides. On devices the strides of
-    creation hold, which are dense, and the place of a tensor matters as
-    well."""
+    """As layout_of() on host memory. On devices None, because a call cannot pass
+    strides there: the strides of creation hold, which are dense, and the tensor
+    must also lie in memory that the library can take."""
     return None if comm.cuda else layout_of(tensor)
 
 

@@ -30,8 +30,9 @@ def shape_of(tensor: torch.Tensor, name: str,
 
 
 def one_dtype(*tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
-    """Under autocast, returns all tensors in its type, because some operators
-    before leave theirs in float32."""
+    """Returns tensors of different types in the type of autocast: under
+    autocast, some operators produce float32. Without autocast the call is
+    refused."""
     device = tensors[0].device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
@@ -86,9 +87,10 @@ def _per_head(given: Optional[torch.Tensor], name: str, heads: int,
 
 
 def _is_traced(tensor: torch.Tensor) -> bool:
-    """Returns whether the call is being traced. Then there is no memory to give
-    to the library: the operators have the shapes, and pass memory to it
-    themselves."""
+    """Returns whether the call must go by the operators of _operators.py: under
+    torch.compile, and for a meta tensor or a subclass of Tensor. Such a tensor
+    may have no memory yet; the operators have its shape, and give memory to the
+    library when they run."""
     return type(tensor) not in _PLAIN or tensor.is_meta or \
         torch.compiler.is_compiling()
 
@@ -99,8 +101,9 @@ def _decide(qkv: Tuple[torch.Tensor, ...], comm: Communicator, layout: str,
             softcap: Optional[float], order: str,
             splits: Optional[Tuple[int, ...]], max_docs: int
             ) -> _attention.Call:
-    """Computes the values that follow from the shapes and options of a call
-    without documents, once for equal calls."""
+    """Computes the values that follow from the shapes and options of a call.
+    The caller keeps the result for equal calls, and adds the documents, which
+    may differ between them."""
     _arguments.attention(qkv, layout, causal, align, scale, softcap, order)
     window = _arguments.window(window)
     rows, kv_rows, splits = _arguments.lengths(rows, kv_rows, splits,
@@ -146,23 +149,26 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
     layout "bhsd" or "sbhd" swaps axes. Strided views are taken as they lie.
     Fewer KV heads than query heads are GQA. The result has q's layout.
 
-    rows: tokens of all ranks together; None: as many on each. A rank has
-    rows / P of them, the first rows mod P ranks one more, unless splits says
-    how many each has. order: "contiguous", "zigzag" or "zigzag_docs".
+    rows: tokens of all ranks together; None: every rank has as many as this
+    one. A rank has rows / P of them, the first rows mod P ranks one more, unless
+    splits says how many each has. order: "contiguous", "zigzag" or "zigzag_docs".
     kv_rows: the keys' own number of rows (cross attention); None: keys and
     queries are the same tokens.
 
-    causal; window=(keys before, keys after), None lifts a side; causal with a
-    window of W keys, the own included, is window=(W - 1, 0). documents:
-    cumulative lengths over the flattened [b * rows] tokens (cu_seqlens), from 0
-    to their number: a tensor, an array or a list, the same on all ranks; a token
-    attends to its own document only. ulyx.Docs(begins, lengths) leaves gaps,
-    whose tokens get zeros. sinks, alibi_slopes: [heads]; the gradient of sinks
-    is this rank's share, whose sum over ranks is the gradient, as for any
-    parameter that the ranks have a copy of. scale: None is 1 / sqrt(dim).
+    causal: a token attends to no later token. window: (keys
+    before, keys after) that a token sees beside its own key; None is no limit on
+    that side. A causal window of W keys, the token's own key included, is
+    window=(W - 1, 0). documents: cumulative lengths (cu_seqlens) over the
+    flattened [b * rows] tokens, which begin with 0 and end with b * rows: a
+    tensor, an array or a list, the same on all ranks. A token attends to its own
+    document only. With ulyx.Docs(begins, lengths) there may be gaps between
+    documents; the tokens in the gaps get zeros. sinks, alibi_slopes: [heads].
+    The backward of a rank gives its share of the gradient of sinks; the sum of
+    the shares over all ranks is the gradient, as for any parameter of which each
+    rank has a copy. scale: None is 1 / sqrt(dim).
 
-    Raises ulyx.UlyxError, whose text has argument, value and rank, and TypeError
-    for an argument of another type.
+    Raises ulyx.UlyxError, whose text has the argument and its value, and the
+    rank where ranks differ; TypeError for an argument of the wrong type.
     """
     comm = _context.resolve(comm)
     if _is_traced(q):
@@ -208,7 +214,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
 def _check(q: Any, k: Any, v: Any, comm: Communicator, layout: Any, rows: Any,
            kv_rows: Any, causal: Any, window: Any, align: Any, scale: Any,
            softcap: Any, order: Any, splits: Any) -> None:
-    """Refuses by name what has another type."""
+    """Raises an error that names the argument, if an argument has the wrong
+    type."""
     _arguments.attention((q, k, v), layout, causal, align, scale, softcap, order)
     _arguments.window(window)
     _arguments.lengths(rows, kv_rows, splits, comm.nranks)
@@ -222,8 +229,8 @@ def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             alibi_slopes: Optional[torch.Tensor], scale: Optional[float],
             softcap: Optional[float], order: str,
             splits: Optional[Sequence[int]]) -> torch.Tensor:
-    """attention() in compiled code: calls the operator, with values that may be
-    symbolic."""
+    """attention() where _is_traced(): calls the operator, with values that are
+    symbolic in compiled code."""
     if not torch.compiler.is_compiling():
         _check(q, k, v, comm, layout, rows, kv_rows, causal, window, align,
                scale, softcap, order, splits)
@@ -260,9 +267,10 @@ def reshuffle(*tensors: torch.Tensor, direction: str = "seq_to_head",
 
     seq_to_head: from [b, s_r, h, d], this rank's tokens with all heads, to
     [b, S, h_r, d], all tokens with this rank's heads. head_to_seq: back. The
-    first tensor has query heads; one with fewer heads, which divide them, has
-    KV heads, of which a rank gets those that its query heads read. Their
-    gradients are summed over the ranks that hold a copy.
+    first tensor has query heads. A tensor with fewer heads has KV heads: their
+    number must divide that of the query heads, and a rank gets the KV heads that
+    its query heads read. The gradient of a KV head is summed over the ranks that
+    have a copy of the head.
 
     heads: of each tensor over all ranks together; head_to_seq needs it.
     rows, order, splits, layout: as attention(). Results have the layout of the
@@ -304,7 +312,7 @@ def _exchanged(comm: Communicator, direction: int,
                ) -> Tuple[torch.Tensor, ...]:
     """Exchanges [b, s, h, d] tensors."""
     shapes = [shape_of(t, f"tensor {i}", comm) for i, t in enumerate(tensors)]
-    if len(heads) != len(tensors):  # of a traced call, or a tensor without axes
+    if len(heads) != len(tensors):  # not checked under compile; or not four axes
         raise InvalidArgumentError(
             f"heads has {len(heads)} entries, and there are {len(tensors)} "
             "tensors")
@@ -368,7 +376,7 @@ def ulysses(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
         out = function(q, k, v, Head(
             causal, window, scale, documents, _split.kv_map_of(
                 heads[0], heads[1], comm.nranks, comm.rank), first))
-    else:  # the result is still a function of its inputs, whose backward is collective
+    else:  # The result depends on q, k, v, so that backward takes part in the exchange.
         out = q[..., :1].expand(*q.shape[:3], v.shape[3]) + \
             (k.sum() + v.sum()) * 0
     out, = _exchanged(comm, _abi.HEAD_TO_SEQ, (out,), heads[:1], rows, order,
