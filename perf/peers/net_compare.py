@@ -8,16 +8,18 @@
     netns-test.sh run -H 2 [--rate RATE] -- net_compare.py BIN ...
         between two hosts: rank 0 controls, rank 1 serves
 
-puts: ucx_bench, which keeps 16 puts under way to the other side, is compared
+puts: ucx_bench, which keeps 16 puts in flight to the other side, is compared
 with ucx_perftest. exchange: ulyx_perf with two ranks, which send to each other
 at the same time (with packing and unpacking), is compared with two
-ucx_perftest at the same time, one in each way; MB/s count one way.
+ucx_perftest at the same time, one for each direction. MB/s count the bytes of
+one direction.
 
 BIN is the folder of ucx_bench and ulyx_perf. In each round both programs move
 every size, one after another, so that other work of the machine affects them
 alike. ulyx uses each verb of --verbs, and the verb that its probe chooses
-(auto). The output has medians over the rounds in MB/s; and the median (least
-to most), over the rounds, of auto divided by the best verb of ucx_perftest.
+(auto). The output has the median of all rounds in MB/s, and the ratio of auto to
+the best verb of ucx_perftest: the median of all rounds, with the least and the
+greatest.
 """
 import argparse
 import json

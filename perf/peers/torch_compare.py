@@ -4,24 +4,26 @@
 
 torch_compare.py [--ranks P] [--rounds N] [--only KIND]
 
-There are four kinds of comparison:
+There are four kinds of comparison. "Theirs" is PyTorch or DeepSpeed without
+ulyx, "ours" is ulyx:
 
-tiny      forward and backward of a tiny layer in one process, with PyTorch's
+tiny      forward and backward of a tiny layer in one process; theirs: PyTorch's
           scaled_dot_product_attention
-exchange  the exchange of q, k and v, with all_to_all_single of gloo and the
+exchange  the exchange of q, k and v; theirs: all_to_all_single of gloo and the
           permutes that it needs
-layer     forward and backward of a layer over P ranks, with the exchange by gloo
-          around PyTorch's attention
+layer     forward and backward of a layer over P ranks; theirs: the exchange by
+          gloo around PyTorch's attention
 step      a training step of a small Llama with DeepSpeed's ZeRO-2 and its recipe
-          for sequences (ALST), after ulyx.deepspeed.install() and without it
+          for sequences (ALST); ours: after ulyx.deepspeed.install()
 
-Each round runs both sides of a comparison once, and the slowest rank counts.
-The output has the median over the rounds of their time divided by ours, with a
-floor and a goal; the exit code is 1 where a ratio is below its floor. Both
-sides are measured by the same clock: in tiny, where no rank waits for another,
-the CPU time of the calling thread; elsewhere the time of day. Needs the
-environment of scripts/python-env.sh, and ULYX_LIBRARY or an installed package.
-step is left out where deepspeed is not installed.
+Each round times both sides of a comparison, one after the other: the mean of
+some calls, of the slowest rank. The ratio is their time divided by our time. The
+output has the median of the ratios of all rounds, beside a floor and a goal; the
+exit code is 1 where a ratio is below its floor. Both sides are measured by the
+same clock: in tiny, where no rank waits for another, the CPU time of the calling
+thread; elsewhere the monotonic clock. Needs the environment of
+scripts/python-env.sh, and ULYX_LIBRARY or an installed package. step is left out
+where deepspeed is not installed.
 """
 import argparse
 import importlib.util

@@ -4,11 +4,12 @@
  * same time on the same tensors.
  *
  *   copy     one device copy of the bytes that the rank sends, including those
- * to itself: the limit of memory permute  pack, copy, unpack, one tensor at a
- * time, as frameworks do around an all-to-all; the copy stays on the device and
- * nothing waits for other ranks, so that frameworks cannot be faster on one
- * device nccl     ulyx's schedule by NCCL; and, for each tensor, permute,
- * all-to-all of NCCL, permute
+ *            to itself: the limit of memory
+ *   permute  pack, copy, unpack, one tensor at a time, as frameworks do around
+ *            an all-to-all; the copy stays on the device and nothing waits for
+ *            other ranks, so that frameworks cannot be faster on one device
+ *   nccl     ulyx's schedule by NCCL; and, for each tensor, permute, all-to-all
+ *            of NCCL, permute
  *
  * pack and unpack are the kernels of messages.h; the copy is a batch that
  * copies outgoing messages to incoming ones.
