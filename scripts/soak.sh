@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # soak.sh MINUTES [--hosts N] [--goals] [--seed N] [--deadline SECONDS] [--build
 # FOLDER] [--write FILE]: makes random communicators and calls with random
-# faults (tests/soak/soak.c). An eighth of the time ranks are threads, the rest
-# of the time processes; with --hosts, at the same time also processes on N
-# hosts made of namespaces (scripts/netns-test.sh; needs root). With --goals,
-# MINUTES is a maximum: the run ends when each fault has been injected often
-# enough (tests/soak/soak.c: 1,000 kills, 200 of each other fault; across hosts
-# 100). Prints errors, then the table; --write docs/RELIABILITY.md writes that
-# page. MINUTES may be a fraction. --seed repeats the draws of a run; --deadline
-# (0.5) is for calls that wait for a rank that stays stopped. Ends with 1 if
-# anything went wrong or a goal was not reached; with 77 where hosts cannot be
-# made.
+# faults (tests/soak/soak.c). In the first eighth of the time ranks are threads,
+# then processes; with --hosts, a second run beside that of processes has its
+# ranks on N hosts made of namespaces (scripts/netns-test.sh; needs root). With
+# --goals, MINUTES is a maximum: the run ends when each fault has been injected
+# as often as goals[] of tests/soak/soak.c says (200 times, kills 1,000 times;
+# across hosts 100, faults of links 200). Prints errors, then the table; --write
+# FILE writes the page docs/RELIABILITY.md. MINUTES may be a fraction. --seed
+# repeats the draws of a run; --deadline (0.5) is for calls that wait for a rank
+# that stays stopped. Ends with 1 if anything went wrong or a goal was not
+# reached; with 77 where hosts cannot be made.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$here/../build hosts='' seed='' page='' minutes='' deadline=0.5 goals=''
