@@ -4,9 +4,10 @@
  * Messages between nodes do what the control block does within a node: each
  * rank keeps a replica of every remote peer's control block, and the peer's
  * messages fill in the replica (posts of a shrink) or this rank's own block
- * (poison, left), so that failure and waiting read the same fields everywhere.
- * A replica has no left[]: a rank that leaves sends a message. Windows of
- * remote peers are known by number and size only; bytes go into them by
+ * (poison, left), so that the code of failures and of waits reads the same
+ * fields for a remote peer as for a mapped one. A replica has no left[]: the
+ * message of a peer that leaves sets left[] of this rank's own block. Windows
+ * of remote peers are known by number and size only; bytes go into them by
  * uli_remote_put.
  */
 #ifndef ULI_COMM_REMOTE_REMOTE_H
@@ -17,7 +18,8 @@
 
 struct uli_bootstrap;
 
-/* Whether only puts and messages reach the rank, not mappings. */
+/* Whether the rank's memory is not mapped here, so that only puts and messages
+ * reach the rank. */
 static inline bool
 uli_comm_is_remote(const ulyx_comm_t *comm, int32_t p)
 {
@@ -26,9 +28,9 @@ uli_comm_is_remote(const ulyx_comm_t *comm, int32_t p)
 
 /* The control block of a rank whose memory is mapped here, this rank included.
  * NULL for a remote rank, and until the service has mapped the peer's block.
- * Any thread, also while the communicator is being created: a peer's block is
- * stored after its transport is chosen, and this rank's transport is not read.
- */
+ * Any thread, also while the communicator is being created: the peer's block is
+ * stored after the peer's `map` is set, so whoever finds the block finds `map`
+ * too; this rank's own `map` is not read. */
 static inline struct uli_control *
 uli_comm_mapped_control(const ulyx_comm_t *comm, int32_t p)
 {
@@ -44,10 +46,10 @@ uli_comm_mapped_control(const ulyx_comm_t *comm, int32_t p)
 bool uli_comm_progress(ulyx_comm_t *comm);
 
 /* Puts data and a signal into windows of a remote peer; the rules are those of
- * net.h. A put to a lost peer is dropped, with *put->pending untouched: the
- * communicator fails soon, unless the peer has left in good order and only a
- * last message was too late. Any thread, but not from a hook of the network.
- * Errors: the communicator's failure. */
+ * net.h. A put to a lost peer is dropped, returns SUCCESS and leaves
+ * *put->pending untouched. The communicator then fails soon, unless the peer
+ * has left in good order, so that this put only came too late. Any thread, but
+ * not from a hook of the network. Errors: the communicator's failure. */
 ulyx_status_t uli_remote_put(
     ulyx_comm_t *comm, int32_t peer, const struct uli_net_put *put);
 
@@ -82,15 +84,18 @@ ulyx_status_t uli_remote_check(
  * Errors: NO_MEMORY, SYSTEM, INVALID_ARGUMENT. */
 ulyx_status_t uli_remote_connect(
     ulyx_comm_t *comm, const struct uli_peer_address *addresses);
-/* At a leader, makes the table of its node; then makes the connection by which
- * this rank watches another node. Called after windows can be given to this
+/* At a leader, makes the table from which its node's ranks read the posts of
+ * other nodes (nodes.h). Then makes the connection by which this rank finds out
+ * that another node has vanished. Called when windows can be given to this
  * node's ranks. Errors: TIMEOUT naming the rank that did not answer over the
  * network, the communicator's failure, and those of arenas. */
 ulyx_status_t uli_remote_ready(ulyx_comm_t *comm, uli_deadline_t deadline);
-/* Before this rank posts a refusal to an agreement round: a remote peer that
- * waits for this rank elsewhere then ends that wait before it posts as well. */
+/* Sends a remote peer the notice that this rank is going to refuse an agreement
+ * round. The refusal itself arrives only in the round, in which the peer must
+ * take part. If the peer still waits for this rank elsewhere (split.c), the
+ * notice ends that wait. */
 void uli_remote_refuse(ulyx_comm_t *comm, int32_t peer, uint64_t round);
-/* Whether the peer has sent such a refusal of the round. Any thread. */
+/* Whether the peer's notice for this round has arrived. Any thread. */
 bool uli_remote_refused(const ulyx_comm_t *comm, int32_t peer, uint64_t round);
 /* Sends to remote peers that this rank leaves in good order. */
 void uli_remote_leave(ulyx_comm_t *comm);
@@ -109,12 +114,12 @@ void uli_remote_send_poison(ulyx_comm_t *comm, uint64_t poison);
  * thread. */
 uint64_t uli_remote_poison(const ulyx_comm_t *comm);
 
-/* Announces a window of this rank (give), or that it is taken back (take). When
- * the call returns, all remote peers that have not gone are notified.
- * recorded: the call's number in the flight recorder, in which the awaited
- * rank is recorded; or 0. Errors: those of a peer, naming it; TIMEOUT without
- * a text, with *late_p the ranks that did not answer; the communicator's
- * failure. */
+/* Announces a window of this rank (give), or that the window is taken back
+ * (take). On success all remote peers that have not gone have answered.
+ * recorded: the number of the call in the flight recorder, so that the recorder
+ * gets the awaited rank; or 0. Errors: those of a peer, naming it; TIMEOUT
+ * without a text, with *late_p the ranks that did not answer; the
+ * communicator's failure. */
 ulyx_status_t uli_remote_windows_give(ulyx_comm_t *comm, uint32_t window,
     int64_t bytes, uint64_t recorded, uli_deadline_t deadline,
     struct uli_late *late_p);
