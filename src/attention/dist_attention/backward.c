@@ -3,9 +3,12 @@
  * Backward, for each head group: computes delta on the sequence side, sends
  * dout and delta to the head side (with q, k, v, where these were not saved),
  * attends, and sends dq, dk, dv back by the adjoint of the exchange of q, k, v.
+ * Where a KV head is cut into pieces, each piece is a group that sends only dq
+ * back, and the last piece sends dk and dv for all of them.
  *
- * delta is computed by the routine of plain backward from the same out and
- * dout, so the bits agree and out need not be exchanged again.
+ * Only delta needs out, so out need not be exchanged again. delta has the bits
+ * that it has in attention without distribution, because the same routine
+ * computes it from the same out and dout.
  */
 #include "attention/dist_attention/memory.h"
 
@@ -38,9 +41,9 @@ check_part(
         uli_plural(n));
 }
 
-/* Computes delta[b][h][s] of query part i for the group's heads, less dlse. The
- * gradient of the scores takes the difference only, so dlse needs no exchange
- * of its own. */
+/* Computes delta[b][h][s] - dlse[b][h][s] of query part i for the group's
+ * heads. The gradient of the scores depends on delta and dlse only by this
+ * difference, so dlse needs no exchange of its own. */
 static ulyx_status_t
 compute_delta(struct uli_pass *pass, const struct uli_head_group *group,
     int32_t slot, int32_t i)
@@ -160,8 +163,10 @@ copy_seen(const struct uli_pass *pass, const struct uli_head_group *group,
     return ULYX_SUCCESS;
 }
 
-/* Before a piece is attended, and after: the sums continue with the sums of the
- * last piece, in the order of heads, which is the order of one call. */
+/* Called before a piece is attended (take_sums) and after (give_sums): each
+ * piece continues the sums dk, dv of the piece before it. Pieces follow in the
+ * order of their heads, so the summands are added in the same order as in one
+ * call with all heads. */
 static ulyx_status_t
 take_sums(const struct uli_pass *pass, const struct uli_head_group *group)
 {
