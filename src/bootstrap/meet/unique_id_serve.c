@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ids that this process serves. The thread of a root runs without an owner.
- * But the handle of a root whose id the caller made is kept, so that the
- * process can end the id, and can refuse at once an id that was used. The
- * handle is kept until the id is destroyed, or until REMEMBERED_MAX other ids
- * have ended after it.
+ * The unique ids that this process serves, each by a root of its own. The
+ * thread of a root needs no handle. But for each id from ulyx_unique_id_create
+ * this process keeps a record (struct made), so that the process can end the
+ * id, and can refuse at once an id that was used or destroyed. The record has
+ * the handle of the root until the root has ended or the id is destroyed. The
+ * record itself is kept until REMEMBERED_MAX ids that were made later have
+ * ended.
  *
  * The root of such an id stays at its port: after its ranks have met, to answer
  * processes that use the id for another communicator; after the meeting has
@@ -97,7 +99,8 @@ log_addresses(const struct uli_endpoint *place)
     ULI_INFO(ULI_LOG_INIT, -1, "bootstrap: root listens on %s", text);
 }
 
-/* `params` has the deadline, the file, and whether the root stays. */
+/* The caller has set deadline, unlink_path and stays of `params`; this function
+ * sets the other members. */
 static ulyx_status_t
 id_serve(const struct uli_settings *settings, struct uli_root_params *params,
     struct uli_endpoint *place_p, struct uli_root **root_p)
@@ -140,7 +143,7 @@ struct made {
     bool destroyed;
 };
 
-/* The newest last. */
+/* The records, in the order in which the ids were made. */
 static struct {
     pthread_mutex_t lock;
     struct uli_list ids;
@@ -159,8 +162,9 @@ served_refresh(struct made *made)
     made->root = NULL;
 }
 
-/* Ends the oldest of the roots that only answer late ranks, and forgets the ids
- * that ended longest ago. */
+/* Ends the roots that only answer late ranks, except the STAYING_MAX newest,
+ * and frees the records of ids that have ended, except the REMEMBERED_MAX
+ * newest. */
 static void
 forget_old(void)
 {
