@@ -59,9 +59,10 @@ pair_closed(const struct uli_exchange *exchange, int32_t p)
         &exchange->pairs[p].mine->closed, memory_order_acquire);
 }
 
-/* A remote peer's message that it has left may overtake its puts, or be
- * overtaken by them; the peer closes all its exchanges before it sends the
- * message. Of a dead peer nothing more can arrive. */
+/* A remote peer closes all its exchanges before it sends the message that it
+ * has left, but its puts and this message may arrive in any order. So the peer
+ * counts as left only when its last posts have arrived too. If the peer is also
+ * known to be dead, the message is enough: no more posts can arrive. */
 bool
 uli_exchange_left(const struct uli_exchange *exchange, int32_t p)
 {
@@ -100,8 +101,9 @@ pair_how_left(const struct uli_exchange *exchange, int32_t p, const char *plan)
     return left != ULI_STAYS ? uli_left_text((enum uli_left)left) : plan;
 }
 
-/* A rank of this node notes the ranks for which it waited in its control block,
- * a remote rank in the pair flags of its last post. */
+/* The record of the ranks for which p has waited is in p's control block if p
+ * is a rank of this node, and in the pair flags of p's last post if p is
+ * remote. */
 bool
 uli_exchange_timed_out(
     const struct uli_exchange *exchange, int32_t p, struct uli_late *late_p)
@@ -118,10 +120,10 @@ uli_exchange_timed_out(
 }
 
 /* Rank p's deadline was over before this rank's, in this call or in a call of
- * another plan: what p waited for is the cause here too. The rank whose
- * deadline it was (origin) is passed on from rank to rank. A rank that waited
- * only for this rank has no information about the ranks that this rank waits
- * for. */
+ * another plan: what p waited for is the cause here too. Each rank passes on
+ * the origin, which is the rank whose deadline passed first. If p waited only
+ * for this rank, p's record does not name the cause; then this rank reports the
+ * ranks for which it waits itself. */
 static ulyx_status_t
 fail_as(struct uli_exchange *exchange, int32_t p, struct uli_late late)
 {
@@ -135,8 +137,10 @@ fail_as(struct uli_exchange *exchange, int32_t p, struct uli_late late)
     return exchange_fail_late(exchange, &late);
 }
 
-/* A rank that leaves a failed communicator posts the cause first, so once it is
- * known to have left, the cause has arrived. */
+/* Checks this rank's communicator for a failure. To be called when a peer is
+ * known to have left: a rank that leaves a failed communicator posts the cause
+ * before it leaves, so by then the cause has arrived and has failed this
+ * communicator too. */
 bool
 uli_exchange_comm_failed(struct uli_exchange *exchange)
 {
@@ -178,11 +182,13 @@ pair_reads(const struct uli_exchange *exchange, int32_t p)
            (work->in.count > 0 || work->last_sum >= 0);
 }
 
-/* A rank that has failed does not wait for readers of its tensors, and its
- * caller may write over them. So a reader checks for that failure after its
- * last load and before it posts DONE, for without this DONE rank p cannot have
- * ended its call in order. The fence orders the loads before the check; its
- * counterpart is where a communicator fails (failure.c). */
+/* Before this rank posts DONE, rank p can end the call in only one way, by a
+ * failure of its communicator: to end the call in order, p needs that DONE.
+ * After a failure p waits for no reader of its tensors, and p's caller may
+ * write over them. So this rank looks for a failure of p after its last load
+ * from p and before DONE: if there is none, all loads came before any such
+ * write. The fence orders the loads before the look; its counterpart is where a
+ * communicator fails (failure.c). */
 bool
 uli_exchange_sources_kept(struct uli_exchange *exchange, int32_t p)
 {

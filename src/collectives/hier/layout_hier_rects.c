@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cuts what the ranks of a node read into rectangles, each read by the same
- * ranks throughout: first at all boundaries of heads within one tensor of one
- * source, then at all boundaries of rows within the same heads. A whole-heads
- * layout is cut by heads only (all ranks read the same runs of rows), a packed
- * one by rows only (its rectangles have one head).
+ * Cuts the copies that the ranks of a node read into rectangles, so that all
+ * bytes of a rectangle have the same readers: first at all boundaries of heads
+ * within one tensor of one source, then at all boundaries of rows within the
+ * same heads. A whole-heads layout is cut by heads only (all ranks read the
+ * same runs of rows), a packed one by rows only (its rectangles have one head).
+ * Sums are only sorted, not cut.
  */
 #include "collectives/hier/layout_hier_rects.h"
 
@@ -72,7 +73,8 @@ by_number(int64_t a, int64_t b)
     return (a > b) - (a < b);
 }
 
-/* Orders by the tensor of one source (copies), or by the place of sums. */
+/* Copies first, by tensor and source; then sums, by tensor and the rank of
+ * `key`. */
 static int
 by_source(const struct uli_hier_rect *a, const struct uli_hier_rect *b)
 {
@@ -152,7 +154,8 @@ end_of(const struct uli_hier_rect *rect, bool heads)
 }
 
 /* Cuts off the part of at[index] that begins at `mark`, as a new last
- * rectangle; returns its index. Copies only: a copy has one giver, its key. */
+ * rectangle; returns its index. For copies only, whose one giver is the place
+ * `key`. */
 static int64_t
 cut_at(struct uli_hier_rects *rects, int64_t index, int64_t mark, bool heads)
 {

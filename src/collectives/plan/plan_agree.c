@@ -4,9 +4,10 @@
  * must be equal, and what may differ (strides, memory classes, places of arena
  * blocks).
  *
- * The list is of integers in a fixed order: the agreed fields of plan_fields.c,
- * then what this rank has settled. All ranks compare all lists with rank 0's in
- * that order, so all report the same difference.
+ * The list is of integers in a fixed order: the versions, the agreed fields of
+ * plan_fields.c, then the values that this rank has computed or chosen for the
+ * plan. All ranks compare all lists with rank 0's in that order, so all report
+ * the same difference.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,8 @@ struct head {
 static void
 put_algo(struct uli_agreed *list, const ulyx_plan_t *plan)
 {
-    /* Each name with ", ", and a number of at most two digits. */
+    /* Room for each name with ", " (ULI_SCHEDULE_WORDS), and for its number of
+     * at most two digits with a space. */
     char names[sizeof(ULI_SCHEDULE_WORDS) + 3 * ULI_ALGOS] = "";
     size_t length = 0;
     for (int algo = 0; algo < ULI_ALGOS && length < sizeof(names); algo++)
@@ -40,7 +42,8 @@ put_algo(struct uli_agreed *list, const ulyx_plan_t *plan)
         uli_algo_name(plan->algo));
 }
 
-/* Lists the shape's fields by their table, then what this rank has settled. */
+/* Lists the versions, the shape's fields by their table, and then the values
+ * that this rank has computed or chosen. */
 static void
 fields_walk(struct uli_agreed *list, const ulyx_plan_t *plan)
 {
@@ -53,7 +56,7 @@ fields_walk(struct uli_agreed *list, const ulyx_plan_t *plan)
     for (int i = 0; i < ULI_TERMS; i++)
         uli_agreed_put(list, plan->terms[i], "%s", uli_term_names[i]);
     put_algo(list, plan);
-    /* Callers without slots give various values. */
+    /* -1 stands for "no slots", whatever the caller gave for that. */
     uli_agreed_put(
         list, plan->slot_limit ? plan->slot_limit : -1, "slot_bytes");
     uli_agreed_put(list, (int64_t)uli_layout_table_hash(plan->layout),
