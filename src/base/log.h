@@ -3,13 +3,13 @@
  * Log lines in NCCL's shape, "host:pid:tid [rank] ULYX INFO text", so that
  * existing log scrapers work. Levels by volume: WARN a few per process, INFO a
  * few per object, TRACE a few per operation.
- * ULYX_DEBUG=VERSION|WARN|INFO|TRACE, ULYX_DEBUG_SUBSYS=INIT,PLAN or ^PLAN,
- * ULYX_DEBUG_FILE with %h (host) and %p (pid).
+ * ULYX_DEBUG=NONE|VERSION|WARN|INFO|TRACE, ULYX_DEBUG_SUBSYS=INIT,PLAN or
+ * ^PLAN, ULYX_DEBUG_FILE with %h (host) and %p (pid).
  *
  * Logging never waits for a reader: a line for which there is no room is
- * dropped, and counted before the next line that is written. Lines that any
- * other process can cause, by connecting again and again, are limited per
- * second (ULI_WARN_LIMITED).
+ * dropped, and the number of dropped lines is logged before the next line that
+ * is written. Lines that any other process can cause, by connecting again and
+ * again, are limited per second (ULI_WARN_LIMITED).
  */
 #ifndef ULI_BASE_LOG_H
 #define ULI_BASE_LOG_H

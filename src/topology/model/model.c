@@ -128,8 +128,9 @@ flow_time(
 }
 
 /* The `stream` of model.h: how long all chunks of a flow keep its link busy.
- * chunk_s: how long one chunk does. What a message costs once, the chunks cost
- * once too; overheads are per chunk. */
+ * chunk_s: how long one chunk alone keeps the link busy. Returns the less of
+ * two times: each chunk costs chunk_s; or the bytes cost what they cost in one
+ * message, and only the overhead counts per chunk. */
 static double
 stream_occupancy(const struct uli_model *model, struct uli_flow flow,
     double chunks, double chunk_s)
