@@ -4,9 +4,9 @@
  * tensors.
  *
  * Head group c covers the query heads [q_first, q_first + q_heads) and the KV
- * heads that they read, shared out over the ranks by plans of their own whose
- * sequence side points into the caller's tensors. Each group has three
- * plan sets:
+ * heads that they read. Each group has plans of its own, which divide these
+ * heads among the ranks; the sequence side of the plans points into the
+ * caller's tensors. Each group has three plan sets:
  *   IN    q, k, v     SEQ_TO_HEAD, and its adjoint for dq, dk, dv
  *   OUT   out (lse)   HEAD_TO_SEQ
  *   GRAD  dout delta  HEAD_TO_SEQ_ADJOINT
@@ -16,8 +16,8 @@
  * group. dk and dv of the KV head are then carried from piece to piece in
  * accumulators [b, S, dim] (fp32, or fp64) on the ranks that have any of its
  * queries, and two more plan sets take the place of IN's adjoint:
- *   DQ    q           its adjoint, after each piece
- *   DKV   k, v        theirs, after the last piece of a KV head
+ *   DQ    q           its adjoint for dq, after each piece
+ *   DKV   k, v        its adjoint for dk, dv, after the last piece of a KV head
  */
 #ifndef ULI_ATTENTION_DIST_ATTENTION_DIST_ATTENTION_H
 #define ULI_ATTENTION_DIST_ATTENTION_DIST_ATTENTION_H
@@ -242,8 +242,8 @@ uli_dist_first_plan(const struct ulyx_dist_attention *dist)
     return dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0];
 }
 
-/* Of creation: strides of the call's tensor of part number i of an axis.
- * Gradients have their tensor's. */
+/* The strides at creation of the call's tensor for part i of an axis. A
+ * gradient has the strides of its tensor. */
 void uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
     enum uli_dist_tensor tensor, int32_t axis, int32_t i, int64_t strides_p[3]);
 /* delta on the sequence side: [b, heads of the group, s_p], for the most rows.

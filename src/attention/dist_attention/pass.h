@@ -31,10 +31,12 @@ enum uli_transfer_kind {
 
 /* Points of the two streams of a device. */
 enum uli_mark {
-    /* + slot: of the exchanges, its group is here; slot 0 at the end of a pass:
-     * all exchanges are over */
+    /* + slot: in the stream of the exchanges, when the slot's group is on the
+     * head side; with slot 0 at the end of a pass, when all exchanges are
+     * over */
     ULI_MARK_BROUGHT,
-    ULI_MARK_ATTENDED = ULI_MARK_BROUGHT + ULI_DIST_SLOTS, /* of attention */
+    /* in the stream of the attention, when a group is attended */
+    ULI_MARK_ATTENDED = ULI_MARK_BROUGHT + ULI_DIST_SLOTS,
     ULI_MARKS
 };
 
@@ -64,7 +66,7 @@ struct uli_pointers {
 };
 
 /* Adds a tensor of the call, seen from the group's first head, for each part
- * of the query axis (axis 0) or the keys'. */
+ * of the axis of queries (axis 0) or of keys (axis 1). */
 void uli_pass_seq(const struct uli_pass *pass,
     const struct uli_head_group *group, enum uli_dist_tensor tensor,
     int32_t axis, struct uli_pointers *list);
