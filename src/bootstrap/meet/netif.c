@@ -23,8 +23,8 @@ enum { TIER_NEVER = ULI_REACH_NONE };
 
 /* ---- the list ------------------------------------------------------------ */
 
-/* Position of the first entry of a comma separated list that is the name, or
- * (not exact) a prefix of it; -1 if none. */
+/* The position of the first entry of a comma separated list that equals the
+ * name, or, if not exact, is a prefix of the name; -1: there is none. */
 static int
 find_entry(const char *list, const char *name, bool exact)
 {
