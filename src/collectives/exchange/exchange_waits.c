@@ -130,8 +130,9 @@ peer_is_away(void *context, int32_t p)
     return is_missing(context, p) && peer_stage(context, p) != ULI_STAGE_MOVES;
 }
 
-/* Only while the caller waits for this call does the rank begin no other
- * one. */
+/* Publishes that this rank stands still in this call, and compares the call
+ * with those of peers that have not begun it (differ.h). Only while the caller
+ * waits for this call: else the rank may still begin another one. */
 static void
 exchange_look(struct uli_exchange *exchange)
 {

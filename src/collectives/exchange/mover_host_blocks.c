@@ -261,7 +261,8 @@ address_behind(struct uli_address address, int64_t bytes)
     return address;
 }
 
-/* The bounce buffer of the peer's flags and slots, and where those lie. */
+/* Sets the bounce buffer for peer p's pair flags and eager slots, and their
+ * place in p's memory. */
 static ulyx_status_t
 connect_remote(
     ulyx_plan_t *plan, int32_t p, const struct uli_flags_block *there)

@@ -50,8 +50,9 @@ struct uli_plan_call {
     const int64_t (*src_strides)[3], (*dst_strides)[3];
     void *stream;
     double timeout_s; /* 0 = the plan's */
-    /* Of movers that take_hash and are by_stream: where the error of an earlier
-     * call goes, whose text is then the last error; NULL: it is returned. */
+    /* For movers that take_hash and are by_stream: gets the error of an earlier
+     * call, whose text is then the last error. NULL: this call returns that
+     * error. */
     ulyx_status_t *earlier_p;
 };
 
@@ -295,7 +296,7 @@ struct uli_grid {
 void uli_plan_grid(const struct uli_layout *layout, int32_t tensor,
     int32_t rank, enum uli_side side, const int64_t strides[3],
     struct uli_grid *grid_p);
-/* Bytes of this rank's tensor, at most over all updates. */
+/* The most bytes that this rank's tensor can have after any update. */
 int64_t uli_plan_max_extent(
     const ulyx_plan_t *plan, int32_t tensor, enum uli_side side);
 /* Bytes from the base to the last byte; 0 without elements. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The algorithm of a plan: the requested one, or the choice of the
- * communicator's planner for what the layout moves (choose.h). Everything that
- * the choice depends on is equal on all ranks but for the tuning files, and
- * the agreement compares their outcome.
+ * communicator's planner for what the layout moves (choose.h). The choice
+ * depends on the tuning files and on what is equal on all ranks; only the
+ * tuning files may differ, so the agreement compares the choice.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,8 +15,9 @@ extern const struct uli_fields uli_part_fields;
  * that reads the parameters sets strides, and elem_bytes of dtypes that have a
  * size. */
 extern const struct uli_fields uli_shape_fields;
-/* ulyx_plan_params_t into struct uli_plan_params: what each rank chooses, and
- * what the plan settles before it is compared. */
+/* ulyx_plan_params_t into struct uli_plan_params: fields in which ranks may
+ * differ, and fields from which the plan computes values that are then compared
+ * (plan_agree.c). */
 extern const struct uli_fields uli_plan_fields;
 
 #endif

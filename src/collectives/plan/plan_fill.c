@@ -333,8 +333,9 @@ count_all(const ulyx_plan_t *plan, ulyx_direction_t direction)
     return bytes;
 }
 
-/* Notes for which pairs a short record says everything: by slots the peer needs
- * no address, and with stores in both directions that of dst alone. */
+/* Notes for which pairs a short record is enough: with slots the peer needs no
+ * address, and with stores in both directions the peer needs only the addresses
+ * of dst. */
 static void
 note_brief(struct fill *f)
 {
@@ -380,9 +381,9 @@ note_streams(struct fill *f)
 /* Bytes from which two ranks with windows store rather than use slots. */
 enum { STORE_BYTES = 2048 };
 
-/* Slots save a flag and cost a copy; where each of the two ranks can store into
- * the other's window the flag is cheaper, but for a few rows. Both ranks find
- * the same: one's `in` is the other's `out`. */
+/* Slots save a flag and cost a copy. Where each of the two ranks can store into
+ * the other's window, the flag costs less than the copy, except for a few rows.
+ * Both ranks find the same, because `in` of one is `out` of the other. */
 static bool
 stores_pay(const struct fill *f, int32_t p)
 {
