@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For which ranks a wait was when its deadline passed: the ranks, what they
- * have not done, and whose deadline it was. All waits of the library use this
- * structure, the same search for the cause, and the same wording.
+ * The ranks for which a wait still waited when its deadline passed: which
+ * ranks, what they have not done, and whose deadline it was. All waits of the
+ * library use this structure, the same search for the cause, and the same
+ * wording.
  *
  * The structure is plain data of a fixed size, because it lies in memory that
  * ranks share (control.h) and is sent to other nodes with the last post of an

@@ -37,7 +37,7 @@
  * because long messages are slower per byte:
  *
  *     stream    = min(C occupancy(B / C),
- *                     C ((k o)^3 + (kappa B/C G(B/k))^3)^(1/3))
+ *                     C ((k max(o, gap))^3 + (kappa B/C G(B/k))^3)^(1/3))
  *     time      = sum over phases of the time of a chunk
  *                 + max over phases of (stream - occupancy(B / C))
  *
