@@ -83,7 +83,7 @@ class Entry:
         for (heads, dim, kv), layout in zip(self.kind.tensors, self.given):
             strides: Any = {
                 side: _tensors.in_bytes(layout or (0, 0, 0), self.dtype)}
-            # torch wants gradients in the type of their tensor.
+            # In torch a gradient has the type of its tensor.
             made.append(Tensor(heads, dim, self.kind.dtype, kv=kv,
                                partial_dtype=self.kind.dtype, **strides))
         return made

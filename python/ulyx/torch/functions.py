@@ -312,7 +312,7 @@ def _exchanged(comm: Communicator, direction: int,
                ) -> Tuple[torch.Tensor, ...]:
     """Exchanges [b, s, h, d] tensors."""
     shapes = [shape_of(t, f"tensor {i}", comm) for i, t in enumerate(tensors)]
-    if len(heads) != len(tensors):  # not checked under compile; or not four axes
+    if len(heads) != len(tensors):  # not checked above under compile
         raise InvalidArgumentError(
             f"heads has {len(heads)} entries, and there are {len(tensors)} "
             "tensors")
