@@ -303,6 +303,19 @@ ULYX_API ulyx_status_t ulyx_dist_attention_forward(ulyx_dist_attention_t *dist,
 ULYX_API ulyx_status_t ulyx_dist_attention_backward(ulyx_dist_attention_t *dist,
     const ulyx_dist_attention_backward_t *call, void *stream);
 
+/* Takes this rank's place in a call that its peers make and that this rank
+ * cannot make, for a reason that the caller has found outside of the library.
+ * Without it the peers would wait for this rank until the call's deadline. The
+ * call is the next one of this object on all ranks: they get ERR_PEER_REFUSED
+ * with the reason, and the communicator and the object stay usable. pass:
+ * ULYX_ATTENTION_PASS_FORWARD or _BACKWARD, that of the peers' call. reason: at
+ * most 159 bytes arrive. stream: NULL on the host, else the call's stream.
+ * returns: never SUCCESS, except when it is queued in a group. In the usual
+ * case ERR_INVALID_ARGUMENT with `reason` as its text, once the peers have been
+ * notified; other errors as ulyx_dist_attention_forward. */
+ULYX_API ulyx_status_t ulyx_dist_attention_refuse(ulyx_dist_attention_t *dist,
+    ulyx_attention_pass_t pass, const char *reason, void *stream);
+
 /* ---- queries: local, as those of plans ----------------------------------- */
 
 /* Bytes on this rank: of the workspace, for the pass that needs more; of saved;

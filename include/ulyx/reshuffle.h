@@ -336,6 +336,20 @@ ULYX_API ulyx_status_t ulyx_reshuffle_execute_strided(ulyx_plan_t *plan,
     const int64_t (*src_strides)[3], void *const dst[],
     const int64_t (*dst_strides)[3], void *stream);
 
+/* Takes this rank's place in a call that its peers make and that this rank
+ * cannot make, for a reason that the caller has found outside of the library.
+ * Without it the peers would wait for this rank until the call's deadline. The
+ * call is the next one of this plan on all ranks: they get ERR_PEER_REFUSED
+ * with the reason, and the communicator and the plan stay usable. direction:
+ * that of the peers' call. reason: at most 159 bytes arrive. stream: NULL on
+ * the host, else the call's stream. Not in a group.
+ * returns: never SUCCESS. In the usual case ERR_INVALID_ARGUMENT with `reason`
+ * as its text, once the peers have been notified; ERR_INVALID_ARGUMENT too in a
+ * group or for a direction that is none, with nothing announced; other errors
+ * as ulyx_reshuffle_execute. */
+ULYX_API ulyx_status_t ulyx_reshuffle_refuse(ulyx_plan_t *plan,
+    ulyx_direction_t direction, const char *reason, void *stream);
+
 /* Execute in two steps, for host memory only. Data moves while the calling
  * thread tests or waits for any of its requests, or at any time with
  * ULYX_PLAN_PROGRESS_THREAD. timeout_s: 0 = the plan's.

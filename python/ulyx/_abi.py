@@ -747,6 +747,9 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ulyx_dist_attention_measure_saved": (c_int32, [
         c_void_p, c_int32, c_int32, c_int64, c_size_t, c_void_p, c_void_p,
     ]),
+    "ulyx_dist_attention_refuse": (c_int32, [
+        c_void_p, c_int32, c_char_p, c_void_p,
+    ]),
     "ulyx_dist_attention_update": (c_int32, [
         c_void_p, c_void_p, c_void_p, c_void_p,
     ]),
@@ -872,6 +875,9 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     ]),
     "ulyx_reshuffle_execute_strided": (c_int32, [
         c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p,
+    ]),
+    "ulyx_reshuffle_refuse": (c_int32, [
+        c_void_p, c_int32, c_char_p, c_void_p,
     ]),
     "ulyx_reshuffle_start": (c_int32, [
         c_void_p, c_int32, c_void_p, c_void_p, c_double, c_void_p,

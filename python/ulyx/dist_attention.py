@@ -383,6 +383,22 @@ class DistAttention(Owned):
         finally:
             self._lock.release()
 
+    def refuse(self, backward: bool, reason: str, stream: Any = None) -> None:
+        """Takes this rank's place in a call of its peers that it cannot make:
+        they get PeerRefusedError with the reason, of which 159 bytes arrive, in
+        place of a wait until their deadlines. Returns once they are notified."""
+        handle = self.handle
+        if not self._lock.acquire(False):
+            self._refuse_second()
+        try:
+            check(waiting(
+                self._parent, lib.ulyx_dist_attention_refuse, handle,
+                int(backward), reason.encode(), stream))
+        except errors.InvalidArgumentError:
+            pass  # the status of a call that has been refused
+        finally:
+            self._lock.release()
+
     def backward_addresses(self, q: Any, k: Any, v: Any, out: Any, dout: Any,
                            dq: Any, dk: Any, dv: Any, saved: int,
                            saved_bytes: int, workspace: int,

@@ -476,21 +476,32 @@ class Plan(Owned, PlanQueries):
                 f"{declared if any(declared) else 'dense tensors'}")
         return found
 
+    def refuse(self, direction: int, reason: str, stream: Any = None) -> None:
+        """Takes this rank's place in a call of its peers that it cannot make:
+        they get PeerRefusedError with the reason, of which 159 bytes arrive, in
+        place of a wait until their deadlines. Returns once they are notified."""
+        handle = self.handle
+        if not self._lock.acquire(False):
+            self._refuse_second()
+        try:
+            check(waiting(
+                self._parent, lib.ulyx_reshuffle_refuse, handle, direction,
+                reason.encode(), stream))
+        except errors.InvalidArgumentError:
+            pass  # the status of a call that has been refused
+        finally:
+            self._lock.release()
+
     def execute_addresses(self, direction: int, src: Any, dst: Any,
                           stream: Any = None, src_strides: Any = None,
                           dst_strides: Any = None) -> None:
         """The same on sequences of bare addresses, which nothing checks but the
         library. Strides: (batch, row, head) in bytes of each tensor, three zeros
-        for dense; None: as the plan was made. src and dst None: this rank
-        refuses the call."""
+        for dense; None: as the plan was made."""
         handle = self.handle
         if not self._lock.acquire(False):
             self._refuse_second()
         try:
-            if src is None or dst is None:
-                check(waiting(self._parent, lib.ulyx_reshuffle_execute, handle,
-                              direction, None, None, stream))
-                return
             self._src[:], self._dst[:] = src, dst
             if src_strides is None and dst_strides is None:
                 check(waiting(self._parent, lib.ulyx_reshuffle_execute, handle,

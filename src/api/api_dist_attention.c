@@ -354,6 +354,24 @@ ulyx_dist_attention_backward(ulyx_dist_attention_t *dist,
     return run_or_queue(&execution, outcome, stream);
 }
 
+ulyx_status_t
+ulyx_dist_attention_refuse(ulyx_dist_attention_t *dist,
+    ulyx_attention_pass_t pass, const char *reason, void *stream)
+{
+    struct execution execution = {.dist = dist};
+    ULI_TRY(uli_api_enter());
+    ULI_ENTER(ULI_HANDLE_DIST_ATTENTION, dist);
+    if (pass != ULYX_ATTENTION_PASS_FORWARD &&
+        pass != ULYX_ATTENTION_PASS_BACKWARD)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "pass is %d: not a ULYX_ATTENTION_PASS code", pass);
+    execution.call.backward = pass == ULYX_ATTENTION_PASS_BACKWARD;
+    return run_or_queue(&execution,
+        uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s",
+            reason ? reason : "reason is NULL"),
+        stream);
+}
+
 /* ---- sizes without a communicator ---------------------------------------- */
 
 /* A measurement chooses neither threads nor kernel, so params must give them if

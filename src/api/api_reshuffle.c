@@ -293,6 +293,27 @@ ulyx_reshuffle_execute_strided(ulyx_plan_t *plan, ulyx_direction_t direction,
 }
 
 ulyx_status_t
+ulyx_reshuffle_refuse(ulyx_plan_t *plan, ulyx_direction_t direction,
+    const char *reason, void *stream)
+{
+    const struct uli_plan_call call = {
+        .direction = direction, .stream = stream};
+    ULI_TRY(uli_api_enter());
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
+    if (uli_group_active())
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "ulyx_reshuffle_refuse does not work in a group: call it outside");
+    if (direction < 0 || direction >= ULYX_DIRECTIONS)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "direction is %d, must be 0 to %d", direction, ULYX_DIRECTIONS - 1);
+    char text[ULI_REFUSAL_TEXT_BYTES];
+    ulyx_status_t status = uli_error(
+        ULYX_ERR_INVALID_ARGUMENT, "%s", reason ? reason : "reason is NULL");
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    return uli_plan_refuse_call(plan, &call, status, text);
+}
+
+ulyx_status_t
 ulyx_reshuffle_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], double timeout_s,
     ulyx_request_t **request_p)

@@ -79,8 +79,8 @@ def test_another_share_than_that_of_rows():
     assert type(own) is ulyx.InvalidArgumentError
     assert "q has 5 rows" in str(own) and "splits=" in str(own)
     assert type(peer) is ulyx.PeerRefusedError
-    assert str(peer) == ("rank 0 refused the call: q has 5 tokens there, which is "
-                         "not that rank's share of rows=8")
+    assert str(peer).startswith("rank 0 refused the call: q has 5 rows and k 5; "
+                                "of 8 rows over 2 ranks this one has 4")
 
 
 # ---- what else differs -----------------------------------------------------------
@@ -145,16 +145,15 @@ def test_peers_of_a_rank_without_memory():
         return caught.value
     peer, own = threads(2, body, 60)
     assert type(own) is MemoryError
-    assert str(peer) == "rank 1 refused the call: there is no memory for the " \
-        "call there"
+    assert str(peer) == "rank 1 refused the call: no memory"
 
 
 def test_peers_of_an_exchange():
     own, peer = errors_of(2, lambda comm: sp.reshuffle(
         *three(5 - comm.rank), comm=comm, rows=8), timeout=60)
     assert "has the shape (1, 5, 2, 8)" in str(own)
-    assert str(peer) == "rank 0 refused the call: the exception of that rank has " \
-        "the reason"
+    assert str(peer).startswith("rank 0 refused the call: ")
+    assert "has the shape (1, 5, 2, 8)" in str(peer)
 
 
 # ---- documents -------------------------------------------------------------------
@@ -189,7 +188,8 @@ def test_documents_of_one_rank():
     assert own[0] is own[2] is peer[0] is peer[2] is None
     assert "end at 7" in str(own[1])
     assert type(peer[1]) is ulyx.PeerRefusedError
-    assert "rank 0 refused the call: documents= of that rank" in str(peer[1])
+    assert "rank 0 refused the call: documents begin at 0 and end at 7" in \
+        str(peer[1])
 
 
 def test_documents_of_keys():

@@ -221,35 +221,14 @@ class Entry:
         _check_documents(docs, docs_k, self.kind.batch, self.lengths)
         self.whole = docs, docs_k
 
-    def reason(self, call: Call, error: Exception) -> int:
-        """Returns the reason for which this rank refuses a call, as refuse() takes
-        it."""
-        if self.lengths == call.spec.lengths:
-            for code, have, wanted in zip((_names.QUERIES, _names.KEYS),
-                                          call.local, self.local):
-                if have != wanted:
-                    return _names.workspace_bytes(code, have)
-        if isinstance(error, MemoryError):
-            return _names.workspace_bytes(_names.MEMORY)
-        if self.whole != (call.docs, call.docs_k):
-            return _names.workspace_bytes(_names.DOCUMENTS)
-        return _names.workspace_bytes(_names.OTHER)
-
-    def refuse(self, backward: bool, reason: int) -> None:
-        """Takes this rank's place in a call that it cannot make. Without a
-        workspace the library refuses the call and notifies the peers, which
-        would otherwise wait."""
-        nothing = (0,)
+    def refuse(self, backward: bool, error: Exception) -> None:
+        """Takes this rank's place in a call that it cannot make: the peers,
+        which would otherwise wait, get the error's text."""
         try:
-            if backward:
-                self.dist.backward_addresses(
-                    None, None, None, nothing, nothing, nothing, nothing,
-                    nothing, 0, 0, 0, reason)
-            else:
-                self.dist.forward_addresses(nothing, nothing, nothing, nothing,
-                                            0, 0, 0, reason)
+            self.dist.refuse(backward, _names.reason_of(error),
+                             _device.stream_of(self.comm))
         except UlyxError:
-            pass
+            pass  # the caller raises its own error
 
 
 def max_docs(docs: Optional[Docs], docs_k: Optional[Docs]) -> int:
@@ -324,7 +303,7 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             out = entry.new_of(call.axes).out()
             workspace = cache.workspace(dist.workspace_bytes)
         except Exception as error:
-            entry.refuse(False, entry.reason(call, error))
+            entry.refuse(False, error)
             raise
         dist.forward_addresses(
             (q.data_ptr(),), (k.data_ptr(),), (v.data_ptr(),),
@@ -367,7 +346,7 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
             d_sinks = None if sinks is None else _tensors.like(comm, sinks)
             workspace = cache.workspace(dist.workspace_bytes)
         except Exception as error:
-            entry.refuse(True, entry.reason(call, error))
+            entry.refuse(True, error)
             raise
         dist.backward_addresses(
             None, None, None, (out.data_ptr(),), (dout.data_ptr(),),

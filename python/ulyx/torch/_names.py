@@ -54,29 +54,17 @@ _ROWS = re.compile(r"\brows is (\d+) on rank 0 and (\d+) on rank (\d+)")
 _TABLES = re.compile(
     r"the rows or document tables of rank (\d+) and rank (\d+) differ")
 _OTHER_CALL = "ranks are in different calls"
-_REFUSED = re.compile(r"\brank (\d+) refused: (.*)", re.S)
-_BY_PYTHON = re.compile(r"workspace is \S+ with (-?\d+) bytes|src is NULL")
+_REFUSED = re.compile(
+    r"\brank (\d+) refused: (?:invalid argument: )?(.*)", re.S)
+_RANK = re.compile(r"^rank \d+: ")
 ADVICE = ("give rows= (the tokens of all ranks together, of which the first "
            "ranks have one more) or splits= (the tokens of each rank)")
 
-# Reasons for which Python refuses a call that the library would accept. The peers
-# get the library's text, in which the caller can only choose the bytes of the
-# workspace. So a reason is sent as a negative number of bytes, which no other call
-# has.
-OTHER, QUERIES, KEYS, DOCUMENTS, MEMORY = range(5)
-_REASONS = {
-    QUERIES: "q has {count} tokens there, which is not that rank's share of "
-             "rows={rows}",
-    KEYS: "k has {count} tokens there, which is not that rank's share",
-    DOCUMENTS: "documents= of that rank are wrong, as its exception says",
-    MEMORY: "there is no memory for the call there",
-    OTHER: "the exception of that rank has the reason",
-}
 
-
-def workspace_bytes(reason: int, count: int = 0) -> int:
-    """Returns the negative bytes that stand for a reason. count: of tokens."""
-    return -1 - (count * len(_REASONS) + reason)
+def reason_of(error: Exception) -> str:
+    """Why this rank refuses a call, for the exceptions of its peers, which name
+    the rank themselves."""
+    return _RANK.sub("", str(error)) or type(error).__name__
 
 
 def explain(error: UlyxError, table: Table, comm: Communicator,
@@ -87,7 +75,7 @@ def explain(error: UlyxError, table: Table, comm: Communicator,
     if isinstance(error, MismatchError):
         text = _unequal(text, comm, lengths, local)
     elif isinstance(error, PeerRefusedError):
-        text = _refused(text, lengths)
+        text = _refused(text)
     error.args = (text, *error.args[1:])
 
 
@@ -114,14 +102,7 @@ def _unequal(text: str, comm: Communicator, lengths: Lengths,
     return text
 
 
-def _refused(text: str, lengths: Lengths) -> str:
+def _refused(text: str) -> str:
     found = _REFUSED.search(text)
-    if found is None:
-        return text
-    rank, reason = found.groups()
-    by_python = _BY_PYTHON.search(reason)
-    if by_python is not None:
-        count, code = divmod(max(0, -1 - int(by_python[1] or -1)),
-                             len(_REASONS))
-        reason = _REASONS[code].format(count=count, rows=lengths.rows[0])
-    return f"rank {rank} refused the call: {reason}"
+    return text if found is None else \
+        f"rank {found[1]} refused the call: {found[2]}"

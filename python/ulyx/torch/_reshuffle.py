@@ -139,13 +139,13 @@ class Entry:
             moved[i][0] if i in moved else _tensors.in_bytes(layout, self.dtype)
             for i, layout in enumerate(usual)]
 
-    def refuse(self, direction: int) -> None:
-        """As Entry.refuse of attention: without tensors the library refuses
-        this rank's call and notifies the peers."""
+    def refuse(self, direction: int, error: Exception) -> None:
+        """As Entry.refuse of attention."""
         try:
-            self.plan.execute_addresses(direction, None, None)
+            self.plan.refuse(direction, _names.reason_of(error),
+                             _device.stream_of(self.comm))
         except UlyxError:
-            pass
+            pass  # the caller raises its own error
 
 
 def entry_of(call: Call, given: Optional[Sequence[torch.Tensor]]) -> Entry:
@@ -178,8 +178,8 @@ def forward(call: Call, given: Sequence[torch.Tensor]
             entry.check_shapes(given)
             given, strides = entry.take(given, entry.layouts)
             results = [new() for new in entry.new_results]
-        except Exception:
-            entry.refuse(call.direction)
+        except Exception as error:
+            entry.refuse(call.direction, error)
             raise
         entry.plan.execute_addresses(
             call.direction, [t.data_ptr() for t in given],
@@ -201,8 +201,8 @@ def backward(call: Call, entry: Entry,
             entry.follow(call.spec.lengths)
             given, strides = entry.take(given, entry.dense)
             grads = [new() for new in entry.new_grads]
-        except Exception:
-            entry.refuse(ADJOINT[call.direction])
+        except Exception as error:
+            entry.refuse(ADJOINT[call.direction], error)
             raise
         entry.plan.execute_addresses(
             ADJOINT[call.direction], [t.data_ptr() for t in given],

@@ -44,6 +44,29 @@ refuse_at_start(int rank, struct own *o)
     return good;
 }
 
+/* A reason that the caller has found outside of the library. */
+static bool
+refuse_by_call(int rank, struct own *o)
+{
+    static const char reason[] = "the caller's own reason";
+    bool good = refused_by_1(rank,
+        rank == 1 ? ulyx_dist_attention_refuse(
+                        o->dist, ULYX_ATTENTION_PASS_FORWARD, reason, NULL)
+                  : ulyx_dist_attention_forward(o->dist, &o->f, NULL),
+        reason);
+    good &= ranks_expect(!ulyx_dist_attention_forward(o->dist, &o->f, NULL));
+    good &= refused_by_1(rank,
+        rank == 1 ? ulyx_dist_attention_refuse(
+                        o->dist, ULYX_ATTENTION_PASS_BACKWARD, reason, NULL)
+                  : ulyx_dist_attention_backward(o->dist, &o->b, NULL),
+        reason);
+    good &= ranks_expect(ulyx_dist_attention_refuse(o->dist, 2, reason, NULL) ==
+                             ULYX_ERR_INVALID_ARGUMENT &&
+                         error_has("pass is 2"));
+    return good &
+           ranks_expect(!ulyx_dist_attention_backward(o->dist, &o->b, NULL));
+}
+
 /* By the time that the missing out is found, q, k and v have been exchanged and
  * attended. */
 static bool
@@ -130,7 +153,7 @@ refusal_body(int rank, int nranks, void *context)
     if (!own_open(&o, s->comms[rank], &p))
         return 1;
     bool good = refuse_at_start(rank, &o) && refuse_in_the_middle(rank, &o) &&
-                refuse_overlaps(rank, &o);
+                refuse_overlaps(rank, &o) && refuse_by_call(rank, &o);
     return !(own_close(&o) & good);
 }
 

@@ -91,6 +91,7 @@ enum refusal {
     REFUSE_OPERATION,
     REFUSE_UNSUPPORTED,
     REFUSE_STREAM,
+    REFUSE_BY_CALL,
     REFUSALS
 };
 
@@ -126,8 +127,10 @@ call_wrongly(struct world *w, int32_t rank, int kind)
     case REFUSE_UNSUPPORTED:
         return ulyx_reshuffle_execute(
             plan, ULYX_HEAD_TO_SEQ_ADJOINT, src, dst, NULL);
-    default:
+    case REFUSE_STREAM:
         return ulyx_reshuffle_execute(plan, 0, src, dst, outside);
+    default:
+        return ulyx_reshuffle_refuse(plan, 0, "the caller's own reason", NULL);
     }
     return ulyx_reshuffle_execute(plan, 0, src, dst, NULL);
 }
@@ -181,6 +184,42 @@ refusal_body(int rank, int nranks, void *context)
     }
     good &= ranks_expect(ulyx_plan_destroy(w->plans[rank]) == ULYX_SUCCESS);
     return !good;
+}
+
+/* What ulyx_reshuffle_refuse itself refuses reaches no peer. */
+static void
+wrong_refusals_announce_nothing(void **state)
+{
+    (void)state;
+    struct world_ranks *ranks = calloc(1, sizeof(*ranks));
+    struct world *w = calloc(1, sizeof(*w));
+    struct test_random random = {7};
+    assert_true(ranks && w);
+    world_ranks_init(ranks, 1);
+    world_plain_case(w, 1, 8, 2, 2, 8, ULYX_DTYPE_BF16);
+    assert_true(world_draw(w, ranks, &random, 0));
+    world_fill(w);
+    assert_int_equal(world_create(w, 0), ULYX_SUCCESS);
+    ulyx_plan_t *plan = w->plans[0];
+    assert_int_equal(
+        ulyx_reshuffle_refuse(NULL, 0, "why", NULL), ULYX_ERR_INVALID_ARGUMENT);
+    assert_int_equal(
+        ulyx_reshuffle_refuse(plan, 4, "why", NULL), ULYX_ERR_INVALID_ARGUMENT);
+    assert_true(error_has("direction is 4, must be 0 to 3"));
+    assert_int_equal(
+        ulyx_reshuffle_refuse(plan, 0, NULL, NULL), ULYX_ERR_INVALID_ARGUMENT);
+    assert_true(error_has("reason is NULL"));
+    assert_int_equal(ulyx_group_start(), ULYX_SUCCESS);
+    assert_int_equal(
+        ulyx_reshuffle_refuse(plan, 0, "why", NULL), ULYX_ERR_INVALID_ARGUMENT);
+    assert_true(error_has("does not work in a group"));
+    assert_int_equal(ulyx_group_end(), ULYX_SUCCESS);
+    assert_int_equal(world_execute(w, 0, 0), ULYX_SUCCESS);
+    assert_int_equal(ulyx_plan_destroy(plan), ULYX_SUCCESS);
+    world_free(w);
+    world_ranks_free(ranks);
+    free(w);
+    free(ranks);
 }
 
 static void
@@ -299,6 +338,7 @@ an_abort_ends_the_call(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(slow_readers_see_no_byte_of_the_next_call),
     cmocka_unit_test(refusals_are_named_and_survived),
+    cmocka_unit_test(wrong_refusals_announce_nothing),
     cmocka_unit_test(different_operations_are_named),
     cmocka_unit_test(a_missing_rank_is_named),
     cmocka_unit_test(an_abort_ends_the_call),

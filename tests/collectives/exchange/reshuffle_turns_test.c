@@ -38,7 +38,7 @@ most_bytes(const struct shape *shape)
 }
 
 static int
-body(int rank, int nranks, void *context)
+shape_body(int rank, int nranks, void *context)
 {
     (void)nranks;
     return !world_runs(context, rank);
@@ -57,7 +57,7 @@ shape_run(const struct shape *shape, uint64_t seed)
             shape->kv_heads, shape->dim, ULYX_DTYPE_BF16);
         assert_true(world_draw(w, ranks, &random, memory));
         world_fill(w);
-        int failed = ranks_run_threads(shape->nranks, body, w, LIMIT_S);
+        int failed = ranks_run_threads(shape->nranks, shape_body, w, LIMIT_S);
         if (failed || !world_check(w))
             fail_msg("%s, memory %d, seed %llu: wrong bytes", shape->what,
                 memory, (unsigned long long)seed);
