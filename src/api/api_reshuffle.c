@@ -6,6 +6,7 @@
  * becomes the rank's outcome: the rank still takes part in the agreement (or
  * posts a refusal), so that its peers get the error instead of waiting.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/group.h"

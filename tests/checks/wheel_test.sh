@@ -86,7 +86,7 @@ for words in "--glibc" "--glibc 3" "--glibc 2.x8"; do
     ended=0
     # shellcheck disable=SC2086 # words
     sh "$scripts/wheel.sh" $words >"$work/said" 2>&1 || ended=$?
-    if [ "$ended" != 2 ] || ! grep -q 'wants a version' "$work/said"; then
+    if [ "$ended" != 2 ] || ! grep -q 'needs a version' "$work/said"; then
         fail "wheel.sh $words ended with $ended"
     fi
 done

@@ -17,14 +17,21 @@ enum { GUARD = 64 };
 
 /* ---- ranks --------------------------------------------------------------- */
 
+static int64_t
+window_bytes(const struct world_ranks *ranks)
+{
+    return ranks->window_bytes ? ranks->window_bytes : WORLD_WINDOW_BYTES;
+}
+
 void
 world_ranks_attach(struct world_ranks *ranks)
 {
+    int64_t bytes = window_bytes(ranks);
     for (int32_t r = 0; r < ranks->nranks; r++) {
-        ranks->windows[r] = aligned_alloc(4096, WORLD_WINDOW_BYTES);
+        ranks->windows[r] = aligned_alloc(4096, (size_t)bytes);
         assert_non_null(ranks->windows[r]);
-        assert_status(ulyx_mem_register(ranks->windows[r], WORLD_WINDOW_BYTES,
-                          NULL, &ranks->mems[r]),
+        assert_status(ulyx_mem_register(ranks->windows[r], (size_t)bytes, NULL,
+                          &ranks->mems[r]),
             ULYX_SUCCESS);
         assert_status(
             ulyx_mem_attach(ranks->comms[r], ranks->mems[r]), ULYX_SUCCESS);
@@ -32,14 +39,21 @@ world_ranks_attach(struct world_ranks *ranks)
 }
 
 void
-world_ranks_init(struct world_ranks *ranks, int32_t nranks)
+world_ranks_init_sized(struct world_ranks *ranks, int32_t nranks, int64_t bytes)
 {
     memset(ranks, 0, sizeof(*ranks));
     ranks->nranks = nranks;
     ranks->only = -1;
+    ranks->window_bytes = bytes;
     assert_status(
         ulyx_comm_create_local(nranks, NULL, ranks->comms), ULYX_SUCCESS);
     world_ranks_attach(ranks);
+}
+
+void
+world_ranks_init(struct world_ranks *ranks, int32_t nranks)
+{
+    world_ranks_init_sized(ranks, nranks, 0);
 }
 
 void
@@ -103,7 +117,7 @@ image_init(struct world *w, struct image *image, int32_t rank, bool window,
     image->at = GUARD + offset;
     image->bytes = extent + 2 * GUARD + 16;
     image->owned =
-        !window || ranks->used[rank] + image->bytes > WORLD_WINDOW_BYTES;
+        !window || ranks->used[rank] + image->bytes > window_bytes(ranks);
     if (window && image->owned) {
         fprintf(stderr, "the window is too small for this draw\n");
         abort();

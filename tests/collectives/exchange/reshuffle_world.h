@@ -26,10 +26,14 @@ struct world_ranks {
     ulyx_mem_t *mems[ORACLE_MAX_RANKS];
     unsigned char *windows[ORACLE_MAX_RANKS];
     int64_t used[ORACLE_MAX_RANKS];
+    int64_t window_bytes; /* of each window; 0: WORLD_WINDOW_BYTES */
 };
 enum { WORLD_WINDOW_BYTES = 8 << 20 };
 
 void world_ranks_init(struct world_ranks *ranks, int32_t nranks);
+/* As world_ranks_init, with windows of another size. */
+void world_ranks_init_sized(
+    struct world_ranks *ranks, int32_t nranks, int64_t window_bytes);
 /* The second half of world_ranks_init: makes a window of each rank, in
  * communicators that exist. */
 void world_ranks_attach(struct world_ranks *ranks);
