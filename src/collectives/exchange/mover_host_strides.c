@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strides of a call at the host's mover. The tables of a direction are made for
- * plan->laid[direction][rank]: each rank's strides of its last call in that
- * direction. When a call has other strides, the boxes that depend on them are
- * rebuilt in place:
+ * Strides that a call gives, in the host's mover. The tables of a direction are
+ * made for plan->laid[direction][rank]: each rank's strides of its last call in
+ * that direction. When a call has other strides, the boxes that depend on them
+ * are rebuilt in place:
  *
- *   own           at the start: own share, what the schedule carries, and
- *                 pairs that use no strides of a peer (slots, other nodes)
- *   own, peer's   with the peer's record: all other pairs
- *   sums          when the records of all ranks from which they load have
- *                 arrived
+ *   boxes                        depend on       are rebuilt
+ *   own share, what the          own strides     at the start of the call
+ *   schedule carries, pairs by
+ *   slots or to other nodes
+ *   all other pairs              own and peer's  when the peer's record arrives
+ *   sums                         own and those   when the records of these
+ *                                of the ranks    ranks have arrived
+ *                                they load from
  *
- * Nothing is rebuilt in a call with the strides of the call before; where no
- * rank gives strides, nothing is compared either.
+ * A call whose strides, on all ranks, are those of the last call in the
+ * direction rebuilds nothing. Where no rank gives strides, none are compared
+ * either.
  *
  * Strides in a record are copied before they are checked, because the record
  * lies in memory that the peer may write.
@@ -74,7 +78,8 @@ uli_host_send_strides(
 
 /* ---- a peer's strides ---------------------------------------------------- */
 
-/* Copies the record's strides into plan->laid; true: they have changed. */
+/* Copies the record's strides into plan->laid if they have changed, and then
+ * returns true. Wrong strides are not copied: they end the operation. */
 static bool
 strides_take(ulyx_plan_t *plan, int32_t p, const struct uli_record *record)
 {

@@ -3,10 +3,12 @@
  * One call of the hierarchical schedule: records to all ranks, then chunks; see
  * hier.h.
  *
- * At its deadline a call names ranks. A chunk passes through several ranks, so
- * a rank waits for some ranks that only wait. The call names the ranks whose
- * turn it is: exactly those of this node, by the words; all ranks of another
- * node, because its words cannot be read here.
+ * When the deadline of a call is over, its error names the late ranks. A chunk
+ * passes through several ranks, so most ranks of which this rank misses
+ * something only wait themselves, and are not named. Named are the ranks whose
+ * turn it is. Of this node these are found exactly, by the words of the rails
+ * (hier.h). The words of another node cannot be read here, so if the turn is at
+ * that node, all its ranks are named.
  */
 #include "collectives/hier/hier.h"
 
@@ -29,7 +31,8 @@ is_wrong(const struct uli_hier *h, const struct uli_hier_record *record)
            record->hash != h->exchange->hash;
 }
 
-/* The lowest rank whose record differs from this rank's; or nranks. */
+/* The lowest other rank that refuses the call, or whose direction or hash
+ * differs from this rank's; or nranks. */
 static int32_t
 find_wrong(const struct uli_hier *h, struct uli_hier_record *record_p)
 {
@@ -59,7 +62,7 @@ reshuffle_hier_check(struct uli_hier *h)
     h->wrong = p;
     pair->gone = record.status == ULI_HIER_GONE;
     pair->peer_status = record.status;
-    pair->peer_reason = reason; /* valid until call n + 2 */
+    pair->peer_reason = reason; /* stays for one more call */
     pair->peer_direction = record.direction;
     pair->outcome = record.status == ULYX_SUCCESS ? ULYX_ERR_MISMATCH
                                                   : ULYX_ERR_PEER_REFUSED;
@@ -78,17 +81,20 @@ uli_hier_result(struct uli_hier *h)
 
 /* ---- peers that leave ---------------------------------------------------- */
 
-/* Has local rank i left the call without ending it, because its deadline was
- * over or it failed otherwise? A rank that has closed because its communicator
- * failed spreads the failure; a rank that destroyed its plan before the call
- * refuses it (by a record). */
+/* Has local rank i left the call before the end of the call, because its
+ * deadline was over or because the call failed at that rank? Then ends the
+ * operation here and returns true. If rank i has closed because its
+ * communicator failed, this rank spreads that failure and returns false. A rank
+ * that destroyed its plan before the call has not left the call: its record is
+ * one of ULI_HIER_GONE. */
 static bool
 has_left(struct uli_hier *h, int32_t i)
 {
     const struct uli_hier_slot *slot = uli_hier_slot_of(h, i);
     int32_t p = uli_nodes_rank(&h->nodes, h->node, i);
     uint64_t call = h->exchange->call;
-    bool left = uli_exchange_left(h->exchange, p); /* read before its words */
+    /* read before the slot, which rank i closes before it leaves */
+    bool left = uli_exchange_left(h->exchange, p);
     uint64_t closed = atomic_load(&slot->closed);
     if (closed > ULI_HIER_CLOSED_FAILED)
         uli_comm_spread_poison(h->comm, closed);
@@ -263,8 +269,10 @@ waits_for_wire(const struct uli_hier *h, const struct uli_hier_rail *rail)
     return false;
 }
 
-/* Does the call wait for rank p before all records have arrived? The first rank
- * of this node receives the records of other nodes. */
+/* Does the call wait for rank p before all records have arrived? The call waits
+ * for each rank whose record is missing. The first rank of this node receives
+ * the records of the other nodes, so while any of them is missing, the call
+ * waits for this first rank too. */
 static bool
 record_missing(const struct uli_hier *h, int32_t p)
 {

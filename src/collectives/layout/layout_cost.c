@@ -138,7 +138,7 @@ uli_docs_at(
     return low;
 }
 
-/* Sum over the rows of one head before u of their numbers of keys. */
+/* The number of keys that rows [0, u) of one head see, summed over the rows. */
 static uli_u128
 keys_before(
     const struct uli_layout *layout, const struct uli_tables *tables, int64_t u)
@@ -173,7 +173,8 @@ uli_cost_before(const struct uli_layout *layout,
     return cost;
 }
 
-/* HEADS keeps no documents: each batch item counts as one. */
+/* A layout that is not packed has no sums per document: its cost counts each
+ * batch item as one document. */
 int64_t
 uli_layout_cost(const struct uli_layout *layout, int32_t rank)
 {
@@ -197,9 +198,10 @@ uli_layout_cost(const struct uli_layout *layout, int32_t rank)
 
 /* ---- keys ---------------------------------------------------------------- */
 
-/* Adds up the keys of a and of b, which follows a in document order. In a
- * document that both contain, a has the earlier rows, so only a's last run and
- * b's first can meet. */
+/* The union of the keys of a and b, where the query rows of b come after those
+ * of a. Both ends of the keys of a row never fall from one row to the next, and
+ * the keys of different documents are apart. So of the runs, only the last run
+ * of a and the first run of b can overlap or be adjacent. */
 static struct uli_kv_use
 uses_join(
     const struct uli_layout *layout, struct uli_kv_use a, struct uli_kv_use b)
