@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chooses the device of a rank: the user's UCX_NET_DEVICES, else
- * ULYX_NET_DEVICES, else on InfiniBand the rank's nearest NIC by the topology
- * of the node, and elsewhere the best interface for TCP. Only one interface:
- * UCX assumes 100 Mb/s for each interface that reports no speed, loopback
- * included, and would divide data by such guesses.
+ * Chooses the devices of a rank: the user's UCX_NET_DEVICES, else
+ * ULYX_NET_DEVICES. If neither is set, a host with any RDMA device uses the
+ * rank's nearest NIC by the topology of the node, and any other host the best
+ * interface for TCP. Where no such NIC or interface is found, UCX may use all
+ * devices.
+ *
+ * TCP gets one interface only. With several, UCX would divide the data among
+ * them by their speeds, but it assumes 100 Mb/s for each interface that reports
+ * no speed, loopback included.
  */
 #include <dirent.h>
 #include <ifaddrs.h>
@@ -31,8 +35,10 @@ uli_ucx_has_infiniband(void)
     return found;
 }
 
-/* Whether the link of a port ("mlx5_0:1") is InfiniBand, by sysfs. RoCE does
- * not count: any sender of UDP packets reaches it. */
+/* Whether the link of a port ("mlx5_0:1") is InfiniBand, by sysfs: only there
+ * are puts safe from hosts of no peer (choose_features). A RoCE port does not
+ * count, because RoCE packets are UDP packets, which any host that reaches the
+ * port can send. */
 static bool
 is_infiniband_port(const char *folder, const char *device, size_t length)
 {
@@ -111,8 +117,8 @@ tcp_device_here(char *device_p, size_t bytes)
 
 /* ---- the nearest NIC ----------------------------------------------------- */
 
-/* The rank's nearest NIC, if an InfiniBand device has its name; else UCX may
- * use any device. */
+/* Port 1 of the rank's nearest NIC, if /sys/class/infiniband has a device of
+ * this NIC's name. Else devices_p stays "all". */
 static void
 nearest_nic(const struct uli_net_params *params, char *devices_p, size_t bytes)
 {
