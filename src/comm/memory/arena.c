@@ -3,8 +3,9 @@
  * Arenas: small blocks of memory that all peers can address. The first arena is
  * the rest of the control segment. Each further arena is a segment given to all
  * ranks, twice as large as the last one, but at most MOST_STEP unless one block
- * needs more. All of a segment counts as memory of the process, so doubling
- * must end.
+ * needs more. A segment counts in full as memory of the process, however little
+ * of it is in use, so doubling must end. An arena for the ranks of this node
+ * alone is a segment for one block, given to these ranks only.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -200,8 +201,9 @@ uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *block)
 
 /* ---- trim ---------------------------------------------------------------- */
 
-/* Removes an empty arena from the list, so that no block of it can be taken.
- * NULL: none is empty. */
+/* Removes an arena without blocks in use from the list, so that no block of it
+ * can be taken. NULL: there is none. The first arena is never removed: it is
+ * part of the control segment. */
 static struct arena *
 arena_take_empty(ulyx_comm_t *comm)
 {
