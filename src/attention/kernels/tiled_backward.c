@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Backward by tiles. First lse and delta of every query row, and zeros where
- * nothing else will write; then the units (a key tile of a document and kv
- * head), longest remaining chain first; then the gradients of the sinks.
+ * nothing else will write; then the units; then the gradients of the sinks.
+ *
+ * A unit is one key tile of a document and kv head. Units that share these two
+ * are a chain: the key tiles of a query row add to its dq in ascending order,
+ * so a unit waits for earlier tiles of its chain. Threads take units by the
+ * cost of what remains of the chain from the unit on, the highest first.
  */
 #include <math.h>
 #include <string.h>
@@ -79,7 +83,8 @@ number_rows(const struct uli_attn_problem *problem, int64_t *row_base)
     }
 }
 
-/* lse2 and delta of one row; ALiBi's lse is relative to the nearest key. */
+/* Sets lse2 and delta of one row. With ALiBi, lse2 is relative to the ALiBi of
+ * the row's nearest key. If the row sees no key, stores zeros in its dq. */
 static void
 prepare_row(struct uli_attn_call *call, struct uli_tile_shared *shared,
     const struct uli_attn_run *run, const struct uli_attn_doc *doc, int64_t row,
@@ -186,7 +191,9 @@ append_units(struct uli_attn_call *call, const struct uli_attn_doc *doc,
     return count;
 }
 
-/* Costs fall along a chain, so the tiles of a chain come in ascending order. */
+/* The cost never rises from one tile of a chain to the next, and equal costs
+ * are ordered by tile. So each tile comes after the tiles for which it waits,
+ * and the threads cannot all wait. */
 static int
 longer_chain_first(const void *a, const void *b)
 {
