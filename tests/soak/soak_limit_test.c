@@ -2,7 +2,8 @@
  *
  * Processes that exchange under limits of the system (descriptors, locked
  * memory, a small or read-only /dev/shm), while signals arrive all the time,
- * with a rank that is stopped for a while, and with absurd sizes.
+ * and with a rank that is stopped for a while. Also sizes whose products
+ * overflow, which must be refused, and an exchange of 64 threads.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -92,7 +93,7 @@ limit_body(int rank, int nranks, void *context)
     struct itimerval off = {{0, 0}, {0, 0}};
     ulyx_comm_t *comm;
     if (!set_limit(shared->limit))
-        return 0; /* the test skips this limit by itself */
+        return 0; /* run_limit has tried the limit before */
     bool good = ranks_expect(job_meet(&shared->job, 0, nranks, rank,
                                  JOB_TIMEOUT_S, &comm) == ULYX_SUCCESS);
     if (!good) {
@@ -149,8 +150,8 @@ LIMIT_TEST(storm_of_signals, STORM)
 
 enum { STOPPED = 1 };
 
-/* Fills the memory of its window with a mark, which the woken rank must not
- * overwrite. */
+/* Is the mark, with which the caller has filled the beginning of its memory,
+ * still there? The woken rank must not overwrite the mark. */
 static bool
 scene_unharmed(struct scene *s)
 {
@@ -168,7 +169,8 @@ sleeper_wakes(struct scene *s)
     do
         status = scene_execute(s, ULYX_SEQ_TO_HEAD);
     while (status == ULYX_SUCCESS);
-    /* The other ranks have aborted, or the rank's own deadline was over. */
+    /* The other ranks have aborted, or this rank's own deadline was over, or
+     * this rank finds that another rank has ended. */
     return ranks_expect(status == ULYX_ERR_ABORTED ||
                         status == ULYX_ERR_TIMEOUT ||
                         status == ULYX_ERR_RANK_LOST);
@@ -298,7 +300,7 @@ crowd_body(int rank, int nranks, void *context)
     return !job_exchange(comms[rank], SCENE_SLOT);
 }
 
-/* There are more ranks than heads, than rows and than cores. */
+/* There are more ranks than heads, and on most machines more than cores. */
 static void
 many_threads_get_the_same_result(void **state)
 {

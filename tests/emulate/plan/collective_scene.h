@@ -28,8 +28,10 @@ struct coll_scene {
     struct coll_rank at[PLAN_RANKS_MAX];
 };
 
-/* A call for both sides: the pointers of a rank are src + src_at and dst +
- * dst_at. */
+/* A call that the device and the host make alike. A rank's pointers are
+ * src + src_at and dst + dst_at in its tensors on the device, and the same
+ * offsets apply to its tensors on the host. In place, src lies in dst instead
+ * (in_place). */
 enum coll_kind {
     COLL_ALLTOALL,
     COLL_ALLTOALLV,
@@ -40,14 +42,15 @@ enum coll_kind {
 };
 struct coll_call {
     enum coll_kind kind;
-    int64_t count; /* bytes of a piece, or elements */
+    int64_t count; /* elements (ALLREDUCE), else bytes of a piece */
     ulyx_dtype_t dtype;
     int32_t root;
     bool in_place; /* whether src lies in dst (ALLREDUCE, ALLGATHER) */
     bool in_window[PLAN_RANKS_MAX][2]; /* whether src and dst are in a window */
     int64_t src_at[PLAN_RANKS_MAX], dst_at[PLAN_RANKS_MAX];
-    /* ALLTOALLV: bytes[r][p] go from r to p, from[r][p] and to[r][p] are places
-     * at r */
+    /* ALLTOALLV: bytes[r][p] go from r to p; from[r][p] is the offset in r's
+     * source of what goes to p, to[r][p] the offset in r's destination of what
+     * comes from p */
     int64_t bytes[PLAN_RANKS_MAX][PLAN_RANKS_MAX];
     /* the bytes that r expects from p */
     int64_t come[PLAN_RANKS_MAX][PLAN_RANKS_MAX];
@@ -58,22 +61,23 @@ struct coll_call {
 void coll_open(
     struct coll_scene *c, int32_t nranks, int32_t devices, double timeout_s);
 void coll_close(struct coll_scene *c);
-/* What coll_open and coll_close do besides plan_open and plan_close. For a
- * scene that is connected in another way and has ranks, streams and windows of
- * 2 * COLL_BYTES. */
+/* The parts of coll_open and coll_close that remain without plan_open and
+ * plan_close. They serve a scene that was connected in another way. Such a
+ * scene must have ranks, streams, and a window of 2 * COLL_BYTES per rank. */
 void coll_prepare(struct coll_scene *c);
 void coll_release(struct coll_scene *c);
 
 void coll_draw(const struct coll_scene *c, struct coll_call *call,
     struct test_random *random);
-/* Draws new data, the same on host and device, and poisons the destinations. */
+/* Draws new sources, the same on the host and the device. The destinations are
+ * drawn too where the call reads them (in place, BROADCAST), else poisoned. */
 void coll_fill(struct coll_scene *c, const struct coll_call *call,
     struct test_random *random);
 /* Makes the call of one rank, on its device. */
 ulyx_status_t coll_run(
     struct coll_scene *c, const struct coll_call *call, int32_t r);
-/* Makes call number `which` of rank 0, which has a wrong argument. Returns the
- * text that its error must contain. */
+/* There are COLL_WRONG calls with a wrong argument. Makes the call number
+ * `which` of these at rank 0. Returns the text that its error must contain. */
 enum { COLL_WRONG = 9 };
 const char *coll_wrong(
     struct coll_scene *c, int which, ulyx_status_t *status_p);
@@ -90,8 +94,8 @@ void coll_check(struct coll_scene *c, const struct coll_call *call);
 
 /* A call of fp32 whose tensors are in windows, or in none. */
 struct coll_call coll_plain(enum coll_kind kind, int64_t count, bool window);
-/* Makes a call on which all ranks agree, and checks its bytes: the channel
- * still works. */
+/* Makes a call on which all ranks agree, and checks its bytes: the communicator
+ * still works after a call that failed. */
 void coll_expect_well(struct coll_scene *c, enum coll_kind kind, bool window);
 /* Draws and checks so many calls. */
 void coll_run_draws(
