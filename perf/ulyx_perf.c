@@ -20,15 +20,16 @@ struct thread {
     pthread_t id;
     int number, code;
     bool gone;            /* nobody reads rank 0's output: the run ends */
-    int64_t memory_bytes; /* the least of all nodes */
+    int64_t memory_bytes; /* available, on the node with the least */
 };
 
 /* ---- the reader of standard output --------------------------------------- */
 
-/* Unix tools end by SIGPIPE when the reader of their output has gone, as `head`
- * does. A rank that ended so at once would be a lost rank to its peers, so the
- * handler only notes the signal, and all ranks end together before the next
- * row. A caller that ignores the signal gets an error instead. */
+/* Unix tools end by SIGPIPE when the program that reads their output, such as
+ * `head`, has ended. A rank that ended at once would be a lost rank to its
+ * peers. So the handler only notes the signal, and all ranks end together
+ * before the next row. Where the parent process has set SIGPIPE to be ignored,
+ * no signal comes, and the program ends with an error instead. */
 static volatile sig_atomic_t pipe_broken;
 
 static void
@@ -170,8 +171,8 @@ note_left_out(const struct thread *thread, const struct perf_sweep *sweep)
             (long long)thread->memory_bytes);
 }
 
-/* With --nccl-format, warns programs that look for rows by size: sizes that are
- * not as requested, and sizes with several rows. */
+/* With --nccl-format, notes what would mislead a program that looks for rows by
+ * size: sizes that are not as requested, and sizes with several rows. */
 static void
 note_sizes(const struct perf_run *run, int requested, int exact)
 {
@@ -321,8 +322,8 @@ run_threads(struct perf_run *run)
     return worst;
 }
 
-/* Is the average below nine tenths of the floor in ULYX_PERF_MIN_BW, as in
- * nccl-tests? */
+/* Is the average bus bandwidth of all rows below nine tenths of the floor in
+ * ULYX_PERF_MIN_BW? The nine tenths are those of nccl-tests. */
 static bool
 under_floor(const struct perf_report *report)
 {
