@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distributed attention: exchange q, k, v; attend; exchange back. And its
-backward. dist_attention.h of the C library has every detail."""
+"""Distributed attention: exchange q, k, v; attend; exchange back; and the
+backward pass of this. dist_attention.h of the C library has every detail."""
 import ctypes
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -27,9 +27,10 @@ def aligned(size: int) -> np.ndarray:
 
 
 def attention_kernels(memory: str = "host") -> List[str]:
-    """The names of the attention kernels that this machine runs for memory of
-    the kind, "host" or "cuda", fastest first: what `kernel=` takes. Empty for
-    "cuda" without a driver or in a build without kernels.
+    """The names of the attention kernels that this machine runs for a kind of
+    memory, "host" or "cuda", fastest first. Each is a value for the option
+    `kernel` of DistAttention. The list is empty for "cuda" without a driver or
+    in a build without kernels.
 
     Raises InvalidArgumentError for another kind."""
     kinds = {"host": _abi.MEMORY_HOST, "cuda": _abi.MEMORY_CUDA}
@@ -45,9 +46,10 @@ def attention_kernels(memory: str = "host") -> List[str]:
 
 
 class Moved:
-    """Strides of a call's tensors that differ from those of creation: for each
-    tensor name, (batch, row, head) in bytes of each part; three zeros mean
-    dense. An object that is passed again costs nothing."""
+    """Strides for those tensors of a call that do not lie as at creation. For
+    each name of such a tensor: one triple per part, (batch, row, head) in
+    bytes; three zeros mean dense. Passing the same object to the next call of
+    the pass saves setting its strides again."""
 
     def __init__(self, strides: Dict[str, Any]) -> None:
         self.fields: Dict[str, Any] = {}
@@ -60,7 +62,8 @@ NOT_MOVED = Moved({})
 
 
 class HeadGroupPlan(PlanQueries):
-    """The plan of a head group, for queries: rows, heads, positions."""
+    """The plan of a head group, which can only be asked for its numbers: rows,
+    heads, positions."""
 
     def __init__(self, owner: "DistAttention", group: int) -> None:
         self.owner, self.comm, self.group = owner, owner.comm, group
@@ -75,12 +78,14 @@ class HeadGroupPlan(PlanQueries):
 class DistAttention(Owned):
     """Attention over all ranks. Creation is collective.
 
-    parts: Part each, or numbers of rows over all ranks; the first axis is the
-    queries'. mask: None, "causal", or "window" with window=(keys before, keys
-    after). documents: the first document table (None: a batch item each).
-    save: what forward keeps, "heads" or "none". Strides are {batch, row, head}
-    in bytes, one triple a part. Further options are fields of
-    ulyx_dist_attention_params_t by name.
+    parts: each is a Part, or the number of its rows over all ranks. Queries
+    lie on axis 0 of the parts; keys on axis 1 if any part names axis 1, else
+    on axis 0 with the queries. mask: None, "causal", or "window" with
+    window=(keys before, keys after). documents: the documents of the first
+    call (None: each batch item is one document). save: what forward keeps for
+    backward, "heads" or "none" (None: "none" with a ceiling of the workspace,
+    else "heads"). Strides are {batch, row, head} in bytes, one triple per part.
+    Further options are fields of ulyx_dist_attention_params_t by name.
     """
 
     def __init__(self, comm: Communicator, parts: Sequence[Any], *, heads: int,
@@ -173,8 +178,9 @@ class DistAttention(Owned):
 
     def update(self, documents: Any = None, documents_k: Any = None, *,
                stream: Any = None) -> None:
-        """Other documents from the next call on; local, the same on all ranks;
-        backward needs those of its forward."""
+        """Sets the documents from the next call on. Local; all ranks must give
+        the same documents. A backward call needs the documents of its forward
+        call."""
         docs = arrays.Docs.of(documents), arrays.Docs.of(documents_k)
         check(lib.ulyx_dist_attention_update(
             self.handle, docs[0].pointer if docs[0] else None,
@@ -183,11 +189,11 @@ class DistAttention(Owned):
     def update_rows(self, rows: Sequence[int],
                     splits: Optional[Sequence[Optional[Sequence[int]]]] = None,
                     documents: Any = None, documents_k: Any = None) -> None:
-        """Other rows from the next call on, within the parts' row_capacity, and
-        other documents; local, the same on all ranks, which the next call
-        compares. rows: one entry per part; splits: one entry per part, where
-        creation had any. saved_bytes is that of the new rows afterwards;
-        backward needs the rows of its forward."""
+        """Sets the rows, within the parts' row_capacity, and the documents
+        from the next call on. Local; all ranks must give the same, and the next
+        call compares what they gave. rows: one entry per part; splits: one
+        entry per part, where creation had any. saved_bytes becomes that of the
+        new rows. A backward call needs the rows of its forward call."""
         table = RowTable(self.parts, self.comm.nranks, rows, splits)
         docs = arrays.Docs.of(documents), arrays.Docs.of(documents_k)
         check(lib.ulyx_dist_attention_update_rows(
@@ -210,8 +216,8 @@ class DistAttention(Owned):
                 for part in self._axes[axis]]
 
     def _declared(self, name: str, count: int) -> List[Tuple[int, ...]]:
-        """The strides of creation of a tensor's parts. A gradient has those of
-        its tensor."""
+        """The strides that a tensor's parts got at creation. A gradient has the
+        strides of its tensor, except dout where dout_strides were given."""
         dense: List[Tuple[int, ...]] = [(0, 0, 0)] * count
         if name == "dout":
             return self._strides.get(
@@ -222,8 +228,8 @@ class DistAttention(Owned):
                  moved: Dict[str, Any], output: bool = False
                  ) -> Tuple[List[Any], List[int]]:
         """Returns (arrays, addresses) of a tensor with one array per part. If
-        an array does not lie as at creation, `moved` gets its strides. None for
-        an output makes new arrays."""
+        any of the arrays does not lie as at creation, `moved` gets the strides
+        of all of them. An output that is None gets new arrays."""
         shapes = self._shapes(axis, heads, dim)
         if given is None and output:
             given = [np.empty(shape, arrays.numpy_dtype(self.dtype))
@@ -265,7 +271,8 @@ class DistAttention(Owned):
 
     @staticmethod
     def _alone(given: Any, result: List[Any]) -> Any:
-        """With one part, the array itself in place of a list of one."""
+        """With one part, the array itself in place of a list of one, unless
+        the caller has given such a list."""
         return result if isinstance(given, (list, tuple)) or len(result) > 1 \
             else result[0]
 
@@ -273,11 +280,12 @@ class DistAttention(Owned):
                 sinks: Any = None, alibi_slopes: Any = None,
                 lse: Any = None, saved: Any = None, documents: Any = None,
                 documents_k: Any = None) -> Tuple[Any, Any]:
-        """(out, saved) of q, k, v: an array each, or one a part. They may lie
-        otherwise than at creation, and from call to call, if the elements of a
-        row and head are adjacent. out, made dense where it is not given, too.
-        saved is what backward needs, made where it is not given. documents: of
-        this call and those after it; None: as they are."""
+        """Returns (out, saved). q, k, v and out are one array, or a list of one
+        array per part. Their strides may differ from those at creation, and
+        from call to call, if the elements of a row and head are adjacent. saved
+        is what backward needs. Where out or saved is not given, new memory is
+        made for it (for out, dense). documents: of this call and the calls
+        after it; None: unchanged."""
         moved: Dict[str, Any] = {}
         keep_q, q_at = self._tensors(q, "q", 0, self.heads, self.dim_qk, moved)
         keep_k, k_at = self._tensors(k, "k", 1, self.kv_heads, self.dim_qk,
@@ -309,10 +317,11 @@ class DistAttention(Owned):
                  alibi_slopes: Any = None, d_sink: Any = None,
                  documents: Any = None, documents_k: Any = None
                  ) -> Tuple[Any, Any, Any]:
-        """(dq, dk, dv); d_sink, where given, gets this rank's share of the
-        gradient of the sinks. q, k, v are needed with save="none" only. dout,
-        out, q, k, v: as forward's, whatever those lay like; gradients are dense.
-        documents: those of its forward, where others have come since."""
+        """Returns (dq, dk, dv), dense. d_sink, where given, gets this rank's
+        share of the gradient of the sinks. q, k, v are needed with save="none"
+        only. dout, out, q, k and v are given as in forward, but their strides
+        need not be those of the forward call. documents: those of the forward
+        call, if a call or an update since then has set others."""
         moved: Dict[str, Any] = {}
         _, dout_at = self._tensors(dout, "dout", 0, self.heads, self.dim_v,
                                    moved)
@@ -357,7 +366,7 @@ class DistAttention(Owned):
                           documents_k: Optional[arrays.Docs] = None,
                           strides: Moved = NOT_MOVED) -> None:
         """forward() on sequences of bare addresses, which only the library
-        checks. strides: of tensors that do not lie as at creation."""
+        checks. strides: those of the tensors that do not lie as at creation."""
         handle = self.handle
         if not self._lock.acquire(False):
             self._refuse_second()
@@ -384,9 +393,10 @@ class DistAttention(Owned):
             self._lock.release()
 
     def refuse(self, backward: bool, reason: str, stream: Any = None) -> None:
-        """Takes this rank's place in a call of its peers that it cannot make:
-        they get PeerRefusedError with the reason, of which 159 bytes arrive, in
-        place of a wait until their deadlines. Returns once they are notified."""
+        """Takes this rank's place in a call that its peers make and that this
+        rank cannot make. The peers get PeerRefusedError with the reason (at
+        most 159 bytes of it) and need not wait until their deadlines. Returns
+        once the peers are notified."""
         handle = self.handle
         if not self._lock.acquire(False):
             self._refuse_second()
