@@ -86,8 +86,8 @@ void uli_layout_destroy(struct uli_layout *layout);
 /* New document tables within the maxima of creation; on an error nothing has
  * changed. Allocates nothing: creation has reserved two banks of tables, sized
  * by the maxima.
- * Returns SUCCESS, also for a BALANCED layout that is the same as HEADS:
- * nothing may then depend on the tables, which are checked all the same;
+ * Returns SUCCESS, also for a BALANCED layout that is the same as HEADS: such a
+ * layout may not depend on the tables, but they are checked all the same;
  * ERR_INVALID_ARGUMENT (a bad table, or one beyond a maximum, with the value
  * needed); ERR_UNSUPPORTED (the layout has no tables). */
 ulyx_status_t uli_layout_update(struct uli_layout *layout,
@@ -107,10 +107,11 @@ ulyx_status_t uli_layout_check_rows(const struct uli_layout *layout,
     const int64_t *rows, const int64_t *const *splits);
 bool uli_layout_rows_change(const struct uli_layout *layout);
 /* stretch: sets the rows of all parts to their capacities, evenly split, until
- * relax sets them back. No update moves more than a stretched layout, unless
- * uli_layout_moves_anything. Does nothing where rows do not change or follow
- * documents. relax takes the document tables of creation, and fails only if
- * the caller has changed them meanwhile. */
+ * relax sets them back. No update moves more than a stretched layout does,
+ * except where uli_layout_moves_anything is true. Does nothing where no part's
+ * rows change, or where a part has the order ZIGZAG_DOCS. relax takes the
+ * document tables of creation, and fails only if the caller has changed them
+ * meanwhile. */
 void uli_layout_stretch(struct uli_layout *layout);
 ulyx_status_t uli_layout_relax(struct uli_layout *layout,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);

@@ -131,7 +131,7 @@ uli_layout_update_rows(struct uli_layout *layout, const int64_t *rows,
         after.splits[i] = splits ? splits[i] : NULL;
     }
     if (!uli_layout_takes_docs(layout))
-        docs_q = docs_k = NULL; /* for the attention only */
+        docs_q = docs_k = NULL; /* only the attention reads them */
     uli_rows_set(layout, &after);
     ulyx_status_t status = uli_layout_fill(layout, docs_q, docs_k);
     if (status != ULYX_SUCCESS)
