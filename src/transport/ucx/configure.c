@@ -4,8 +4,9 @@
  * (UCX_TLS, UCX_NET_DEVICES and all other variables work as usual, within the
  * limits that this file sets).
  *
- * - Network transports only. UCX takes two network namespaces for one host and
- *   would use shared memory between nodes that a setting of ulyx keeps apart.
+ * - Network transports only. Two nodes may be on one host: a setting of ulyx
+ *   keeps them apart, or each has its own network namespace. UCX does not
+ *   distinguish such nodes, and would use shared memory between them.
  * - The devices that devices.c chooses.
  * - Keepalive: a vanished host is noticed within ULYX_KEEPALIVE. The kernel of
  *   a stopped process still answers, so a stopped process is never declared

@@ -180,8 +180,9 @@ start_probe(const struct uli_net *net, struct uli_ucx_peer *peer)
     return errno;
 }
 
-/* The outcome of the connection: 0: none yet; ENOTCONN: the other end has
- * closed it, as a running peer does; else its error. */
+/* The outcome of the probe's connection. 0: none yet; ENOTCONN: the other end
+ * has closed the connection, as a running peer does; else the connection's
+ * error. */
 static int
 keepalive_poll(struct uli_ucx_peer *peer)
 {
@@ -207,7 +208,7 @@ keepalive_evaluate(
         hang_up(peer);
     if (outcome == ENOTCONN || peer->probe_made) {
         peer->alive_ns = now;
-        peer->silent = false; /* later TCP's keepalive probes */
+        peer->silent = false; /* TCP's keepalive goes on from here */
         peer->probed_ns = 0;
         return;
     }
@@ -221,8 +222,8 @@ keepalive_evaluate(
 
 /* ---- checked peers ------------------------------------------------------- */
 
-/* The time between checks: an eighth of the quarter of ULYX_KEEPALIVE that a
- * silence may last. */
+/* The time between two checks of a peer. A silence may last for a quarter of
+ * ULYX_KEEPALIVE, and this is an eighth of that. */
 static int64_t
 period_ns(const struct uli_net *net)
 {

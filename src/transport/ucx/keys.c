@@ -15,14 +15,14 @@
 #include "transport/ucx/net.h"
 
 enum { REQUESTED = 1, SENT = 2, ROOM = 8 };
-/* When to request a key again that has not arrived: the peer did not have the
- * window. */
+/* When to request a key again that has not arrived: at the first request the
+ * peer did not have the window yet. */
 #define AGAIN_NS 1000000000
 
 /* ---- windows of this rank ------------------------------------------------ */
 
-/* Registers memory. NULL where UCX cannot or need not: then there are no
- * keys. */
+/* Registers memory with UCX. NULL where this fails, or where no put by PUT is
+ * possible: then peers get no key. */
 static ucp_mem_h
 register_memory(struct uli_net *net, void *address, int64_t bytes)
 {

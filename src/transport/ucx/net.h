@@ -18,9 +18,9 @@
  * sent before them, except rendezvous by AM.
  *
  * The lock. UCX's worker is for one thread at a time. `busy` is a flag that
- * progress only tries to set; put and message yield until they have it, at most
- * for one step of progress. All fields below that are not atomic are accessed
- * under it.
+ * progress only tries to set; put and message yield until they have set `busy`,
+ * at most for one step of progress. All fields below that are not atomic are
+ * accessed only by the thread that has set `busy`.
  *
  * The end. The other side cannot distinguish a connection that closes from a
  * death, and the last data sent may be lost with the connection. So close
@@ -92,7 +92,9 @@ struct uli_ucx_head {
                      * address */
     int32_t from;
     uint32_t kind;
-    uint32_t window, signal_window; /* of a put; of the scratch's key: a verb */
+    uint32_t window, signal_window; /* of a put. In the scratch's key
+                                     * signal_window is the sender's verb (of
+                                     * its settings) */
     int64_t offset, signal_offset;
     uint64_t signal;       /* of a key: bytes; a verb, + VERBS if forced */
     uint64_t number;       /* of a message, from 0; the tag of a put */
@@ -237,19 +239,21 @@ struct uli_ucx_peer {
                                        * rank's BYE has arrived; bye: this
                                        * rank's BYE is sent */
     uint64_t sent, eager_sent;        /* messages, eager puts to the peer */
-    uint64_t next, eager_landed; /* number of the message whose turn it is */
+    uint64_t next, eager_landed; /* number of the message whose turn it is;
+                                  * eager puts of the peer that have landed */
     struct uli_ucx_early *early; /* ascending */
     struct uli_ucx_link link;
     struct uli_ucx_key *keys;
     int nkeys, room_keys;
     bool keys_due;              /* a key is to be requested or sent */
     uint64_t placed;            /* puts to the peer by PUT */
-    _Atomic uint64_t probe_end; /* the target of its probes' signals */
-    bool last_word;             /* its BYE has arrived, before its turn */
+    _Atomic uint64_t probe_end; /* where the peer's probes signal */
+    bool last_word;             /* the peer's BYE waits for its turn */
     uint64_t last, last_before; /* messages and eager puts before that BYE */
     _Atomic int64_t unsettled;  /* puts by a verb in flight */
     struct uli_list sends, receives; /* operations that UCX has not ended */
-    int64_t receive_buffer;          /* how many receives are not abandoned */
+    int64_t receive_buffer;          /* number of `receives` that are not
+                                      * abandoned */
     /* keepalive.c */
     struct uli_list watch; /* in net->watched, ->probed or ->dropped */
     int64_t check_ns;      /* in watched: when to check */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A send happens before its receive, also between threads of one process whose
- * ranks are on different nodes made by a setting: so a rank that waits for
- * another rank's answer may reuse memory that the other has read. The order
- * goes through sockets within UCX, which ThreadSanitizer does not follow. For
- * ThreadSanitizer alone the order is repeated here, by a word per receiver (two
- * receivers may share one).
+ * A send happens before its receive. This also orders threads of one process,
+ * where a setting has put their ranks on different nodes: a rank that has
+ * received another rank's answer may reuse memory that the other rank has read
+ * before. The order arises from sockets within UCX, which ThreadSanitizer does
+ * not follow. For ThreadSanitizer alone the order is repeated here, by a word
+ * per receiver (two receivers may share one).
  */
 #ifndef ULI_TRANSPORT_UCX_ORDER_H
 #define ULI_TRANSPORT_UCX_ORDER_H

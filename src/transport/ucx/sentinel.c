@@ -11,11 +11,12 @@
  *                         <--  {token of the watcher}
  *                              keeps the socket; nothing more is sent
  *
- * After the answer the end of the connection means the end of the process,
- * unless the peer has sent BYE: UCX gets a short time for data that has arrived
- * before. Until the answer the end means nothing, and the watcher tries again.
- * Connections that do not send this message are kept for a second, at most a
- * few at a time.
+ * Once the answer has come, the end of the connection means that the watched
+ * process has ended, unless the peer has sent BYE. The peer is not lost at
+ * once: UCX gets a short time first, to deliver data that has arrived before.
+ * If the connection ends before the answer, this means nothing, and the watcher
+ * tries again. Connections that do not send the watcher's message are kept for
+ * a second, at most a few at a time.
  */
 #include <errno.h>
 #include <poll.h>

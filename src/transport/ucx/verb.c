@@ -115,10 +115,11 @@ verb_agree(const struct uli_net *net, enum uli_ucx_verb theirs, bool forced)
 
 /* ---- the probe ----------------------------------------------------------- */
 
-/* Before the first turn. True: the key of the other end's scratch has not
- * arrived yet; the key comes with the verb that the other end forces, which may
- * be the only verb that the other end supports. If the other end refuses the
- * key, PUT is excluded. */
+/* Does the probe still wait for the key of the other end's scratch? With the
+ * key comes the verb that the other end forces. This may be the only verb that
+ * the other end supports, so no turn begins before the key has arrived. If the
+ * other end refuses the key, the probe begins without it, and PUT is
+ * excluded. */
 static bool
 lacks_keys(struct uli_ucx_peer *peer)
 {
