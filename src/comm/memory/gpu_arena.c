@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Arenas in device memory: as arena.c, made of device allocations that are
- * given to all ranks. The host never reads or writes a block. The device zeroes
- * a block when it is taken, outside of all locks but gpu->lock.
+ * given to all ranks. Each allocation is at least twice as large as the last
+ * one, without a limit. The host never reads or writes a block. The device
+ * zeroes a block when it is taken, with no lock held but gpu->lock.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -137,7 +138,8 @@ uli_gpu_arena_alloc(
             break;
         ULI_TRY(gpu_arena_grow(comm, uli_max(bytes, uli_sat_add(last, last))));
     }
-    /* A block that the device may still be zeroing is not given back. */
+    /* On an error the block is not given back: the device may still be zeroing
+     * it. */
     ULI_TRY(uli_gpu_zero(comm, block.address, block.bytes));
     *block_p = block;
     return ULYX_SUCCESS;

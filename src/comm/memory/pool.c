@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See pool.h. One lock guards the pool. It is held during waits for peers'
- * services, which never call the pool. The locks of a window and of
- * communicators are taken after it. Allocations are the segments of a caching
- * allocator, some hundreds, so lists are fast enough.
+ * See pool.h. One lock guards the pool. It stays locked during waits for the
+ * services of peers; services never call the pool. The locks of windows and
+ * communicators are taken after this lock. Device allocations are the segments
+ * of a caching allocator, some hundreds, so lists are fast enough.
  */
 #include "comm/memory/pool.h"
 
@@ -27,7 +27,7 @@ struct segment {
     bool freed;     /* by the caller; kept for a quarantine */
     /* Only where device is HOST: */
     struct uli_blocks blocks;
-    int64_t bytes, live; /* allocations */
+    int64_t bytes, live; /* of the segment; allocations in use */
     bool retired;        /* a rank of a failed communicator may store here */
 };
 
@@ -106,8 +106,9 @@ uli_pool_free(void *address, void *stream)
     if (!segment)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "pool: %p was not allocated from the pool", address);
-    /* Work that the caller has enqueued may still use the memory. No other
-     * thread frees it meanwhile. */
+    /* Work that the caller has enqueued may still use the memory. The segment
+     * stays valid without the lock, because no other thread may free the same
+     * memory. */
     ULI_TRY(uli_device_cuda.stream_wait(segment->device, stream));
     pthread_mutex_lock(&lock);
     pool_sweep();
@@ -175,8 +176,8 @@ retire_segments(const ulyx_comm_t *comm)
             SEGMENT_OF(n)->retired = true;
 }
 
-/* Frees empty segments, except the first that can be used again, while there
- * are members. */
+/* Frees the segments without live allocations. While there are members, one of
+ * these segments that is not retired is kept for the next allocation. */
 static void
 host_trim(void)
 {
