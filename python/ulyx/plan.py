@@ -93,9 +93,9 @@ class PartTable:
 
 
 class RowTable:
-    """Other rows of the parts of a table, in the form of the library's
-    update_rows(): splits are None, or one entry per part, which is None where
-    creation gave none."""
+    """New rows for the parts of a plan, in the form that the library's
+    update_rows calls read. splits is None, or has one entry per part; the entry
+    is None for a part that got no splits at creation."""
 
     def __init__(self, parts: Sequence[Part], nranks: int, rows: Sequence[int],
                  splits: Optional[Sequence[Optional[Sequence[int]]]]) -> None:
@@ -198,7 +198,8 @@ class Owned:
 
 
 def create(comm: Communicator, function: Any, params: Any) -> int:
-    """Makes a collective creation (comm, params, &object)."""
+    """Calls function(comm, &params, &object), a collective creation, and
+    returns the object."""
     value = ctypes.c_void_p()
     check(waiting(comm._handle, function, comm.handle, ctypes.byref(params),
                   ctypes.byref(value)))
@@ -279,7 +280,7 @@ class PlanQueries:
         return found
 
     def partial_dtype(self, tensor: int = 0) -> int:
-        """Type of the source of a tensor's adjoint of SEQ_TO_HEAD."""
+        """The dtype of a tensor's source in SEQ_TO_HEAD_ADJOINT."""
         return self._numbers(lib.ulyx_plan_get_partial_dtype, [ctypes.c_int32],
                              tensor)[0]
 
@@ -305,10 +306,11 @@ class PlanQueries:
 class Plan(Owned, PlanQueries):
     """An exchange, agreed on by all ranks. Creation is collective.
 
-    tensors: Tensor each; parts: Part each, or numbers of rows. heads: query
-    heads; None: those of the first tensor that is not kv. documents: the first
-    document table. Further options are fields of ulyx_plan_params_t by name
-    (algo="pairwise", head_splits=[...], seq_memory=ulyx.POINTER_WINDOW, ...).
+    tensors: each is a Tensor. parts: each is a Part, or the number of its rows
+    over all ranks. heads: the number of query heads; None: that of the first
+    tensor that is not kv. documents: those of the first call. Further options
+    are fields of ulyx_plan_params_t by name (algo="pairwise",
+    head_splits=[...], seq_memory=ulyx.POINTER_WINDOW, ...).
     """
 
     def __init__(self, comm: Communicator, tensors: Sequence[Tensor],
@@ -366,8 +368,8 @@ class Plan(Owned, PlanQueries):
         return text_of(lib.ulyx_plan_describe, self.handle)
 
     def update(self, documents: Any = None, documents_k: Any = None) -> None:
-        """Other documents from the next call on; local, the same on all
-        ranks."""
+        """Sets the documents from the next call on. Local; all ranks must give
+        the same documents."""
         docs = arrays.Docs.of(documents), arrays.Docs.of(documents_k)
         check(lib.ulyx_plan_update(
             self.handle, docs[0].pointer if docs[0] else None,
@@ -397,10 +399,10 @@ class Plan(Owned, PlanQueries):
     def execute(self, direction: int, src: Sequence[Any],
                 dst: Optional[Sequence[Any]] = None, *,
                 stream: Any = None) -> List[Any]:
-        """Moves all tensors; collective. src and dst: an array a tensor, laid
-        out as the plan says (dense by default); in host memory otherwise too,
-        if the elements of a row and head are adjacent. Returns dst, made where
-        it is not given."""
+        """Moves all tensors; collective. src and dst: one array per tensor,
+        with the strides of the plan (dense by default). In host memory the
+        strides may be others, if the elements of a row and head are adjacent.
+        Returns dst. In host memory dst may be left out and is then made."""
         count = len(self.tensors)
         if len(src) != count or (dst is not None and len(dst) != count):
             raise errors.InvalidArgumentError(
@@ -426,10 +428,10 @@ class Plan(Owned, PlanQueries):
     def update_rows(self, rows: Sequence[int],
                     splits: Optional[Sequence[Optional[Sequence[int]]]] = None,
                     documents: Any = None, documents_k: Any = None) -> None:
-        """Other rows from the next call on, within the parts' row_capacity;
-        local, the same on all ranks, which the next call compares. rows: an
-        entry a part. splits: an entry a part, where creation had any.
-        documents: as update()."""
+        """Sets the rows from the next call on, within the parts' row_capacity.
+        Local; all ranks must give the same rows, and the next call compares
+        them. rows: one entry per part. splits: one entry per part, where
+        creation had any. documents: as update()."""
         table = RowTable(self.parts, self.comm.nranks, rows, splits)
         docs = arrays.Docs.of(documents), arrays.Docs.of(documents_k)
         check(lib.ulyx_plan_update_rows(
@@ -440,8 +442,8 @@ class Plan(Owned, PlanQueries):
 
     def _moved(self, found: Sequence[arrays.Array], direction: int,
                source: bool) -> Optional[List[Tuple[int, ...]]]:
-        """Returns the strides of all tensors if any lies otherwise than in the
-        plan."""
+        """Returns the strides of all tensors if those of any tensor differ from
+        the plan's, else None."""
         if all(array.lies_by(self._declared(i, direction, source))
                for i, array in enumerate(found)):
             return None
@@ -477,9 +479,10 @@ class Plan(Owned, PlanQueries):
         return found
 
     def refuse(self, direction: int, reason: str, stream: Any = None) -> None:
-        """Takes this rank's place in a call of its peers that it cannot make:
-        they get PeerRefusedError with the reason, of which 159 bytes arrive, in
-        place of a wait until their deadlines. Returns once they are notified."""
+        """Takes this rank's place in a call that its peers make and that this
+        rank cannot make. The peers get PeerRefusedError with the reason (at
+        most 159 bytes of it) and need not wait until their deadlines. Returns
+        once the peers are notified."""
         handle = self.handle
         if not self._lock.acquire(False):
             self._refuse_second()
@@ -495,9 +498,9 @@ class Plan(Owned, PlanQueries):
     def execute_addresses(self, direction: int, src: Any, dst: Any,
                           stream: Any = None, src_strides: Any = None,
                           dst_strides: Any = None) -> None:
-        """The same on sequences of bare addresses, which nothing checks but the
-        library. Strides: (batch, row, head) in bytes of each tensor, three zeros
-        for dense; None: as the plan was made."""
+        """execute() on sequences of bare addresses, which only the library
+        checks. Strides: for each tensor (batch, row, head) in bytes, three
+        zeros for dense; None: those of the plan."""
         handle = self.handle
         if not self._lock.acquire(False):
             self._refuse_second()
