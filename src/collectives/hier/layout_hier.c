@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams between two nodes; see layout_hier.h. Cost: the moves between the two
- * nodes, sorted, and some temporary memory per move.
+ * Streams between two nodes; see layout_hier.h. The time is that of sorting the
+ * moves between the two nodes; each move takes some temporary memory.
  */
 #include "collectives/hier/layout_hier.h"
 

@@ -59,8 +59,9 @@ build_append(struct build *b, void *array_p, int64_t *count_p, int64_t *room_p,
 
 /* ---- boxes --------------------------------------------------------------- */
 
-/* The item in this rank's tensor (source side of the box) and dense
- * (destination side), with loops in the order of the dense side. */
+/* The box between an item in this rank's tensor (the box's source side) and the
+ * item's dense bytes in a stream (destination side), with loops in the order of
+ * the dense side. */
 static struct uli_box
 dense_box(const struct ulyx_plan *plan, int direction, int32_t tensor,
     bool source, const struct uli_hier_area *area)
@@ -80,7 +81,8 @@ dense_box(const struct ulyx_plan *plan, int direction, int32_t tensor,
     return box;
 }
 
-/* From dense to the tensor, with loops still in the order of the dense side. */
+/* The same box with its sides exchanged: from the dense bytes to the tensor,
+ * with loops still in the order of the dense side. */
 static struct uli_box
 turned_box(const struct ulyx_plan *plan, int direction, int32_t tensor,
     const struct uli_hier_area *area)

@@ -198,8 +198,8 @@ send_chunks(struct uli_hier *h, struct uli_hier_rail *rail)
     return rail->put_n > before;
 }
 
-/* Announces chunks that have arrived to the node, and free places to the other
- * end, as far as it needs them. */
+/* Notifies the node of chunks that have arrived, and the other end of free
+ * places, as far as the other end has chunks for them. */
 static bool
 pass_on(struct uli_hier *h, struct uli_hier_rail *rail)
 {

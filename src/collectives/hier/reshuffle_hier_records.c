@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Records of the hierarchical schedule: in the mailbox of the node, from there
- * to all other nodes; and which ranks have posted or left; see hier.h. Records
- * cost N - 1 puts per node and call, by the rank that finds them complete
- * first; a compare-and-swap chooses one rank.
+ * to all other nodes; and which ranks have posted or left; see hier.h. With N
+ * nodes, the records of a node and call are sent by N - 1 puts. The rank that
+ * first finds the records complete sends them; a compare-and-swap chooses one
+ * rank.
  */
 #include <stdio.h>
 #include "base/size.h"
@@ -33,8 +34,9 @@ message_has(const struct uli_hier_message *message, uint64_t call)
                &message->call[call & 1], memory_order_acquire) >= call;
 }
 
-/* As above for another node: ULI_HIER_LEFT when its last records have arrived.
- * Records of two calls may overtake one another. */
+/* As above for another node. Its ranks count as LEFT only when the records of
+ * the last two calls have arrived too, because these records and the final
+ * message may overtake one another. */
 static enum uli_hier_presence
 node_presence(const struct uli_hier *h, int32_t node, uint64_t call)
 {
@@ -111,7 +113,8 @@ uli_hier_reason(const struct uli_hier *h, int32_t p)
                : NULL;
 }
 
-/* Sends the reason of the first record that refuses to every other node. */
+/* Sends the reason of the first record that refuses the call, to every other
+ * node. */
 static void
 send_reason(
     struct uli_hier *h, uint64_t call, const struct uli_hier_record *records)
