@@ -239,8 +239,9 @@ struct uli_ucx_peer {
                                        * rank's BYE has arrived; bye: this
                                        * rank's BYE is sent */
     uint64_t sent, eager_sent;        /* messages, eager puts to the peer */
-    uint64_t next, eager_landed; /* number of the message whose turn it is;
-                                  * eager puts of the peer that have landed */
+    /* number of the message whose turn it is; the peer's eager puts that have
+     * landed */
+    uint64_t next, eager_landed;
     struct uli_ucx_early *early; /* ascending */
     struct uli_ucx_link link;
     struct uli_ucx_key *keys;
