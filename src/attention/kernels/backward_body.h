@@ -12,9 +12,9 @@
  * dk and dv stay in this thread's scratch. The units of a document share dq:
  * unit t adds to a query tile only after unit t - 1 has added, so the sum of a
  * row runs over keys in ascending order on any number of threads. Units never
- * wait in a circle: threads take them in that order, and a unit that is taken
- * runs. Every sum continues from the stored value, so it is one chain whatever
- * the tiles are.
+ * wait in a circle: threads take the units of a document and kv head in
+ * ascending order, and a unit that is taken runs. Every sum continues from the
+ * stored value, so it is one chain of additions whatever the tiles are.
  */
 #include "attention/kernels/gemm.h"
 #include <math.h>
@@ -255,9 +255,9 @@ backward_scores(struct backward *b, int64_t i, int64_t rows, int64_t begin,
     }
 }
 
-/* To units of bf16. s: pairs of queries, in place (rows 2n and 2n + 1 become
- * row n). dp: pairs of queries in turned, and pairs of keys in place, the first
- * at unit begin / 2. */
+/* Converts p (in s) and ds (in dp) to units of bf16. p: pairs of queries, in
+ * place (rows 2n and 2n + 1 become row n). ds: pairs of queries, in turned; and
+ * pairs of keys, in place, the first at unit begin / 2. */
 static void
 backward_pack(struct backward *b, int64_t rows, int64_t begin, int64_t end)
 {
@@ -277,8 +277,8 @@ backward_pack(struct backward *b, int64_t rows, int64_t begin, int64_t end)
     }
 }
 
-/* Adds the tile's part to dq when the unit's turn has come. The last unit that
- * the rows see writes dq to the tensor. */
+/* Adds the tile's part to dq when the unit's turn has come. The unit of the
+ * last tile that the rows see writes dq to the tensor. */
 static void
 backward_dq(struct backward *b, const struct uli_attn_run *run,
     int64_t run_index, int64_t i, int64_t rows, int64_t begin, int64_t end)

@@ -5,8 +5,9 @@
  * by name is used or refused.
  *
  * A kernel runs on a translated call whose workspace is large enough, writes
- * every output row, counts call->scores and reports a flag that did not arrive
- * in call->failed. A kernel allocates nothing.
+ * every output row and counts call->scores. A kernel allocates nothing. It sets
+ * call->failed if a flag for which it waits does not arrive or, on a device, if
+ * a launch fails.
  */
 #ifndef ULI_ATTENTION_KERNELS_H
 #define ULI_ATTENTION_KERNELS_H

@@ -33,9 +33,10 @@ uli_tile_head_of(const struct uli_attn_problem *problem, int64_t head)
     return h;
 }
 
-/* The distance |e - n| less the nearest key's, with e = i + off - j0. Where e
- * is far, its part beyond 2^20 is subtracted from the nearest distance in
- * integers, so that the rest is exact for every key close to the nearest. */
+/* The distance |e - n| less the distance of the nearest key, with
+ * e = i + off - j0. Where |e| is more than 2^20, the nearest key's distance is
+ * subtracted from the excess in integers, so that the rest is exact in floats
+ * for every key close to the nearest. */
 struct uli_tile_alibi
 uli_tile_alibi_of(const struct uli_attn_problem *problem,
     const struct uli_attn_doc *doc, int64_t i, int64_t j0)
@@ -144,7 +145,7 @@ uli_tile_key_range(const struct uli_attn_problem *problem,
 }
 
 /* The thread that has the turn runs, unless fewer cores are free than the call
- * has threads: then that thread needs this core, so this one yields. */
+ * has threads: then that thread may need this core, so this thread yields. */
 void
 uli_tile_await(struct uli_attn_call *call, _Atomic int32_t *turns, int32_t turn)
 {

@@ -28,7 +28,8 @@ struct uli_tile_item {
 /* One key tile of a document and kv head, for backward. */
 struct uli_tile_unit {
     int64_t kv, doc, tile;
-    double cost; /* with the document's later tiles; the highest goes first */
+    double cost; /* of this and the later tiles of the document and kv head;
+                  * the highest goes first */
 };
 
 /* What the threads of one backward call share. The rows of all runs are
@@ -89,10 +90,10 @@ struct uli_tile_alibi uli_tile_alibi_of(const struct uli_attn_problem *problem,
 int64_t uli_tile_nearest(const struct uli_attn_problem *problem,
     const struct uli_attn_doc *doc, int64_t i);
 
-/* The end of a row, from its largest stored score and its sum, both without the
- * sink and without the ALiBi of the row's nearest key, which is -shift: the
- * factor by which out is multiplied, lse, and the largest score, scaled and
- * with ALiBi. */
+/* Finishes a row. max is the row's largest stored score, sum the sum of its
+ * weights relative to max; both are without the sink and without the ALiBi of
+ * the row's nearest key, which is -shift. Returns the factor by which out is to
+ * be multiplied, lse, and the largest score, scaled and with ALiBi. */
 struct uli_tile_final {
     float factor;
     double lse, max;
