@@ -213,7 +213,8 @@ sources_unmap(struct calls *c)
 }
 
 /* Overwrites the tensors that a call has read. Where ranks are processes, src
- * is unmapped instead: its own process may do even this. */
+ * is even unmapped: after a failed call the library must not touch src any
+ * more. */
 static void
 sources_spoil(struct calls *c)
 {
