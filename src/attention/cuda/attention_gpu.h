@@ -5,24 +5,24 @@
  * badly. Plain C and CUDA C++; shared by all GPU kernels of attention.
  *
  * One call is two launches on one stream. Prepare checks the documents, which
- * lie on the device, clears the state and writes the tiles, longest first.
- * Where there are neither documents nor segments the list is arithmetic: then
- * prepare clears the state only, and who takes a tile computes it
- * (uli_gpu_attn_unlisted). The pass takes (tile, head) pairs from a counter in
- * the state until none is left;
- * a refused table leaves a list of no tiles, so that nothing outside the
- * tensors is touched whatever the table holds. Both may be captured and
- * replayed: one call differs from the next only by memory on the device.
+ * lie on the device, clears the state and writes the list of tiles, longest
+ * first. Without documents and segments no list is needed: then prepare only
+ * clears the state, and a block that takes a tile computes the tile's
+ * descriptor (uli_gpu_attn_unlisted). The pass takes (tile, head) pairs from a
+ * counter in the state until none is left. A refused table leaves a list of no
+ * tiles, so that nothing outside the tensors is touched whatever the table
+ * holds. Both launches may be captured and replayed: one call differs from the
+ * next only by memory on the device.
  *
  * A tile is up to tile_rows adjacent query rows of one document, or of one gap
  * between documents, within one batch item and one segment. Its descriptor has
  * all that a kernel needs, so that no kernel searches tables of documents.
- * Without segments one tile stands for all query heads and pairs are numbered
- * so that head_group heads go through all tiles before the next ones do (their
- * keys and values stay in L2): uli_gpu_attn_pair. With segments a tile names
- * its head. Tiles go by sections of the keys, of section_rows rows each, which
- * stay in L2 where those of all batch items and documents would not; longest
- * first is within a section.
+ * Without segments one tile stands for all query heads, and pairs are numbered
+ * so that head_group heads go through all tiles before the next heads do: the
+ * keys and values of these heads stay in L2 (uli_gpu_attn_pair). With segments
+ * a tile names its head. The keys of all batch items and documents may not fit
+ * L2. So tiles are ordered by sections of the keys, of section_rows rows each,
+ * which do fit; within a section the longest tile comes first.
  */
 #ifndef ULI_ATTENTION_CUDA_ATTENTION_GPU_H
 #define ULI_ATTENTION_CUDA_ATTENTION_GPU_H
@@ -98,7 +98,7 @@ struct uli_gpu_attn_state {
     uint64_t failed; /* cause of this call; cleared by prepare */
     int64_t ntiles;
     uint64_t next;   /* pair to be taken; its own line of memory */
-    uint64_t blocks; /* of the pass that have ended */
+    uint64_t blocks; /* blocks of the pass that have ended */
 };
 
 /* Why a call failed: -status | what << 8 | index << 16. Zero is none. */
@@ -174,10 +174,10 @@ struct uli_gpu_attn_args {
     uint64_t timeout_ns;    /* of waits for flags, from the kernel's start */
 };
 
-/* Sizes of the workspace's parts for a call, bounds whatever the documents
- * hold. rows: query rows of all batch items, or with segments (nsegments >= 0)
- * a bound of the rows of all of them; max_docs: 0 without documents.
- * returns false where they do not fit 64 bits. */
+/* Sizes of the workspace's parts for a call: bounds that hold for all contents
+ * of the documents. rows: the query rows of all batch items, or with segments
+ * (nsegments >= 0) a bound of the rows of all segments; max_docs: 0 without
+ * documents. returns false where the sizes do not fit 64 bits. */
 struct uli_gpu_attn_sizes {
     int64_t runs, units, tiles, scratch_words;
     int64_t state_at, tiles_at, scratch_at, bytes;
@@ -203,8 +203,8 @@ uli_gpu_attn_pairs(const struct uli_gpu_attn_args *args, int64_t ntiles)
     return args->q_segments ? ntiles : ntiles * args->heads_q;
 }
 
-/* Pairs of a group of heads follow each other; within it tiles in their order
- * (longest first), within a tile the group's heads. */
+/* The pairs of one group of heads follow each other. Within a group tiles come
+ * in their order (longest first), and within a tile the group's heads. */
 ULI_GPU_BOTH void
 uli_gpu_attn_pair(const struct uli_gpu_attn_args *args, int64_t ntiles,
     int64_t n, int64_t *tile_p, int64_t *head_p)
@@ -229,10 +229,11 @@ uli_gpu_attn_unlisted_count(const struct uli_gpu_attn_args *args)
     return (args->len_q + args->tile_rows - 1) / args->tile_rows * args->batch;
 }
 
-/* Tile n of these: section by section of the batch items, in a section the
- * tiles that see most keys first, of a tile's rows all batch items. A mask that
- * is bounded to the right shows later rows more keys, one that is bounded to
- * the left alone shows them less; else the order does not matter. */
+/* Tile n of a call without documents and segments. Batch items come section by
+ * section. Within a section the rows that see most keys come first, and for the
+ * same rows all batch items of the section follow each other. Later rows see
+ * more keys if the mask is bounded to the right, and fewer if it is bounded to
+ * the left alone; else the order does not matter. */
 ULI_GPU_BOTH struct uli_gpu_attn_tile
 uli_gpu_attn_unlisted(const struct uli_gpu_attn_args *args, int64_t n)
 {

@@ -44,8 +44,8 @@ family_from(int n, const struct uli_attn_problem *problem)
     return n;
 }
 
-/* What the workspace is cut for: families that stand in for each other have
- * tiles of as many stationary rows. */
+/* The stationary rows of a tile, for which the workspace is laid out. All
+ * families that can take the same problem have equal numbers of them. */
 static int32_t
 tile_rows_of(const struct uli_attn_problem *problem)
 {
@@ -67,9 +67,10 @@ kernels_fit(const struct uli_gpu_attn_backward_args *args,
     return error ? error : kernels->family->fit(args, true, &kernels->fits[1]);
 }
 
-/* The first family that takes the problem and has room on the device; args, of
- * which a family's kernels depend, are complete but for its streaming tiles.
- * returns a cudaError_t: of the last that takes it, where none has. */
+/* The first family that takes the problem and whose kernels fit the device.
+ * args must be complete except for the number of streaming tiles, because a
+ * family's kernels depend on args. returns a cudaError_t; where no family fits,
+ * that of the last one that takes the problem. */
 static int
 choose_kernels(const struct uli_attn_problem *problem,
     struct uli_gpu_attn_backward_args *args, struct backward_kernels *kernels)
@@ -225,8 +226,8 @@ pass_enqueue(const struct uli_attn_call *call,
     return kernels->family->launch(args, keys, fit, blocks, call->stream);
 }
 
-/* Where delta is not given: enqueues the delta kernel, and the arguments give
- * delta from here on. */
+/* Where delta is not given: enqueues the delta kernel, and sets the arguments
+ * so that later kernels read its delta. */
 static int
 delta_enqueue(const struct uli_attn_call *call,
     struct uli_gpu_attn_backward_args *args, int64_t delta_at, int32_t sms)
@@ -248,8 +249,9 @@ delta_enqueue(const struct uli_attn_call *call,
     return error;
 }
 
-/* Both lists come first, because a flag that does not come fails both passes.
- * The passes themselves wait for no flag. */
+/* The lists of both passes are made before the kernel that waits for flags,
+ * because a flag that does not arrive fails both passes. The passes themselves
+ * wait for no flag. */
 static int
 backward_enqueue(const struct uli_attn_call *call,
     const struct backward_kernels *kernels,

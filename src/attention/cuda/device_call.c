@@ -75,7 +75,8 @@ call_put(const struct uli_attn_call *call, int64_t at, const void *host,
     return ULYX_SUCCESS;
 }
 
-/* A power of two, at most 16, that divides the number and the one before. */
+/* The largest power of two that divides both `before`, which is a power of two,
+ * and the number. */
 static int32_t
 common_power(int32_t before, int64_t number)
 {
@@ -210,8 +211,9 @@ set_docs(const struct uli_attn_call *call, const struct parts *parts, bool keys,
     return call_put(call, at, docs->lengths, count * docs->index_bytes);
 }
 
-/* Heads whose keys and values stay in the cache together, those of all batch
- * items, as tiles of one cost are taken from all of them at one time. */
+/* The number of query heads whose keys and values stay in the cache together.
+ * The keys of all batch items count, because tiles of equal cost are taken from
+ * all batch items at the same time. */
 static int64_t
 head_group_of(const struct uli_attn_problem *problem, int64_t section_rows)
 {
@@ -222,7 +224,7 @@ head_group_of(const struct uli_attn_problem *problem, int64_t section_rows)
     return uli_min(heads, uli_min(heads, uli_max(1, fit)) * readers);
 }
 
-/* Rows of keys and values of one head that stay in the cache. */
+/* The number of rows of keys and values of one head that stay in the cache. */
 static int64_t
 section_rows_of(const struct uli_attn_problem *problem)
 {

@@ -16,8 +16,8 @@
 
 enum { ULI_GPU_ATTN_PIECES_MAX = 256 }; /* of a tensor */
 
-/* Bytes of workspace of a call by a kernel of such tiles; -1: beyond 64 bits.
- * The state lies at its begin. */
+/* Bytes of workspace of a call by a kernel with tiles of tile_rows rows; -1:
+ * beyond 64 bits. The state lies at the beginning of the workspace. */
 int64_t uli_gpu_attn_call_bytes(
     const struct uli_attn_problem *problem, int32_t tile_rows);
 
@@ -48,27 +48,27 @@ ulyx_status_t uli_gpu_attn_call_put(const struct uli_attn_call *call,
 
 /* ---- the rows' common parts (device_forward.c) --------------------------- */
 
-/* The same for a forward pass, whose tiles need no list where there are neither
- * documents nor segments. */
+/* As uli_gpu_attn_call_put for a forward pass, whose tiles need no list where
+ * there are neither documents nor segments. */
 ulyx_status_t uli_gpu_attn_forward_put(const struct uli_attn_call *call,
     int32_t tile_rows, int32_t tile_keys, struct uli_gpu_attn_args *args);
 
-/* Blocks of a pass on a device of sms multiprocessors, of which each holds
- * per_sm: all blocks that can run at once; with max_sms one block on each of
- * max_sms multiprocessors, because then no more of these can be in use. A pass
- * that waits for flags leaves an eighth of the multiprocessors, one at least,
- * and shares the rest with the passes of the other ranks on the device: the
- * kernels that set the flags must find room beside all that wait, or all end at
- * the deadline. */
+/* The number of blocks of a pass on a device of sms multiprocessors, each with
+ * room for per_sm blocks: all blocks that can run at once. With max_sms, one
+ * block on each of max_sms multiprocessors, because so many blocks cannot use
+ * more multiprocessors. A pass that waits for flags leaves an eighth of the
+ * multiprocessors, one at least, and shares the rest with the passes of the
+ * other ranks on the device: the kernels that set the flags must find room
+ * beside all waiting passes, else all passes wait until the deadline. */
 int32_t uli_gpu_attn_blocks(int32_t sms, int32_t per_sm, int32_t max_sms,
     bool waits, int32_t device_ranks);
 
-/* The multiprocessors that a call may take: those of the current device, at most
- * call->share_sms where that is set. returns a CUDA error, or 0. */
+/* The multiprocessors that a call may take: those of the current device, at
+ * most call->share_sms where that is set. returns a CUDA error, or 0. */
 int uli_gpu_attn_sms(const struct uli_attn_call *call, int32_t *sms_p);
-/* Loads a family's kernels, enqueues prepare, and says how many blocks its pass
- * has, for it to be enqueued next; load is the family's. returns a cudaError_t.
- */
+/* Loads a family's kernels by `load`, enqueues prepare, and sets *blocks_p to
+ * the number of blocks of the pass, which the caller enqueues next. returns a
+ * cudaError_t. */
 int uli_gpu_attn_begin(const struct uli_attn_call *call,
     const struct uli_gpu_attn_args *args, int (*load)(int32_t *blocks_per_sm_p),
     int32_t *blocks_p);
@@ -78,8 +78,8 @@ int uli_gpu_attn_begin(const struct uli_attn_call *call,
 void uli_gpu_attn_portable(
     struct uli_attn_call *call, struct uli_gpu_attn_args *args);
 
-/* The forward of the row of Hopper's kernels by those of a family, which takes
- * the problem; tensors that TMA cannot read go to the portable pass. */
+/* Forward by Hopper's kernels of a family that takes the problem. If TMA cannot
+ * read the tensors, the portable pass is enqueued instead. */
 struct uli_sm90_family;
 void uli_gpu_attn_sm90(
     struct uli_attn_call *call, const struct uli_sm90_family *family);
@@ -89,7 +89,7 @@ void uli_gpu_attn_sm90(
 int64_t uli_gpu_attn_backward_bytes(const struct uli_attn_problem *problem);
 void uli_gpu_attn_backward(struct uli_attn_call *call);
 
-/* Notes in call->failed that a family's launch gave a CUDA error. */
+/* Records in call->failed that a family's launch returned a CUDA error. */
 void uli_gpu_attn_launch_failed(
     struct uli_attn_call *call, const char *family, int error);
 

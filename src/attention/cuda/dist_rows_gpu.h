@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* By {batch, row, head} strides in bytes, on the device. */
+/* A tensor on the device, with {batch, row, head} strides in bytes. */
 struct uli_gpu_strided {
     const unsigned char *base; /* dlse: NULL where there is none */
     int64_t strides[3];
@@ -26,7 +26,7 @@ struct uli_gpu_delta_args {
     int32_t dim, dtype; /* ulyx_dtype_t: F32, BF16, F16 */
 };
 
-/* What the device finds of a call. */
+/* What the device finds when it checks a call. */
 enum uli_gpu_dist_cause {
     ULI_GPU_DIST_FINE,
     ULI_GPU_DIST_SAVED_IS_OTHER,

@@ -18,8 +18,8 @@ struct uli_gpu_attn_forward {
     int32_t dim_qk, dim_v; /* at most */
     int32_t tile_rows, tile_keys;
     int32_t any_dtype; /* else 16-bit dtypes only */
-    /* Loads the kernels on the current device, at the first call, which is
-     * therefore outside of any capture; later ones are cheap. Says how many
+    /* Loads the kernels on the current device at the first call, which must be
+     * outside of a capture; later calls are cheap. *blocks_per_sm_p: how many
      * blocks a multiprocessor holds. returns a cudaError_t. */
     int (*prepare)(int32_t *blocks_per_sm_p);
     /* Enqueues the pass on a stream (a cudaStream_t), after prepare's launch.

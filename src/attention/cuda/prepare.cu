@@ -123,8 +123,8 @@ write_starts(const prepare &p, int64_t *starts, int64_t total,
     return carry;
 }
 
-/* All threads: the cause of a refusal, or 0. The first bad document of the
- * queries, else of the keys. */
+/* All threads: the cause of a refusal, or 0. The cause names the first bad
+ * document of the queries, else of the keys. */
 static __device__ uint64_t
 check_docs(const prepare &p)
 {
@@ -168,10 +168,10 @@ cost_of(const prepare &p, const uli_gpu_attn_tile &tile)
 
 /* Buckets by the keys' section, then by cost. */
 struct prepare_order {
-    int64_t rows; /* of the keys of all batch items, a section */
-    int64_t each; /* buckets a section */
+    int64_t rows; /* of a section, counted over the keys of all batch items */
+    int64_t each; /* buckets per section */
     int64_t most; /* the largest cost */
-    int64_t step; /* of costs a bucket; 1 as long as no tile sees more key tiles
+    int64_t step; /* costs per bucket; 1 as long as no tile sees more key tiles
                    * than a section has buckets */
 };
 
@@ -187,7 +187,7 @@ order_of(const prepare &p)
     return {rows, each, most, most / each + 1};
 }
 
-/* Of a section's buckets the first is for the longest. */
+/* The first bucket of a section is for the longest tiles. */
 static __device__ uint32_t
 bucket_of(const prepare &p, const prepare_order &order,
     const uli_gpu_attn_tile &tile)
@@ -218,7 +218,7 @@ count_tiles(const prepare &p)
     return order;
 }
 
-/* Counts to first places. */
+/* Replaces the count of each bucket by the place of the bucket's first tile. */
 static __device__ void
 scan_buckets(const prepare &p)
 {
@@ -242,7 +242,7 @@ place_tiles(const prepare &p, const prepare_order &order)
             uint32_t b = bucket_of(p, order, tile);
             p.args->tiles[atomicAdd(&p.shared->buckets[b], 1u)] = tile;
         }
-        __syncthreads(); /* keeps the order of rows within a cost, nearly */
+        __syncthreads(); /* nearly keeps the order of rows within a bucket */
     }
 }
 

@@ -3,8 +3,9 @@
  * Documents and runs as the prepare kernel sees them. Included by prepare.cu.
  *
  * The flattened query axis has row batch * len_q + r. A run is a segment, or
- * without segments a batch item. Run r overlaps documents [first, end); its
- * units are these, each with the gap before it, and last the gap after them.
+ * without segments a batch item. Run r overlaps documents [first, end). Each of
+ * these documents, with the gap before it, is a unit of the run; the gap after
+ * the last document is one more unit.
  */
 #ifndef ULI_ATTENTION_CUDA_PREPARE_AXIS_H
 #define ULI_ATTENTION_CUDA_PREPARE_AXIS_H
