@@ -123,7 +123,8 @@ class _Handle:
 
     def drop_soon(self, child: int) -> None:
         """As drop(), for a child without references. If a thread or a stream is
-        in a call of the child, a later adopt() destroys it, or close()."""
+        in a call of the child, a later adopt() or close() destroys the
+        child."""
         try:
             self.drop(child)
         except errors.BusyError:
@@ -227,8 +228,9 @@ class Communicator:
                  name: Optional[str] = None,
                  device: Optional[int] = None,
                  concurrent: bool = False) -> "Communicator":
-        """Rank, size and meeting point from the launcher: torchrun, mpirun,
-        srun, ...
+        """Makes a communicator of all ranks that a launcher has started. Rank,
+        size and meeting point come from the launcher: torchrun, mpirun, srun,
+        ...
 
         timeout: seconds, for the creation and all later calls (None:
         ULYX_TIMEOUT, or 600). device: ordinal of the CUDA device that has the
@@ -263,8 +265,9 @@ class Communicator:
 
     @classmethod
     def from_group(cls, group: Any = None, **options: Any) -> "Communicator":
-        """The ranks of a torch.distributed process group (None: the default
-        group), in the group's order. The group is used for this call only."""
+        """Makes a communicator of the ranks of a torch.distributed process
+        group (None: the default group), in the group's order. The group is used
+        for this call only."""
         from torch import distributed as dist
         rank, nranks = dist.get_rank(group), dist.get_world_size(group)
         if rank < 0:
@@ -277,8 +280,8 @@ class Communicator:
 
     @classmethod
     def from_mpi(cls, comm: Any, **options: Any) -> "Communicator":
-        """The ranks of an mpi4py communicator, which is used for this call
-        only."""
+        """Makes a communicator of the ranks of an mpi4py communicator, which is
+        used for this call only."""
         rank, nranks = comm.Get_rank(), comm.Get_size()
         offered = comm.bcast(_offered_id(rank), root=0)
         return cls.from_unique_id(_accepted_id(offered), nranks, rank,
@@ -432,8 +435,8 @@ class Communicator:
 
     def shrink(self, *, timeout: Optional[float] = None,
                name: Optional[str] = None) -> "Communicator":
-        """Collective over the living ranks: their new communicator. The caller
-        still closes this one."""
+        """Returns a new communicator of the living ranks, over which the call
+        is collective. The caller still has to close the old communicator."""
         params = self._params(timeout, name, self.device)
         handle = ctypes.c_void_p()
         self._call(lib.ulyx_comm_shrink, ctypes.byref(params)

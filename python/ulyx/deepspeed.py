@@ -4,12 +4,13 @@
     import ulyx.deepspeed
     ulyx.deepspeed.install()
 
-after which the recipe as it stands, also accelerate's `sp_size`, attends and
-exchanges by ulyx: UlyssesSPAttentionHF.register_with_transformers,
-DistributedAttention.forward, and the all-to-all operator's kernel on the CPU. What
-DeepSpeed's path gets silently wrong (sliding windows and packed samples with sdpa)
-or refuses (heads that the ranks do not divide) is right, and gradients of Trainer's
-steps with sp_size have the scale of one process. uninstall() takes it back.
+After install() an unchanged recipe, also one with accelerate's `sp_size`, attends
+and exchanges by ulyx. Replaced are UlyssesSPAttentionHF.register_with_transformers,
+DistributedAttention.forward, and the all-to-all operator's kernel on the CPU.
+Results are right also where DeepSpeed's own are silently wrong (sliding windows and
+packed samples with sdpa) and where DeepSpeed refuses (a number of heads that is no
+multiple of the ranks). The gradients of Trainer's steps with sp_size have the scale
+of one process. uninstall() restores what was replaced.
 """
 import weakref
 from typing import Any, Callable, Dict, Optional, Tuple
@@ -77,8 +78,9 @@ class _Positions:
 def _attention_of(comm: Communicator, core: Callable[..., Any],
                   disable_in_eval: bool, only_bound: bool
                   ) -> Callable[..., Any]:
-    """Returns the replacement of a core attention. If the recipe was given a
-    model and not its name, modules of other models keep the core."""
+    """Returns the replacement of a core attention. only_bound: the recipe was
+    given a model instead of a model's name, so modules of other models keep the
+    core."""
     positions = _Positions(comm)
 
     def attention(module: torch.nn.Module, query: torch.Tensor,
@@ -228,13 +230,14 @@ def _all_to_all(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
 # ---- on and off -------------------------------------------------------------
 
 def install(scale: bool = True) -> None:
-    """DeepSpeed's sequence parallelism goes by ulyx in this process, from its
-    next call on. Not collective; every rank calls it, before the recipe.
-    Again: nothing happens.
+    """Makes DeepSpeed's sequence parallelism go by ulyx in this process, from
+    its next call on. Not collective, but every rank calls it, before the
+    recipe. A second call does nothing.
 
-    scale: gradients of transformers' Trainer with accelerate's sp_size are those
-    of one process, which with ZeRO-1 and 2 are theirs divided by sp_size. False
-    leaves them: for runs whose learning rate or clipping go by theirs."""
+    scale: with accelerate's sp_size, the gradients of transformers' Trainer
+    become those of one process; with ZeRO-1 and 2 DeepSpeed's own gradients are
+    sp_size times as large. False leaves DeepSpeed's scale, for runs whose
+    learning rate or clipping was chosen for it."""
     if "register" in _saved:
         return
     if scale:
@@ -260,15 +263,15 @@ def _own_all_to_all(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
 
 
 def _dispatched(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
-    """A kernel cannot be unregistered, so after uninstall() it calls
-    DeepSpeed's."""
+    """The kernel that install() registers. It cannot be unregistered, so after
+    uninstall() it does what DeepSpeed's own kernel does."""
     kernel = _all_to_all if "register" in _saved else _own_all_to_all
     return kernel(tensor, group_name)
 
 
 def uninstall() -> None:
-    """Takes install() back, what the recipe has registered included, and closes
-    the communicators: no call may be under way."""
+    """Undoes install() and what the recipe has registered since, and closes
+    the communicators. No call may be under way."""
     if "register" not in _saved:
         return
     head = ulysses_sp.UlyssesSPAttentionHF

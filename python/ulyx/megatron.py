@@ -7,11 +7,12 @@
     spec = ulyx.megatron.spec(get_gpt_layer_local_spec())
     model = GPTModel(config, spec, ...)       # config.context_parallel_size = P
 
-Every rank of a context parallel group has the tokens that Megatron gives it, in
-two chunks, one from either end (get_batch_on_this_cp_rank); the attention
-between them is this package's. Heads need not be divisible by the ranks. Before
-the first layer is made, the result of Megatron's own attention is compared with
-ours on numbers, since its names have changed from version to version.
+Every rank of a context parallel group has the tokens that Megatron gives it: two
+chunks of the sequence, one from either end (get_batch_on_this_cp_rank). The
+attention over the tokens of all ranks is this package's. The number of heads need
+not be a multiple of the ranks. The names of Megatron's settings have changed from
+version to version, so before the first layer of a kind is made, self_check()
+compares Megatron's own attention with this package's on numbers.
 
 Causal masks, windows, GQA, softmax_scale, attention sinks (softmax_type) and
 packed sequences ("thd") are supported; dropout, other masks and biases are
@@ -140,8 +141,8 @@ class CoreAttention(MegatronModule):  # type: ignore[misc]
                 attn_mask_type: Any = None, attention_bias: Any = None,
                 packed_seq_params: Any = None, **others: Any) -> torch.Tensor:
         """[s, b, heads, dim] to [s, b, heads * dim]; packed, [t, heads, dim] to
-        [t, heads * dim]. A causal mask is not looked at, as Transformer Engine
-        does not."""
+        [t, heads * dim]. The tensor attention_mask is not read, only the type
+        of the mask, as in Transformer Engine for causal masks."""
         _known({**others, "attention_bias": attention_bias}, "attention")
         kind = attn_mask_type or self.attn_mask_type
         causal = kind is not None and kind.name in _CAUSAL
@@ -195,8 +196,8 @@ class CoreAttention(MegatronModule):  # type: ignore[misc]
 # ---- rotary embeddings -------------------------------------------------------
 
 class RotaryOnTheHost(torch.nn.Module):
-    """The replacement of a model's RotaryEmbedding: the same angles of the same
-    tokens, on the CPU, where Megatron's own needs a GPU."""
+    """The replacement of a model's RotaryEmbedding. It gives the same angles
+    for the same tokens, but on the CPU; Megatron's own needs a GPU."""
 
     def __init__(self, given: Any) -> None:
         super().__init__()
@@ -208,9 +209,9 @@ class RotaryOnTheHost(torch.nn.Module):
 
     def forward(self, max_seq_len: int, offset: int = 0,
                 packed_seq: bool = False, cp_group: Any = None) -> torch.Tensor:
-        """The angles [s, 1, 1, dim] of this rank's two chunks of max_seq_len
-        tokens; of all tokens where sequences are packed, for those are cut
-        later, each by itself."""
+        """Returns the angles [s, 1, 1, dim] for this rank's two chunks of
+        max_seq_len tokens. Where sequences are packed, returns them for all
+        tokens, because Megatron cuts each packed sequence into chunks later."""
         angles = self.given.get_freqs_non_repeated(max_seq_len, offset)
         angles = angles.repeat_interleave(2, -1) \
             if self.given.rotary_interleaved else torch.cat([angles] * 2, -1)
@@ -223,8 +224,9 @@ class RotaryOnTheHost(torch.nn.Module):
 
 def rotary_on_the_host(model: Any) -> Any:
     """Lets a GPTModel with position_embedding_type "rope" run on the CPU, and
-    returns it; a model without rotary embeddings is left as it is. Local.
-    Raises UnsupportedError for other kinds of them ("yarn", "mrope")."""
+    returns the model. A model without rotary embeddings is left unchanged.
+    Local. Raises UnsupportedError for other rotary embeddings ("yarn",
+    "mrope")."""
     kind = getattr(model, "position_embedding_type", None)
     given = getattr(model, "rotary_pos_emb", None)
     if given is None or isinstance(given, RotaryOnTheHost):
@@ -257,8 +259,9 @@ class _OneRank(CoreAttention):
 def self_check(config: Any, layer_number: int = 1, attn_mask_type: Any = None,
                softmax_scale: Optional[float] = None) -> None:
     """Compares the attention of one rank with Megatron's own, forward and
-    backward, on small random tensors of the config's heads: once in a process
-    for each kind. Local. Raises InternalError where they differ."""
+    backward, on small random tensors with the config's heads. Does so once in a
+    process for each kind of layer, and only for the mask types causal and
+    no_mask. Local. Raises InternalError where the results differ."""
     if attn_mask_type is None:
         attn_mask_type = AttnMaskType.causal
     heads, groups = config.num_attention_heads, config.num_query_groups or \
@@ -357,9 +360,9 @@ def _difference(theirs: Any, ours: Any, heads: Tuple[int, int, int], dim: int,
 # ---- specs -------------------------------------------------------------------
 
 def spec(given: Any) -> Any:
-    """A copy of a ModuleSpec of a layer (or of several) in which every
-    core_attention is CoreAttention. Raises InvalidArgumentError where there is
-    none."""
+    """Returns a copy of the ModuleSpec of one or several layers, in which every
+    core_attention is CoreAttention. Raises InvalidArgumentError if the spec has
+    no core_attention."""
     made = copy.deepcopy(given)
     if not _replace(made):
         raise InvalidArgumentError(
@@ -386,6 +389,6 @@ def _replace(node: Any) -> int:
 
 
 def close() -> None:
-    """Closes the communicators of all layers: no call may be under way, and the
-    layers are not used any more."""
+    """Closes the communicators of all layers. No call may be under way, and the
+    layers must not be used afterwards."""
     _communicator.close()

@@ -3,9 +3,9 @@
 
 A pool belongs to a communicator. It takes windows from the library, attaches
 them, and cuts them into blocks. A block without references goes back to the
-pool, not to the system. Blocks have size classes (eight per doubling), so a
-block that has gone back fits the next request of its class, and at most an
-eighth of a block is unused.
+pool, not to the system. Blocks have size classes (eight per doubling, from 1 KiB
+on), so a block that has gone back fits the next request of its class. At most an
+eighth of a block of more than 1 KiB is unused.
 
 A forked child shares windows with its parent: the parent reads what the child
 writes.
@@ -28,8 +28,8 @@ LARGE_BYTES = SLAB_BYTES // 4
 
 
 def block_bytes(size: int) -> int:
-    """Returns the size class of a request: the next of 8 steps in each
-    doubling."""
+    """Returns the size class of a request: at least 1 KiB, rounded up to one of
+    8 steps in each doubling."""
     size = max(size, 1024)
     step = max(ALIGNMENT, 1 << max(0, (size - 1).bit_length() - 4))
     return -(-size // step) * step
