@@ -53,7 +53,8 @@ dist_chunks_take(int64_t *bytes, int64_t more)
     return at;
 }
 
-/* sizes: per tensor, the largest of a rank's groups. */
+/* Lays out a pass. sizes: of each tensor, the largest size among a rank's
+ * groups. */
 static void
 lay_out(const struct ulyx_dist_attention *dist,
     const struct uli_head_sizes *sizes, int32_t slots, int pass,

@@ -151,12 +151,14 @@ struct uli_head_group {
 
 /* A document table that distributed attention owns. */
 struct uli_dist_docs {
-    bool given; /* else each batch item is a document; of keys: as queries */
+    bool given; /* else each batch item is one document; for keys: the table
+                 * of queries holds */
     ulyx_docs_t table;
     unsigned char *begin, *length; /* room for max_docs (+ 1) entries of 8 */
 };
 
-/* Rows of the parts, likewise; splits of those that creation gave any. */
+/* Rows of the parts, owned as well; splits of the parts that got splits at
+ * creation. */
 struct uli_dist_rows {
     int64_t parts[ULI_MAX_PARTS];
     int64_t *splits[ULI_MAX_PARTS]; /* [P] or NULL */
@@ -205,7 +207,7 @@ struct ulyx_dist_attention {
     _Atomic bool busy;
     bool leaving; /* destroy has begun, and a plan was in flight */
     ulyx_dist_attention_times_t times;
-    bool last_backward; /* what they are of */
+    bool last_backward; /* the last call was backward: `times` are its */
     void *user; /* of the public layer, freed with distributed attention */
 };
 
@@ -228,7 +230,7 @@ void uli_dist_measured_free(ulyx_dist_attention_t *dist);
 
 /* ---- plans and sizes (plans.c, chunks.c) --------------- */
 
-/* The parameters of a plan set's plan number `plan`; false: it has no such. The
+/* The parameters of plan number `plan` of a plan set; false: there is none. The
  * tensors of a plan set are in order: q parts, k parts, v parts; out parts (lse
  * parts); dout parts, delta parts. */
 bool uli_dist_plan_params(const struct ulyx_dist_attention *dist,
@@ -242,8 +244,8 @@ uli_dist_first_plan(const struct ulyx_dist_attention *dist)
     return dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0];
 }
 
-/* The strides at creation of the call's tensor for part i of an axis. A
- * gradient has the strides of its tensor. */
+/* The strides that the call's tensor for part i of an axis got at creation. dq,
+ * dk and dv have the strides of q, k and v. */
 void uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
     enum uli_dist_tensor tensor, int32_t axis, int32_t i, int64_t strides_p[3]);
 /* delta on the sequence side: [b, heads of the group, s_p], for the most rows.
@@ -251,15 +253,16 @@ void uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
 void uli_dist_delta_strides(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, int32_t i, int64_t strides_p[3]);
 
-/* What `rank` holds of a group by a layout of its plan set IN. threads: of its
- * attention. returns SUCCESS; OVERFLOW; as uli_attn_translate. */
+/* What `rank` holds of a group, by a layout of the group's plan set IN.
+ * threads: the threads of the rank's attention. returns SUCCESS; OVERFLOW; as
+ * uli_attn_translate. */
 ulyx_status_t uli_dist_measure(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, const struct uli_layout *layout,
     int32_t rank, int32_t threads, struct uli_head_sizes *sizes_p);
 /* Bytes of a saved tensor with the present rows. */
 int64_t uli_dist_bytes_now(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, enum uli_head_tensor tensor);
-/* Sets the places of saved tensors with these rows: group->saved, and
+/* Sets the places of saved tensors with the present rows: group->saved, and
  * saved_now. */
 void uli_dist_place_saved(struct ulyx_dist_attention *dist);
 
@@ -279,10 +282,10 @@ ulyx_status_t uli_dist_choose(
     struct ulyx_dist_attention *dist, int32_t threads);
 ulyx_status_t uli_dist_chunk(struct ulyx_dist_attention *dist, int32_t threads);
 
-/* most: each size at least that of sizes. */
+/* Raises each size in *most to at least that in *sizes. */
 void uli_dist_raise_sizes(
     struct uli_head_sizes *most, const struct uli_head_sizes *sizes);
-/* Workspace of the larger pass for groups of at most those sizes. */
+/* Workspace of the larger pass for groups whose sizes are at most *most. */
 int64_t uli_dist_pass_bytes(const struct ulyx_dist_attention *dist,
     const struct uli_head_sizes *most, int32_t slots);
 
@@ -307,8 +310,8 @@ struct uli_attention_setup {
 void uli_dist_problem(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, const struct uli_head_sizes *sizes,
     struct uli_attention_setup *setup_p);
-/* The most that a pass of it can need, over all tables within the maxima.
- * returns as ulyx_attention_workspace; NO_MEMORY. */
+/* The largest workspace that a pass of the group's attention can need, over all
+ * tables within the maxima. returns as ulyx_attention_workspace; NO_MEMORY. */
 ulyx_status_t uli_dist_attention_bytes(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, const struct uli_head_sizes *sizes,
     int32_t threads, ulyx_attention_pass_t pass, int64_t *bytes_p);
@@ -318,14 +321,15 @@ ulyx_status_t uli_dist_attention_bytes(const struct ulyx_dist_attention *dist,
 /* Documents and rows that take the place of the present ones. */
 struct uli_dist_change {
     void *stream;   /* on device memory */
-    bool keep_docs; /* else NULL: each batch item is one */
+    bool keep_docs; /* else docs_q NULL: each batch item is one document */
     const ulyx_docs_t *docs_q, *docs_k;
-    const int64_t *rows; /* [parts], or NULL: as they are */
+    const int64_t *rows; /* [parts], or NULL: unchanged */
     const int64_t *const *splits;
 };
 ulyx_status_t uli_dist_update(
     ulyx_dist_attention_t *dist, const struct uli_dist_change *change);
-/* Room for tables and rows, and the first ones. */
+/* At creation: reserves memory for tables and rows, and copies and checks the
+ * first ones. */
 ulyx_status_t uli_dist_take_docs(struct ulyx_dist_attention *dist);
 /* The present table of an axis, or NULL. */
 static inline const ulyx_docs_t *
@@ -334,11 +338,13 @@ uli_dist_docs_of(const struct ulyx_dist_attention *dist, int axis)
     const struct uli_dist_docs *docs = &dist->docs[dist->bank][axis];
     return docs->given ? &docs->table : NULL;
 }
-/* Likewise with a ticket, for a call with documents and rows of its own; does
- * nothing if they are the present ones. */
+/* As uli_dist_update, within a call, which has set dist->busy already: for a
+ * call with documents and rows of its own. Does nothing if these are the
+ * present ones. */
 ulyx_status_t uli_dist_replace(
     struct ulyx_dist_attention *dist, const struct uli_dist_change *change);
-/* After plans were made or updated: segments and the tables' hash. */
+/* After plans were made or updated: sets kv_map, segments and the tables'
+ * hash. */
 void uli_dist_take_tables(struct ulyx_dist_attention *dist);
 
 /* ---- calls (pass.c, _forward.c, _backward.c) -------------------- */
@@ -352,9 +358,9 @@ struct uli_dist_call {
     void *stream; /* on device memory */
     void *workspace, *saved;
     int64_t workspace_bytes, saved_bytes;
-    bool has_docs[2]; /* else those of before */
+    bool has_docs[2]; /* else the documents stay unchanged */
     ulyx_docs_t docs[2];
-    const int64_t *rows; /* likewise */
+    const int64_t *rows; /* NULL: unchanged */
     const int64_t *const *splits;
     bool strided[ULI_DIST_TENSORS]; /* else as at creation */
     int64_t strides[ULI_DIST_TENSORS][ULI_AXIS_PARTS][3];
@@ -380,20 +386,22 @@ uli_dist_statistic(enum uli_dist_tensor t)
     return t == ULI_DIST_LSE || t == ULI_DIST_DLSE;
 }
 
-/* Those of creation, once the rows of this rank are known. returns SUCCESS;
- * INVALID_ARGUMENT, OVERFLOW. (dist_strides.c) */
+/* Checks the strides of creation, once the rows of this rank are known. returns
+ * SUCCESS; INVALID_ARGUMENT, OVERFLOW. (dist_strides.c) */
 ulyx_status_t uli_dist_check_strides(const struct ulyx_dist_attention *dist);
-/* Strides that the call gives, checked against the present rows; three zeros
- * become the dense ones. returns SUCCESS; INVALID_ARGUMENT. (dist_strides.c) */
+/* Checks the strides that the call gives against the present rows; three zeros
+ * become the dense strides. returns SUCCESS; INVALID_ARGUMENT.
+ * (dist_strides.c) */
 ulyx_status_t uli_dist_settle_strides(
     const struct ulyx_dist_attention *dist, struct uli_dist_call *call);
-/* Of a tensor of the call: its own, or else creation's. (dist_strides.c) */
+/* The strides of a tensor of the call: those that the call gives, else those of
+ * creation. (dist_strides.c) */
 void uli_dist_call_strides(const struct ulyx_dist_attention *dist,
     const struct uli_dist_call *call, enum uli_dist_tensor tensor, int32_t i,
     int64_t strides_p[3]);
 
-/* outcome: of the public edge's check of the call, with its text set; peers
- * receive a refusal. (pass.c) */
+/* outcome: the result of the public layer's check of the call, with the error's
+ * text set. A refusal is sent to the peers. (pass.c) */
 ulyx_status_t uli_dist_run(ulyx_dist_attention_t *dist,
     struct uli_dist_call *call, ulyx_status_t outcome);
 
@@ -403,7 +411,7 @@ int64_t uli_dist_held_bytes(const struct ulyx_dist_attention *dist);
 /* Tensor i of ULI_SAVED_TENSORS of a group; false where it is not saved. */
 bool uli_dist_saved_tensor(const struct ulyx_dist_attention *dist,
     int32_t group_index, int i, ulyx_saved_tensor_t *tensor_p);
-/* Bytes to and from others of the last call. */
+/* Bytes that the last call has sent to and received from other ranks. */
 void uli_dist_traffic(const struct ulyx_dist_attention *dist, int64_t *sent_p,
     int64_t *received_p);
 void uli_dist_describe(
