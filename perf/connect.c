@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Makes the communicators of this process's ranks. Without a launcher, all
- * ranks are in this process. Under a launcher, each process makes one
- * communicator from its environment, of which it is one rank. A process that
- * has several ranks then uses this communicator of the processes to make the
+ * ranks are in this process. Under a launcher, the processes make a
+ * communicator from their environment, in which each process is one rank. Where
+ * a process has several ranks, the processes use this communicator to make the
  * communicator of all ranks.
  */
 #include "run.h"
