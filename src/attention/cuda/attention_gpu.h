@@ -65,8 +65,8 @@ struct uli_gpu_attn_tensor {
     int32_t pad;
 };
 
-/* A stretch of rows of one head and batch item that the call holds; packed row
- * of r is row + r - row_begin. Ascending by (head, batch, row_begin). */
+/* Adjacent rows of one head and batch item that the call holds. Row r is packed
+ * row `row` + r - row_begin. Segments ascend by (head, batch, row_begin). */
 struct uli_gpu_attn_segment {
     int64_t head, batch, row_begin, row_end, row;
 };
@@ -93,7 +93,7 @@ struct uli_gpu_attn_tile {
     int64_t packed; /* packed row of `row`, with segments */
 };
 
-/* On the device, one a call in flight. */
+/* On the device, one for each call in flight. */
 struct uli_gpu_attn_state {
     uint64_t failed; /* cause of this call; cleared by prepare */
     int64_t ntiles;
@@ -108,8 +108,8 @@ enum uli_gpu_attn_what {
     ULI_GPU_ATTN_DOCS_K_ORDER,
     ULI_GPU_ATTN_DOCS_Q_CROSSES, /* lies in more than one batch item */
     ULI_GPU_ATTN_DOCS_K_CROSSES,
-    /* The flag of piece `index` did not come; inputs in the order of enum
-     * uli_attn_tensor. */
+    /* The flag of piece `index` did not arrive. Tensors are in the order of
+     * enum uli_attn_tensor. */
     ULI_GPU_ATTN_FLAG_Q,
     ULI_GPU_ATTN_FLAG_K,
     ULI_GPU_ATTN_FLAG_V,

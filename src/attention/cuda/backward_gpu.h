@@ -37,15 +37,16 @@ struct uli_gpu_attn_backward_args {
     int64_t heads_global;
 };
 
-/* by_key_p: by_query with queries and keys exchanged, but for the places in the
- * workspace, which are by_query's. */
+/* Sets *by_key_p to *by_query with queries and keys exchanged. The places in
+ * the workspace stay those of by_query. */
 void uli_gpu_attn_exchange(const struct uli_gpu_attn_args *by_query,
     struct uli_gpu_attn_args *by_key_p);
 
 /* How a pass's kernel fits the current device, as the driver reports. */
 struct uli_gpu_attn_fit {
     int32_t blocks_per_sm;
-    int32_t slots; /* of streaming tiles: as many as leave as many blocks */
+    int32_t slots; /* of streaming tiles: the most with which so many blocks
+                    * fit */
 };
 
 /* A family: kernels of both passes for head dimensions up to a bound. */

@@ -10,7 +10,8 @@
 
 #include "attention/cuda/mask_range.h"
 
-/* Bounds are held within +-2^62: beyond any key, and sums with rows fit. */
+/* Bounds are held within +-2^62: that is beyond any key, and the sum of a bound
+ * and a row still fits 64 bits. */
 #define FORWARD_FAR (INT64_C(1) << 62)
 
 struct forward_mask {
@@ -55,8 +56,8 @@ forward_end(const struct forward_mask &mask, int n)
     return mask_max(end, forward_begin(mask, n));
 }
 
-/* The same counted from key j, for keys and rows near it: row n sees keys
- * [begin + n, end + n) below `keys`. */
+/* The mask with keys counted from key j, in ints, for a tile that begins at j:
+ * row n sees keys [begin + n, end + n) below `keys`. */
 struct forward_sight {
     int begin, end, keys;
 };

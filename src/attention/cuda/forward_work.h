@@ -25,7 +25,7 @@ struct forward_work {
     struct row_flags flags;
 };
 
-/* One thread: once a kernel. */
+/* For one thread, once per kernel. */
 static __device__ __forceinline__ void
 work_begin(struct forward_work *work)
 {

@@ -138,8 +138,8 @@ raise_max(const struct uli_gpu_attn_args &args, int64_t head, float value)
 
 /* ---- flags --------------------------------------------------------------- */
 
-/* In shared memory: which of the first 64 pieces of q, k and v have come, and
- * how long to wait. */
+/* In shared memory: which of the first 64 pieces of q, k and v have arrived,
+ * and when the kernel began. */
 struct row_flags {
     uint64_t come[3];
     uint64_t start_ns;
@@ -163,8 +163,8 @@ call_stopped(const struct uli_gpu_attn_args &args)
     return call_failed(args) || call_poisoned(args);
 }
 
-/* The poison is memory of the host, and a read of it takes a microsecond and
- * more: a block of forward that has taken many pairs reads the poison for one
+/* The poison lies in host memory, and a read of it takes a microsecond or more.
+ * So a block of forward that has taken many pairs reads the poison for one
  * pair in POISON_PAIRS. Backward counts no pairs, and reads the poison for
  * every pair. */
 enum { POISON_PAIRS = 16 };

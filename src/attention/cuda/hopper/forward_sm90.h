@@ -51,14 +51,15 @@ struct uli_sm90_source {
     int64_t rows, heads, batch, columns;
 };
 
-/* One kernel family: head dimensions up to these, tiles of these rows. */
+/* One kernel family: for head dimensions of at most dim_qk and dim_v, with
+ * tiles of tile_rows queries and tile_keys keys. */
 struct uli_sm90_family {
     const char *name;
     int32_t dim_qk, dim_v;
     int32_t tile_rows, tile_keys;
-    /* Loads both dtypes' kernels on the current device, at the first call,
-     * which is therefore outside of any capture; later calls are cheap. Gives
-     * the number of blocks that a multiprocessor holds. */
+    /* Loads both dtypes' kernels on the current device at the first call, which
+     * must be outside of a capture; later calls are cheap. *blocks_per_sm_p:
+     * how many blocks a multiprocessor holds. */
     int (*prepare)(int32_t *blocks_per_sm_p);
     /* Enqueues the pass on `blocks` blocks; returns a cudaError_t. */
     int (*launch)(
@@ -68,8 +69,9 @@ struct uli_sm90_family {
 extern const struct uli_sm90_family uli_sm90_d64, uli_sm90_d96, uli_sm90_d128,
     uli_sm90_d192, uli_sm90_d256;
 
-/* NULL, or why the kernels cannot take these arguments (a strided, fp32 or
- * misaligned tensor; the portable kernel takes all of them). */
+/* NULL, or why the kernels cannot take these arguments: not a 16-bit dtype,
+ * 2^31 rows, misaligned rows of out, or a tensor that tensor maps cannot
+ * describe. The portable kernel takes all of these. */
 const char *uli_sm90_refuses(const struct uli_gpu_attn_args *args,
     const struct uli_sm90_source sources[3]);
 

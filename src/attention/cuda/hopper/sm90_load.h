@@ -42,7 +42,7 @@ sm90_batch(const struct sm90_item *item)
     return WHICH == SM90_Q ? item->batch : item->k_batch;
 }
 
-/* The begin of a box. good: there is a box for the tile; tail: the box also
+/* Where a box begins. good: the tile can be loaded by a box; tail: the box also
  * loads rows beyond those of the tile, which must be cleared. */
 struct sm90_box {
     int32_t row, piece;

@@ -188,8 +188,8 @@ struct flow_step {
     int64_t head, t;
 };
 
-/* The work's first tile of the first head from `head` on that the work
- * reads. */
+/* The first streaming tile of the work, of the first head from `head` on whose
+ * rows the work reads. */
 template <bool KEYS>
 static __device__ __forceinline__ struct flow_step
 flow_of_head(

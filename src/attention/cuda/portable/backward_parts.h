@@ -210,11 +210,12 @@ backward_loop(const struct uli_gpu_attn_args &args, struct backward_work *work,
 
 /* ---- host ---------------------------------------------------------------- */
 
-/* bytes[n]: shared memory of a block with n + 1 slots, n < most. Takes the
- * largest number of slots that leaves as many blocks per multiprocessor. The
- * kernel is allowed all that a block may have, because another thread's call,
- * or another family with the same kernel, would lower the limit before this
- * call's launch. */
+/* bytes[n]: shared memory of a block with n + 1 slots, n < most. Chooses the
+ * number of slots with the most blocks per multiprocessor; among equals the
+ * largest. The kernel's limit of shared memory is set to the device's maximum,
+ * not to the need of this call: a limit of its own could be lowered, before
+ * this call's launch, by another thread's call or another family with the same
+ * kernel. */
 static inline int
 backward_fit(void (*kernel)(const backward_args), int threads,
     const size_t *bytes, int most, struct uli_gpu_attn_fit *fit_p)

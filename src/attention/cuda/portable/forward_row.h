@@ -32,7 +32,8 @@ alibi_of(const struct forward_mask &mask, int n, int64_t j0)
     return {(float)near, (float)(beyond - nearest)};
 }
 
-/* s, scaled and capped; d: distance less the nearest, as above. */
+/* Scales and caps s, and subtracts ALiBi. d: the key's distance less that of
+ * the nearest key, as above. */
 static __device__ __forceinline__ float
 score_transformed(const struct uli_gpu_attn_args &args, float s, float slope, float d)
 {
@@ -42,8 +43,9 @@ score_transformed(const struct uli_gpu_attn_args &args, float s, float slope, fl
     return slope != 0 ? s - slope * d : s;
 }
 
-/* From a row's largest stored score and its sum: the factor for out, lse and
- * the largest score. shift: slope * nearest distance. */
+/* The end of a row, from its largest stored score (max) and the sum of its
+ * weights (sum): the factor for out, lse and the largest score. shift: slope *
+ * distance of the nearest key. */
 struct forward_final {
     float factor, lse, max;
 };

@@ -56,8 +56,9 @@ mma_first(void)
     return (int)ptx_opaque(threadIdx.x) / 32 * (16 * S::MT);
 }
 
-/* The lane's address in the matrices that ldmatrix takes, from the tile's:
- * of A: rows 0-7, 8-15, twice, the second time 8 columns on. */
+/* The lane's row address for ldmatrix, counted from the tile's address. For
+ * operand A the four matrices are rows 0-7 and 8-15, then the same rows 8
+ * columns further on. */
 template <typename S>
 static __device__ __forceinline__ uint32_t
 mma_a_at(void)
@@ -66,7 +67,8 @@ mma_a_at(void)
     return tile_at<S::DIM>(mma_first<S>() + lane % 16, lane / 16);
 }
 
-/* Of keys as B: rows 0-7 twice, the second time 8 columns on; then 8-15. */
+/* For keys as operand B: rows 0-7, the same rows 8 columns further on, then
+ * rows 8-15 in the same way. */
 template <typename S>
 static __device__ __forceinline__ uint32_t
 mma_b_at(void)
@@ -75,7 +77,8 @@ mma_b_at(void)
     return tile_at<S::DIM>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 
-/* Of values as B, transposed: rows 0-15, then 8 columns on. */
+/* For values as operand B, transposed: rows 0-7 and 8-15, then the same rows 8
+ * columns further on. */
 template <typename S>
 static __device__ __forceinline__ uint32_t
 mma_bt_at(void)
@@ -84,8 +87,8 @@ mma_bt_at(void)
     return tile_at<S::DIM>(lane % 16, lane / 16);
 }
 
-/* Of a warp's rows: numbers of so many columns; its scores, p packed, sums of
- * values. */
+/* What a lane holds for the warp's rows: numbers of COLUMNS columns; the
+ * scores; p, packed; the sums of values. */
 template <int MT, int COLUMNS> using mma_rows_of = float[MT][COLUMNS / 8][4];
 template <typename S> using mma_scores = mma_rows_of<S::MT, S::KEYS>;
 template <typename S> using mma_weights = uint32_t[S::MT][S::KEYS / 16][4];
@@ -104,7 +107,8 @@ mma_clear(float (&rows)[MT][N][4])
                 rows[mt][n][e] = 0;
 }
 
-/* Running maximum and lane's sum of each of its rows. */
+/* The running maximum of each row of the lane, and the lane's part of the row's
+ * sum. */
 template <typename S> struct mma_rows {
     float max[S::MT][2], sum[S::MT][2];
 };

@@ -8,7 +8,7 @@
 #include "attention/cuda/forward_mask.h"
 #include "attention/cuda/portable/mma_shape.h"
 
-/* What the warp's rows, of so many in the tile, see of a tile of keys. */
+/* What the warp's rows see of a tile of keys. rows: those of the query tile. */
 template <typename S>
 static __device__ __forceinline__ enum forward_part
 mma_part(const struct forward_sight &sight, int rows)
@@ -19,7 +19,7 @@ mma_part(const struct forward_sight &sight, int rows)
     return forward_part_of<S::KEYS>(sight, first, last);
 }
 
-/* hide(mt, n, e) for each of the warp's scores whose key the row does not
+/* Calls hide(mt, n, e) for each of the lane's scores whose key the row does not
  * see. */
 template <typename S, typename Hide>
 static __device__ __forceinline__ void
