@@ -4,13 +4,16 @@
  *
  * A communicator is one rank's handle on a group of ranks. Ranks are
  * processes, threads of one process, or handles driven by one thread inside a
- * group; any mixture. All state belongs to communicators: settings are read
- * when one is created and kept in it, several may exist in a process, and a
- * process may hold several ranks of one.
+ * group; any mixture. All state belongs to communicators: each communicator
+ * reads the settings when it is created, and keeps them. Several communicators
+ * may exist in a process, and a process may hold several ranks of one
+ * communicator.
  *
- * Threads: the caller serialises the calls on one communicator handle. Abort,
- * the queries and ulyx_mem_attach/detach are exceptions: any thread may call
- * them at any time until destroy begins. Different handles are independent.
+ * Threads: the caller serialises the calls on one communicator handle. Creation
+ * and destruction of plans and of distributed attention count as such calls.
+ * Abort, dump, the queries and ulyx_mem_attach/detach are exceptions: any
+ * thread may call them at any time until destroy begins. Different handles are
+ * independent.
  *
  * Mistakes with handles (of communicators, plans, windows, distributed
  * attention): a call with a handle that was destroyed, or that is of another
@@ -27,7 +30,7 @@
  * After ERR_MISMATCH or ERR_PEER_REFUSED a communicator is as before the call.
  * After ERR_TIMEOUT, ERR_RANK_LOST or ERR_ABORTED the communicator has failed:
  * every later call returns the same status at once, except abort, shrink,
- * agree, destroy and the queries, which still work.
+ * agree, destroy, dump and the queries, which still work.
  *
  * One kind of ERR_MISMATCH fails the communicator as well: that of ranks which
  * wait for each other in different calls (two plans, or a plan and a barrier).
@@ -38,11 +41,12 @@
  * otherwise they wait until their deadline.
  *
  * Fork: in a child that was forked while a communicator existed, every call
- * returns ERR_FORKED; the parent is not affected.
+ * that makes or uses an id, a communicator, a plan or a window returns
+ * ERR_FORKED. The parent is not affected.
  *
- * Order: all ranks make the collective calls on one communicator (create,
- * split, shrink, agree, plan create, execute of one plan, reductions, barrier)
- * in the same order.
+ * Order: all ranks make the collective calls on one communicator (split,
+ * shrink, agree, barrier, alltoall(v), reductions, creation of plans and of
+ * distributed attention, calls of one plan) in the same order.
  */
 #ifndef ULYX_COMM_H
 #define ULYX_COMM_H
@@ -63,16 +67,17 @@ typedef struct {
 
 /* A callback of the caller, for instance around MPI_Allgather: it gathers
  * `bytes` bytes from every rank into all[nranks][bytes], in rank order, on all
- * ranks. The library calls it a few times per creation, only from the thread
- * that creates, splits or shrinks. It returns 0 on success; any other value
- * makes the creation fail. */
+ * ranks. The library calls the callback a few times, only from the thread that
+ * is in ulyx_comm_create_from_allgather. The callback returns 0 on success; any
+ * other value makes the creation fail. */
 typedef int (*ulyx_allgather_fn)(
     void *context, const void *mine, void *all, size_t bytes);
 
 typedef struct {
     size_t size;         /* sizeof(ulyx_comm_params_t), set by the macro */
     double timeout_s;    /* deadline of this creation and of the communicator's
-                          * calls, seconds; 0 = ULYX_TIMEOUT; at most 86400 */
+                          * calls, seconds, at most 86400; 0 = ULYX_TIMEOUT,
+                          * in split and shrink that of comm */
     int32_t memory_kind; /* ULYX_MEMORY_HOST (default) or ULYX_MEMORY_CUDA:
                           * where all ranks' tensors live */
     int32_t device;      /* ordinal of a CUDA device; -1 (by the macro) = the
@@ -84,20 +89,23 @@ typedef struct {
     {                                                                          \
         sizeof(ulyx_comm_params_t), 0, 0, -1, 0, 0                             \
     }
-/* More than one thread of a rank will make calls on the communicator. Set this
- * flag if one thread may wait in a call that can end only after another thread
- * has made its first call. Without the flag the library would take such ranks
- * for ranks that wait for each other in different calls. */
+/* More than one thread of a rank will make calls on the communicator. Without
+ * this flag the library notices a second thread only by the first call of that
+ * thread. Set the flag if, before this first call, another thread may wait in a
+ * call that can end only after it: the library would take such ranks for ranks
+ * that wait for each other in different calls. */
 #define ULYX_COMM_CONCURRENT UINT64_C(1)
 
 /* Opens a meeting point in this process; the id describes it. A thread of the
  * library serves the meeting, and waits for the ranks until the deadline
- * (ULYX_TIMEOUT from now). An id serves one communicator. In this process a
- * second use of the id is always refused at once (ERR_INVALID_ARGUMENT). In
- * other processes it is refused at once while this process lives, until the
- * deadline, if ULYX_PORT is not set and at most 7 later ids of this process
- * have served. The interface is chosen by ULYX_SOCKET_IFNAME and
- * ULYX_SOCKET_FAMILY, the port is free unless ULYX_PORT is set.
+ * (ULYX_TIMEOUT from now). An id serves one communicator. A second use of the
+ * id is refused (ERR_INVALID_ARGUMENT). In this process the refusal comes at
+ * once, until 1024 later ids of this process have ended. In other processes it
+ * comes at once while the thread still answers: until the deadline, the end of
+ * this process, or the moment when 8 later ids have served; with ULYX_PORT set,
+ * only until the ranks have met. ULYX_SOCKET_IFNAME and ULYX_SOCKET_FAMILY
+ * choose the interface. The port is ULYX_PORT, or a free port if ULYX_PORT is
+ * not set.
  * returns: SUCCESS; ERR_INVALID_ARGUMENT; ERR_SYSTEM when no interface fits or
  * no port is free (the text names them); ERR_NO_MEMORY; ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_unique_id_create(ulyx_unique_id_t *id_p);
@@ -126,9 +134,10 @@ ULYX_API ulyx_status_t ulyx_unique_id_from_string(
 /* Collective over nranks ranks that hold the same id. params may be NULL.
  * Blocks until all have joined (inside a group: queues).
  * ownership: *comm_p is the caller's, to destroy; on error nothing is kept.
- * returns: SUCCESS; ERR_INVALID_ARGUMENT (rank outside [0, nranks), or an id
- * that has served or was destroyed, at once; bad params, here or at the rank
- * named, once all have joined); ERR_ABORTED (the id was destroyed);
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (returned at once: rank is outside
+ * [0, nranks), or the id has served or was destroyed before; returned after all
+ * ranks have joined: params are wrong here or at the rank that the text names);
+ * ERR_ABORTED (the id was destroyed during the call);
  * ERR_MISMATCH (two processes that give the same rank, different nranks, or
  * different settings that must agree); ERR_AUTH; ERR_VERSION; ERR_TIMEOUT
  * naming the missing ranks; ERR_RANK_LOST; ERR_UNSUPPORTED (no transport
@@ -170,10 +179,11 @@ typedef struct {
  * setting files only. Not collective; any thread.
  * returns: SUCCESS, also where there is no launcher; ERR_INVALID_ARGUMENT (a
  * launcher's values are not a rank and a number of ranks; a rank above 0
- * without a number of ranks; two launchers contradict each other: by one this
- * process is alone, by the other there are several ranks, so each process might
- * run the whole job, and the text names what to set or unset; launch_p is NULL
- * or its size is wrong; a setting is wrong); ERR_NO_MEMORY; ERR_FORKED. */
+ * without a number of ranks; two launchers contradict each other; launch_p is
+ * NULL or its size is wrong; a setting is wrong); ERR_NO_MEMORY; ERR_FORKED.
+ * Two launchers contradict each other where this process is alone by one of
+ * them, and one of several ranks by the other. Each process might then run the
+ * whole job. The text names what to set or unset. */
 ULYX_API ulyx_status_t ulyx_launch_query(ulyx_launch_t *launch_p);
 
 /* As ulyx_comm_create, with rank, size and meeting point from the launcher's
@@ -197,11 +207,13 @@ ULYX_API ulyx_status_t ulyx_comm_create_local(
 
 /* Collective over comm: ranks of one color form a new communicator, ordered
  * by (key, old rank); color < 0 gives *new_p = NULL. comm stays as it is.
- * params may be NULL: timeout, memory kind and device are then inherited.
+ * The new communicator has comm's flags in addition to those of params, and
+ * comm's timeout and name where params gives none. params may be NULL: memory
+ * kind and device are then comm's too.
  * returns: as create, and comm's own failure; ERR_PEER_REFUSED naming a rank
- * whose arguments are wrong. ERR_TIMEOUT and ERR_RANK_LOST also come from the
- * creation of the new communicator, here or at the rank that is named; comm
- * then stays as it is. Errors name ranks by their numbers in comm. */
+ * whose arguments are wrong. If the creation of the new communicator fails with
+ * ERR_TIMEOUT or ERR_RANK_LOST, here or at the rank that the text names, comm
+ * stays as it is. Errors name ranks by their numbers in comm. */
 ULYX_API ulyx_status_t ulyx_comm_split(ulyx_comm_t *comm, int32_t color,
     int32_t key, const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
 
@@ -213,10 +225,10 @@ ULYX_API ulyx_status_t ulyx_comm_split(ulyx_comm_t *comm, int32_t color,
  * get the same result: a new communicator of the same ranks, or an error. If a
  * rank dies during the call, the others start over without it. comm must still
  * be destroyed. A rank that hangs is left out if another rank of its node runs.
- * A node cannot be left out if none of its processes answers, but they are not
- * all known to have ended: its ranks may have formed a communicator without the
- * others. The call then ends with ERR_TIMEOUT, whose text names the ranks of
- * that node, and may be made again.
+ * A node is not left out while none of its processes answers and at least one
+ * of them is not known to have ended: the ranks of that node may have formed a
+ * communicator without the ranks of other nodes. The call then ends with
+ * ERR_TIMEOUT, whose text names the ranks of that node, and may be made again.
  * returns: as create; ERR_RANK_LOST if this rank itself was left out;
  * ERR_MISMATCH on all ranks if some of them called agree. */
 ULYX_API ulyx_status_t ulyx_comm_shrink(
@@ -234,17 +246,18 @@ enum {
 /* Collective over the ranks of a failed (or healthy) communicator that still
  * live: combines the values `mine` of these ranks. *value_p is the same on each
  * of them, even if ranks die during the call; *nranks_p (may be NULL) is the
- * number of ranks whose values it combines. An example is the step that all
- * ranks have completed, from which they continue after a failure. Does not wait
- * for dead ranks. A rank that does not call within half of the communicator's
- * timeout_s is left out, of a later shrink too. Whatever the call returns, the
- * communicator is as before the call.
+ * number of ranks whose values it combines. For example, the smallest of the
+ * ranks' last completed steps is a step that all ranks have completed, from
+ * which they can continue after a failure. Does not wait for dead ranks. A rank
+ * that does not call within half of the communicator's timeout_s is left out,
+ * of a later shrink too. Whatever the call returns, the communicator is as
+ * before the call.
  * returns: SUCCESS; ERR_RANK_LOST: this rank was left out; ERR_TIMEOUT: as for
- * shrink (a second call returns the decision, which uses the value of this
- * rank's first call); ERR_INVALID_ARGUMENT, and ERR_PEER_REFUSED on the other
- * ranks; ERR_MISMATCH on all ranks (different values of how, or some ranks
- * called shrink); ERR_NO_MEMORY; ERR_UNSUPPORTED (more than 32768 ranks);
- * ERR_FORKED. */
+ * shrink; the next call of agree continues this one and keeps the value that
+ * this rank gave first; ERR_INVALID_ARGUMENT (how is wrong, value_p is NULL;
+ * the other ranks get ERR_PEER_REFUSED); ERR_MISMATCH on all ranks (different
+ * values of how, or some ranks called shrink); ERR_NO_MEMORY; ERR_UNSUPPORTED
+ * (more than 32768 ranks); ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_comm_agree(ulyx_comm_t *comm, uint64_t mine,
     ulyx_agree_t how, uint64_t *value_p, int32_t *nranks_p);
 
@@ -285,7 +298,8 @@ ULYX_API ulyx_status_t ulyx_comm_get_nranks(
     const ulyx_comm_t *comm, int32_t *nranks_p);
 
 /* *status_p: SUCCESS while the communicator is healthy, else the status with
- * which it failed; the cause is then the thread's last error. Never blocks. */
+ * which it failed; ulyx_last_error of the calling thread is then the cause.
+ * Never blocks. */
 ULYX_API ulyx_status_t ulyx_comm_get_async_error(
     const ulyx_comm_t *comm, ulyx_status_t *status_p);
 
@@ -304,13 +318,13 @@ ULYX_API ulyx_status_t ulyx_comm_get_memory(
 
 /* Releases host memory that the library keeps for later use and does not need
  * at present: rings beyond those that the existing plans share, and arenas of
- * which no block is in use, which the peers are requested to unmap. Local: not
- * collective, in no order with other calls, never queued in a group; calls of
- * plans may be in flight on any thread. Memory that a peer may still touch is
- * kept, for instance that of a plan which the peer has not destroyed yet; trim
- * again after a barrier. Rings of alltoall and device memory are kept too. Trim
- * is slow (one round trip per rank and arena): use it after many plans were
- * destroyed, not in every step.
+ * which no block is in use, which the peers are requested to unmap. Not
+ * collective: a rank may trim at any time, also while other threads execute
+ * plans; the call is never queued in a group. Memory that a peer may still
+ * touch is kept, for instance that of a plan which the peer has not destroyed
+ * yet; trim again after a barrier. Rings of alltoall and device memory are kept
+ * too. Trim is slow (one round trip per rank and arena): use it after many
+ * plans were destroyed, not in every step.
  * returns: SUCCESS; ERR_TIMEOUT naming a rank that did not unmap an arena,
  * ERR_RANK_LOST (both fail the communicator); the status of a communicator that
  * has failed before; ERR_INVALID_ARGUMENT; ERR_FORKED. */
@@ -331,13 +345,13 @@ ULYX_API ulyx_status_t ulyx_comm_trim(ulyx_comm_t *comm);
 ULYX_API ulyx_status_t ulyx_comm_dump(ulyx_comm_t *comm, const char *path);
 
 /* Between start and end, the collective calls of this thread (create, split,
- * shrink, agree, barrier, plan create, execute, alltoall(v), reductions) are
- * queued: they check their arguments and return, and their outputs are written
- * at the end of the group. Structs and arrays of the caller are copied when a
- * call is queued; tensors are not. The end runs all queued calls together and
- * returns the first error, so one thread can drive many ranks. Groups nest; the
- * outermost end runs the calls. returns: SUCCESS; end without start:
- * ERR_INVALID_ARGUMENT. */
+ * shrink, agree, barrier, creation and execute of plans, creation, forward and
+ * backward of distributed attention, alltoall(v), reductions) are queued: they
+ * check their arguments and return, and their outputs are written at the end of
+ * the group. Structs and arrays of the caller are copied when a call is queued;
+ * tensors are not. The end runs all queued calls together and returns the first
+ * error, so one thread can drive many ranks. Groups nest; the outermost end
+ * runs the calls. returns: SUCCESS; end without start: ERR_INVALID_ARGUMENT. */
 ULYX_API ulyx_status_t ulyx_group_start(void);
 ULYX_API ulyx_status_t ulyx_group_end(void);
 

@@ -19,9 +19,10 @@
  * Method: the sequence-parallel exchange of DeepSpeed-Ulysses (Jacobs et al.,
  * arXiv 2309.14509), generalised to any split.
  *
- * Threads: the caller serialises create, update, destroy and the executes of
- * one plan, and makes them in the same order on all ranks; different plans are
- * independent. Queries may be called at any time.
+ * Threads: the caller serialises the updates and executes of one plan, and
+ * makes them in the same order on all ranks. Updates and executes of different
+ * plans are independent. The caller also serialises creation and destruction of
+ * all plans of a communicator. Queries may be called at any time.
  */
 #ifndef ULYX_RESHUFFLE_H
 #define ULYX_RESHUFFLE_H
