@@ -34,7 +34,7 @@ run_or_queue(struct call *call, ulyx_status_t outcome)
 }
 
 /* Checks a call whose src has count units of `unit` bytes, and whose dst has
- * `times` as many. name: the argument that gives the count. */
+ * `times` * count units. name: the argument that gives the count. */
 static ulyx_status_t
 reduction_check(
     const struct call *call, const char *name, int64_t unit, int64_t times)

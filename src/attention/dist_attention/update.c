@@ -15,7 +15,8 @@
 
 /* ---- copies -------------------------------------------------------------- */
 
-/* Room for one entry more than documents: offsets have an end. */
+/* Room for one entry more than documents: a table without lengths has the
+ * begins of all documents and then the end of the last one. */
 static bool
 dist_docs_reserve(struct uli_dist_docs *docs, int64_t max_docs)
 {
@@ -64,7 +65,8 @@ copy_tables(struct ulyx_dist_attention *dist, const ulyx_docs_t *docs_q,
     return ULYX_SUCCESS;
 }
 
-/* Checks the tables by the attention's own checks. */
+/* Checks the present tables and rows as a forward of ulyx_attention with them
+ * would. */
 static ulyx_status_t
 check_tables(const struct ulyx_dist_attention *dist)
 {
@@ -92,7 +94,9 @@ check_tables(const struct ulyx_dist_attention *dist)
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* Parts have room for splits where creation gave them splits. */
+/* Gives both banks the rows of creation. Only a part with a row_capacity that
+ * was given splits at creation has room for splits: the splits of other parts
+ * never change. */
 static ulyx_status_t
 take_rows(struct ulyx_dist_attention *dist)
 {
@@ -222,8 +226,10 @@ hash_rows(const struct ulyx_dist_attention *dist, int32_t bank, uint64_t hash)
     return hash;
 }
 
-/* A hash of the documents and rows of a bank, equal for all forms of the
- * arrays; never 0. Tables need not have been checked. */
+/* A hash of the documents and rows of a bank; never 0. The hash is of the
+ * documents themselves, so it does not depend on the form of the table (index
+ * size, with lengths or without, NULL where each batch item is one document).
+ * Tables need not have been checked. */
 static uint64_t
 hash_docs(const struct ulyx_dist_attention *dist, int32_t bank)
 {
@@ -247,9 +253,9 @@ hash_docs(const struct ulyx_dist_attention *dist, int32_t bank)
     return hash ? hash : 1;
 }
 
-/* Peers compare the hash in every call of every plan. Plans whose layout does
- * not depend on documents compare the hash too, since the attention between
- * these plans depends on the documents. */
+/* Peers compare the hash in every call of every plan, also of a plan whose
+ * layout does not depend on documents: the attention that a rank computes
+ * between two exchanges depends on the documents. */
 static void
 give_hash(struct ulyx_dist_attention *dist, uint64_t hash)
 {

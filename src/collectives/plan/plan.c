@@ -2,10 +2,12 @@
  *
  * The life of a plan.
  *
- * Everything that can fail at one rank alone comes before the agreement:
+ * What can fail at one rank alone comes before the agreement where possible:
  * layout, tables, arena blocks. A failure there is this rank's outcome, and an
- * error of all ranks. After the agreement only a device's memory and NCCL's
- * connections can fail at one rank; those failures fail the communicator.
+ * error of all ranks. What needs the other ranks' records comes after the
+ * agreement: the connections to peers and, for plans on devices, some memory.
+ * A failure there fails the communicator, unless the mover makes it an error of
+ * all ranks by a gather of its own.
  *
  * A plan ends without waiting for peers: the plan is freed at once, the state
  * of its mover when all peers have left the plan (mover.h).
@@ -36,8 +38,10 @@ free_plan(ulyx_plan_t *plan)
     uli_handle_free(plan);
 }
 
-/* Frees a plan that was not agreed on: no peer has the addresses of its
- * blocks. */
+/* Frees a plan whose creation has failed. Without an agreement no peer has the
+ * addresses of its blocks. If `complete` has failed after the agreement, either
+ * it has failed on all ranks, and no rank calls the plan, or the communicator
+ * has failed, and no later plan gets the blocks. */
 static void
 drop_plan(ulyx_plan_t *plan)
 {

@@ -3,9 +3,11 @@
  * Sockets that end with this process. A connection ends, and its other end
  * detects the end, when the last copy of its descriptor is closed: a forked
  * child with a copy would hide its parent's death. So a handler closes these
- * sockets in every fork, and exec closes them too. A fork cannot come between
- * making a socket and recording its number. A forked child closes none of them
- * a second time.
+ * sockets in every forked child, and exec closes them too. `lock` is held from
+ * before a socket is made until its number is recorded, and a fork waits for
+ * the lock, so the handler finds every socket. The handler also clears the
+ * record: in the child uli_ucx_hang_up closes nothing, because another file may
+ * have the socket's number by then.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -15,8 +17,8 @@
 #include "transport/ucx/net.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int *held; /* under lock, nheld of room */
-static size_t nheld, room;
+static int *held; /* the sockets' numbers: nheld, with room for `room` */
+static size_t nheld, room; /* these three under lock */
 
 static void
 before_fork(void)

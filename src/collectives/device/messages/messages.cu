@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The two launches of the exchange by messages; messages_gpu.h has the scheme.
- * The streams order them with the batch between them, so neither launch waits
- * for anything. A peer that does not come holds up the batch, which is aborted
- * by the watch over report->begun and ended.
+ * CUDA streams and events order the launches with the batch between them, so
+ * neither launch waits for anything. A peer that does not come holds up the
+ * batch. The host watches report->begun and report->ended, and aborts a batch
+ * that is late.
  *
- * A tile is a range of one stream, so it may hold many small items or a part of
- * a large one; places and windows are multiples of 16 bytes, so that a cut
- * costs no alignment.
+ * Below, a stream is all that one rank sends another in a direction, as in
+ * messages_gpu.h. A tile is a range of one stream, so it may hold many small
+ * items or a part of a large one. Places, windows and tiles begin at multiples
+ * of 16 bytes, so that an item which is cut between two of them stays aligned.
  *
  * Cost: every byte that travels is read and written twice at each end.
  */
@@ -112,9 +114,9 @@ warp_works_streams(const struct call &c, const uli_messages_args &args)
 
 /* ---- a call's edges ------------------------------------------------------ */
 
-/* Whether the call was captured before the last update of the document tables:
- * its messages have the sizes of the old tables, so nothing may be moved by the
- * new ones. */
+/* Whether the call was captured before the last update of the document tables.
+ * The batch of such a call has the message sizes of the old tables, but the
+ * items here are those of the new tables, so the call moves nothing. */
 static __device__ bool
 is_stale(const uli_messages_args &args)
 {
