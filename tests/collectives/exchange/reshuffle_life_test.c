@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans are created and destroyed: after some hundred, memory, descriptors and
- * mappings are as after the first few, in any order of destruction among the
- * ranks.
+ * Plans are created and destroyed. After 250 plans the ranks hold as much
+ * memory and as many descriptors as after the first 50, and hardly more
+ * mappings, even if each rank destroys its plans at another time. Many plans
+ * may also be in flight at once, and each rank may wait for the plans and
+ * destroy them in its own order. A communicator that has plans is not
+ * destroyed.
  */
 #include "collectives/exchange/reshuffle_fixture.h"
 
@@ -97,8 +100,9 @@ plans_leave_nothing(void **state)
         struct holdings after = holdings_settled(f, before.files);
         assert_int_equal(after.bytes, before.bytes);
         assert_true(after.files <= before.files);
-        /* The C library and sanitizers map memory for threads when they need
-         * it. */
+        /* The C library may map memory for threads at any time: 8 mappings
+         * more are no leak. A sanitizer maps so much that the count says
+         * nothing. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         assert_true(after.mappings <= before.mappings + 8);
 #endif

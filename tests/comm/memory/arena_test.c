@@ -106,7 +106,8 @@ grows_by_doubling(void **state)
         if (block.window > high)
             high = block.window;
     }
-    /* 1 + 2 + 4 + 8 + 16 MiB hold 31 MiB; rounding may need one more. */
+    /* Doubling ends at 8 MiB. Window 0 has 1 MiB for blocks; windows 1 to 5
+     * have 2, 4, 8, 8 and 8 MiB: together 31 MiB. */
     assert_in_range(high, 4, 5);
 }
 
