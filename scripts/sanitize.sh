@@ -4,9 +4,9 @@
 # folder of its own, instrumented for addresses, leaks and undefined behaviour,
 # or for data races. A program ends at its first report. Random tests make half
 # of their usual draws, or a fifth for races (ULYX_TEST_DRAWS overrides this).
-# The output ends with the tests that did not run, with reasons, and a line that
-# sums up. -I 1,,8 to -I 8,,8 run an eighth of the suite each, for machines that
-# end long commands.
+# The output ends with the tests that did not run, with reasons, the tests that
+# failed, and a line that sums up. -I 1,,8 to -I 8,,8 run an eighth of the suite each,
+# for machines that end long commands.
 set -eu
 cd "$(dirname "$0")/.."
 here=$(pwd)
@@ -46,7 +46,9 @@ export ASAN_OPTIONS="detect_leaks=1:quarantine_size_mb=16:strict_string_checks=1
 export LSAN_OPTIONS="suppressions=$here/scripts/lsan.supp:print_suppressions=0"
 export UBSAN_OPTIONS="print_stacktrace=1"
 # die_after_fork=0: ranks are forked while the test's process may have threads.
-# halt_on_error=1: a rank that ends by _exit can fail only at the report itself.
+# halt_on_error=1: a report ends its process at once. Otherwise the sanitizer
+# would change the exit status only in exit, which a rank that ends by _exit
+# does not pass, and the rank would count as good.
 export TSAN_OPTIONS="halt_on_error=1:die_after_fork=0:$null\
 :suppressions=$here/scripts/tsan.supp:${TSAN_OPTIONS:-}"
 export ULYX_TEST_DRAWS="${ULYX_TEST_DRAWS:-$draws}"

@@ -2,9 +2,10 @@
 """Ranks, GPUs and NICs of two nodes, and the path of a plan's bytes.
 
 The first and the last node are drawn, the last one upside down, so that the
-network lies between their NICs. One example is highlighted: the bytes of rank
-0, or the rail whose proxy is rank 0. Its steps have numbers, which the texts
-below explain.
+network lies between their NICs. The bar of a node stands for the links between
+its ranks. One example is highlighted: with the schedule hier the rail from rank
+0 to the first rank of the last node, otherwise the bytes that rank 0 sends. The
+steps of the example have numbers, which the texts below explain.
 """
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ class Node:
         return self.edge + self.down * depth
 
 
-RAIL = HEAD + BAR - 11  # where lines run within the bar
+RAIL = HEAD + BAR - 11  # the depth of the highlighted line along the bar
 RANK_TOP = HEAD + BAR + GAP
 RANK_LOW = RANK_TOP + RANK
 NIC_TOP = RANK_LOW + LINK
@@ -89,9 +90,9 @@ def check(machine: Any, name: str, nodes: int) -> Machine:
 # ---- places -----------------------------------------------------------------
 
 def groups_of(machine: Machine) -> List[Group]:
-    """The groups in the order of their ranks. A NIC is drawn at its own NUMA
-    node if that node has ranks, else at the NUMA node of the first rank that
-    uses the NIC. NICs that no rank uses are left out."""
+    """The groups in the order of their first ranks. A NIC is drawn at its own
+    NUMA node if that node has ranks, else at the NUMA node of the first rank
+    that uses the NIC. NICs that no rank uses are left out."""
     groups: List[Group] = []
     by_numa: Dict[Any, Group] = {}
     for one in machine["ranks"]:
@@ -127,7 +128,7 @@ def _node(machine: Machine, groups: Sequence[Group], column: float, left: float,
 
 def _box(canvas: Canvas, x: float, y: float, width: float, height: float,
          lines: Sequence[str], strong: bool) -> None:
-    """A box around x, y with a bold and a plain line."""
+    """A box around x, y with a line of bold and a line of plain text."""
     canvas.rect(x - width / 2, y - height / 2, width, height, PAPER,
                 ACCENT if strong else LINE, 5, thick=2 if strong else 1)
     canvas.text(x, y - 3, shorten(lines[0], width - 6, 12, True), 12, INK,
