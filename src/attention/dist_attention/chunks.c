@@ -3,14 +3,15 @@
  * Head groups, and where tensors lie in workspace and saved.
  *
  * A pass of a group needs, on the head side of a rank (n_q rows x heads of
- * queries, n_k of keys, u bytes an element):
+ * queries, n_k of keys, u bytes per element):
  *   forward   n_q (dim_qk + dim_v) u + n_k (dim_qk + dim_v) u
  *   backward  n_q (dim_qk + dim_v) u + dq + n_k (dim_qk + dim_v) u + dk + dv
  *             + delta on both sides
- * without q, k, v where these are saved. Several groups take two such slots, so
- * that one group is exchanged while another is attended; they take one slot
- * where a ceiling leaves no room for two. All groups share one workspace of the
- * attention. Pieces of a KV head have accumulators in place of dk and dv
+ * If q, k and v are saved, they lie in saved, and the workspace has no room for
+ * them. This memory is a slot. Several groups share two slots, so that one
+ * group is exchanged while another is attended; they share one slot where a
+ * ceiling leaves no room for two. All groups share one workspace of attention.
+ * Pieces of a KV head have accumulators in place of dk and dv
  * (dist_attention.h).
  */
 #include "attention/dist_attention/dist_attention.h"
@@ -37,7 +38,7 @@ dist_uses(const struct ulyx_dist_attention *dist, int pass, int slot,
     case ULI_HEAD_LSE: /* saved where there is a backward */
         return pass == 0 && !dist->has_backward &&
                dist->params->p.flags & ULYX_DIST_ATTENTION_LSE;
-    case ULI_HEAD_PART_DK: /* while it is attended only */
+    case ULI_HEAD_PART_DK: /* only while a group is attended */
     case ULI_HEAD_PART_DV:
         return pass == 1 && slot == 0;
     default:
@@ -112,7 +113,7 @@ uli_dist_pass_bytes(const struct ulyx_dist_attention *dist,
     return bytes;
 }
 
-/* ---- taking it ----------------------------------------------------------- */
+/* ---- saved tensors and the layout ---------------------------------------- */
 
 static const enum uli_head_tensor kept[ULI_SAVED_TENSORS] = {
     ULI_HEAD_Q, ULI_HEAD_K, ULI_HEAD_V, ULI_HEAD_LSE};

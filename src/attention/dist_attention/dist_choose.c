@@ -118,7 +118,7 @@ measure_group(struct ulyx_dist_attention *dist, int32_t threads, int32_t g,
     return status;
 }
 
-/* pieces > 1: ngroups is so many for each KV head. */
+/* pieces > 1: ngroups is pieces * kv_heads, a group per piece of a KV head. */
 static ulyx_status_t
 try_groups(struct ulyx_dist_attention *dist, int32_t ngroups, int32_t pieces,
     int32_t threads, struct trial *trial_p)
@@ -155,8 +155,9 @@ dist_neediest(const struct ulyx_dist_attention *dist, const struct trial *trial,
 
 /* ---- the choice ---------------------------------------------------------- */
 
-/* *fits_p: dist's choice; else the trial is undone. *needed_p: the smallest
- * need seen. */
+/* *fits_p: whether the ceiling holds; then the trial is the choice, else the
+ * trial is freed. *needed_p: lowered to the bytes of this trial if they are
+ * fewer. */
 static ulyx_status_t
 try_one(struct ulyx_dist_attention *dist, int32_t ngroups, int32_t pieces,
     int32_t most_slots, int32_t threads, int64_t *needed_p, bool *fits_p,
@@ -204,8 +205,9 @@ may_cut(const struct ulyx_dist_attention *dist)
            (!reference || !dist->has_backward || p->dtype == ULYX_DTYPE_F64);
 }
 
-/* Tries only numbers of pieces that leave the busiest rank fewer heads. With
- * HEADS a rank has whole heads, so fewer heads than ranks gain nothing. */
+/* Tries only numbers of pieces with which the busiest rank has fewer heads than
+ * with the number tried before. With HEADS a rank has whole heads, so pieces of
+ * fewer heads than ranks gain nothing. */
 static ulyx_status_t
 search_pieces(struct ulyx_dist_attention *dist, int32_t slots, int32_t threads,
     int64_t *needed_p, bool *fits_p, struct trial *trial_p)
@@ -283,8 +285,9 @@ groups_with_threads(const struct ulyx_dist_attention *dist, int32_t threads,
     return ULYX_SUCCESS;
 }
 
-/* Bytes grow with threads: the most of [1, dist->threads] by bisection. One
- * thread fits, because the groups were chosen for one thread. */
+/* Finds by bisection the most threads, of 1 to dist->threads, that fit the
+ * ceiling: bytes grow with threads. One thread fits, because the groups were
+ * chosen for one thread. */
 static ulyx_status_t
 most_threads(struct ulyx_dist_attention *dist, int64_t (*bytes)[2])
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks that no output of a call shares a byte with anything else that the
- * call reads or writes. The inputs of one head group may be read while results
- * of another group are stored, so the rule holds for any order in which a
- * single group reads and writes.
+ * call reads or writes. A result of one head group may be stored before the
+ * inputs of another group are read. So an output may not lie on an input
+ * either, in whatever order a single group reads and writes.
  */
 #include "attention/dist_attention/pass.h"
 

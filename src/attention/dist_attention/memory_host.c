@@ -130,7 +130,7 @@ host_attend(const struct uli_pass *pass, struct uli_attn_call *attention,
     return uli_attn_run_pass(attention, kind);
 }
 
-/* The pipeline waits for transfers. */
+/* Records nothing: on the host the pipeline waits for transfers itself. */
 static ulyx_status_t
 host_mark(const struct uli_pass *pass, enum uli_mark mark)
 {

@@ -230,7 +230,7 @@ rows_present(const struct ulyx_dist_attention *dist,
 {
     const struct uli_head_sizes *sizes = &group->sizes;
     bool keys = uli_head_keys(tensor);
-    if (dist->rows_change) /* never of packed rows */
+    if (dist->rows_change) /* which no packed head side allows */
         return dist->params->p.batch * dist->rows[keys] *
                (keys ? sizes->kv_heads : sizes->q_heads);
     if (!sizes->packed)

@@ -20,8 +20,8 @@ struct sketch {
     int32_t axis;
 };
 
-/* The tensors of a plan set: a line each, which stands for one tensor per part.
- */
+/* The tensors of a plan set: one sketch for all parts of q, of k, of v, and so
+ * on. Returns the number of sketches. */
 static int
 plan_set_sketch(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, enum uli_plan_set_kind kind,
@@ -194,8 +194,9 @@ directions_of(const struct ulyx_dist_attention *dist,
     }
 }
 
-/* delta lies in the workspace, so a plan set with it has a window on its
- * sequence side only where both are windows. */
+/* The sequence side of the plan set GRAD has dout, a tensor of the caller, and
+ * delta, which lies in the workspace. So this side is in windows only if both
+ * the caller's tensors and the workspace are. */
 static void
 set_memory(const struct ulyx_dist_attention *dist, enum uli_plan_set_kind kind,
     struct uli_plan_params *params)
@@ -266,7 +267,8 @@ set_dtypes(const struct ulyx_dist_attention *dist,
     sizes->dtypes[ULI_HEAD_PART_DV] = dist->stat_dtype;
     sizes->dtypes[ULI_HEAD_DQ] = shape->tensors[0].partial_dtype;
     sizes->dtypes[ULI_HEAD_DK] = shape->tensors[k].partial_dtype;
-    /* v shares what k shares; it may be in the second plan. */
+    /* The plan may lack v, where a second plan of the set has it. The partials
+     * of v have the type of those of k. */
     sizes->dtypes[ULI_HEAD_DV] =
         shape->tensors[v < shape->ntensors ? v : k].partial_dtype;
 }
