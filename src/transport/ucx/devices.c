@@ -75,9 +75,10 @@ uli_ucx_is_infiniband(const char *folder, const char *devices)
 
 /* ---- TCP ----------------------------------------------------------------- */
 
-/* How good an interface's address is: by reach, then IPv4 before IPv6; 0:
- * cannot be used. A loopback interface with a routed address counts as
- * loopback, because UCX uses its address 127.0.0.1. */
+/* How good an interface's address is: first by the hosts that reach it (enum
+ * uli_interface_reach), then IPv4 before IPv6; 0: cannot be used. A loopback
+ * interface with a routed address counts as loopback, because UCX uses its
+ * address 127.0.0.1. */
 static int
 worth_of(const struct ifaddrs *at)
 {

@@ -2,9 +2,10 @@
  *
  * Windows of this rank, registered when they are attached, and the remote keys
  * of peers' windows. The first large put that needs a key requests it, and goes
- * by AM meanwhile; so keys go only to ranks that use them. Keys and their ends
- * are numbered like messages: the first message that uses a window's number
- * again arrives after the end of the old key.
+ * by AM meanwhile; so keys go only to ranks that use them. Keys and the notices
+ * that a key has ended are numbered in one sequence with the messages, and take
+ * effect in that order. So the end of an old key is known before the first
+ * message that gives the number of its window to another window.
  */
 #include <stdlib.h>
 #include <string.h>

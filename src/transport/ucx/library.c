@@ -115,7 +115,8 @@ uli_ucx_open(char *why_p, size_t why_bytes)
     return opened ? &calls : NULL;
 }
 
-/* No lock: in a fork a thread that no longer exists may hold it. */
+/* No lock: in a forked child a lock may be held by a thread that the child does
+ * not have. */
 ulyx_status_t
 uli_ucx_hold(void)
 {

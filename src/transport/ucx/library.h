@@ -60,10 +60,10 @@ struct uli_ucx_calls {
  * reason, and the remedy, in why_p. Logs nothing. */
 const struct uli_ucx_calls *uli_ucx_open(char *why_p, size_t why_bytes);
 
-/* Count one more, or one less, context of UCX in this process. UCX's own thread
- * does not exist in a fork, where waits for it never end. So while a process
- * has contexts its forks may have none: FORKED, also in a fork that has closed
- * the contexts that it inherited. */
+/* Count one more, or one less, context of UCX in this process. A forked child
+ * does not have UCX's own thread, so waits for that thread would never end
+ * there. So hold returns FORKED in a child that was forked while its parent had
+ * contexts, also after the child has closed the contexts that it inherited. */
 ulyx_status_t uli_ucx_hold(void);
 void uli_ucx_let_go(void);
 
