@@ -89,7 +89,7 @@ struct uli_rank_info {
     int64_t slot_bytes;            /* of an eager slot, after its record */
     struct uli_address schedule;   /* the block shared by the rank's schedule */
     struct uli_address device, marks; /* of a plan on device memory */
-    int64_t cma_min_row; /* shortest row that it would read; 0 = none */
+    int64_t cma_min_row; /* shortest row that the rank reads; 0 = none */
     uint64_t probe;      /* address of the rank's uli_tr_probe_word */
 };
 

@@ -61,7 +61,7 @@ uli_plan_choose_algo(
     const ulyx_comm_t *comm = plan->comm;
     struct uli_choice choice;
     name = uli_plan_requested_algo(comm, name);
-    if (uli_comm_batch_transport(name)) /* no schedule's */
+    if (uli_comm_batch_transport(name)) /* the name of no schedule */
         name = "";
     ULI_TRY(algo_choose(plan, name, bytes_in_flight, &choice));
     plan->algo = choice.algo;

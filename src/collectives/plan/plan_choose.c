@@ -4,10 +4,10 @@
  *
  *   token bytes     sum over sharded tensors of batch * heads * dim * size
  *   rows_r          tokens: bytes of the sequence side at r / token bytes
- *   reads           per tensor: heads that only r holds of its node (own),
- *                   and heads that other ranks of the node hold too (shared),
- *                   times batch * dim * size, times the tensor's rows / all
- *                   rows (1 with one part)
+ *   reads           per tensor: heads that r holds and no other rank of its
+ *                   node (own), and heads that r and other ranks of its node
+ *                   hold (shared), times batch * dim * size, times the tensor's
+ *                   rows / all rows (1 with one part)
  *   partials        as reads, in the type of partials, or of accumulators
  *                   for what a node shares
  *   gives           heads of which r is the lowest holder; on a PACKED side

@@ -351,8 +351,8 @@ note_brief(struct fill *f)
     }
 }
 
-/* Notes which verbs the items have, and whether they need rings at this rank:
- * not items that this rank reads itself, and not slots. */
+/* Notes which verbs the items have, and whether they need rings at this rank.
+ * Items that this rank reads itself and items in slots need none. */
 static void
 note_streams(struct fill *f)
 {
