@@ -2,10 +2,12 @@
  *
  * Life of an exchange by messages; see messages.h. One allocation on the device
  * holds the state, the outgoing messages and the incoming messages. The
- * messages of peer p lie at the same offset in both, in two slots one after
- * another. Another allocation holds the hash of the document tables and the
- * tables of all directions. Pinned memory has a copy of it with the same
- * layout, and two copies if the tables can be updated.
+ * messages to peer p lie at the same offset among the outgoing ones as the
+ * messages from p among the incoming ones, in two slots one after another.
+ * Another allocation holds the hash of the document tables and the tables of
+ * all directions. A buffer of pinned memory, from which this allocation is
+ * filled, has the same layout. There are two such buffers if the tables can be
+ * updated.
  */
 #include "collectives/device/messages/messages_private.h"
 

@@ -2,12 +2,13 @@
  *
  * The exchange by messages of one plan at one rank, on the host's side:
  * messages, tables and words on the device, and what one call enqueues.
- * messages_gpu.h has the scheme. Memory on the device: per peer, for each way,
- * two slots of at most one chunk, whatever the size of the tensors; one slot
- * where every direction takes one round.
+ * messages_gpu.h has the scheme. Memory on the device: per peer two slots for
+ * outgoing and two for incoming messages, each of at most one chunk, whatever
+ * the size of the tensors; one slot each where every direction takes one round.
  *
- * One thread at a time. Calls of all exchanges by messages over one batch come in
- * the same order on all ranks, as those of NCCL itself must.
+ * One thread at a time. All ranks make the calls of all exchanges by messages
+ * over one batch in the same order, because NCCL requires one order of its own
+ * calls.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_H
 #define ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_H
@@ -22,7 +23,7 @@ struct uli_messages_params {
     const struct uli_layout *layout; /* outlives the exchange */
     uint64_t directions;             /* bits, of ulyx_direction_t */
     int32_t rank;
-    const int32_t *nodes;          /* [nranks]: groups of the order of sums */
+    const int32_t *nodes;          /* [nranks]: sums go node by node */
     uli_strides_t *const *strides; /* [nranks] -> [tensors]; these and nodes
                                     * outlive the exchange if documents can
                                     * change */
@@ -69,8 +70,8 @@ struct uli_messages_call {
 ulyx_status_t uli_messages_execute(
     struct uli_messages *messages, const struct uli_messages_call *call);
 
-/* The event for which an update waits first: the copy of the last update but
- * one to the device has ended. */
+/* The event for which an update waits before it fills the next buffer: the
+ * buffer's last copy to the device has ended. */
 void *uli_messages_buffer_event(const struct uli_messages *messages);
 /* Called when the layout's documents have changed. Calls enqueued from now on
  * use the new tables, which are copied to the device in stream order. After

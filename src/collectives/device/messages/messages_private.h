@@ -11,7 +11,7 @@
 struct uli_messages {
     struct uli_messages_params params;
     int32_t nranks;
-    int slots; /* of a message, 1 or 2 */
+    int slots; /* 1 or 2 of each peer, for messages to it and from it each */
     struct uli_messages_table ops[ULYX_DIRECTIONS];
     struct uli_messages_scratch scratch;
     uint64_t hash; /* of the tables that calls are enqueued with */
@@ -21,7 +21,7 @@ struct uli_messages {
     bool *shares;        /* [nranks] */
     unsigned char *memory;
     int64_t memory_bytes, out_at, in_at;
-    unsigned char *tables; /* on the device, as in each buffer */
+    unsigned char *tables; /* on the device; each buffer has this layout */
     int64_t tables_bytes;
 
     struct uli_gpu_report *report, *device_report;

@@ -3,8 +3,9 @@
  * See messages_table.h. The builder of small calls makes the items, in an order
  * that both ends of a pair share, and gives each item an offset as if the pair
  * had one message. A second walk over the same moves finds the places in the
- * streams. For a peer's destinations it visits only what this rank sends,
- * unless there are sums, whose places depend on what the other sharers send.
+ * streams. Of the moves to a peer this walk visits only those from this rank,
+ * unless there are sums: the place of a share depends on what the other sharers
+ * send to that peer.
  *
  * Cost: where there are sums, a walk over the moves of all ranks per table.
  */
@@ -168,7 +169,8 @@ messages_table_begin(const struct uli_messages_table_params *params,
 /* ---- rooms --------------------------------------------------------------- */
 
 /* All bytes that can come to rank p, over all document tables. No stream to p
- * is longer, because a place never lies beyond the bytes before it. */
+ * is longer: in none of these streams does a place begin behind more bytes than
+ * all earlier moves to p have together. */
 static int64_t
 most_bytes_to(const struct walk *w, int32_t p)
 {
@@ -319,8 +321,8 @@ list_unpacked(const struct walk *w, const struct uli_gpu_table *table,
 
 /* ---- filling ------------------------------------------------------------- */
 
-/* The size of a tile gives each worker about one tile per window, within
- * ULI_GPU_TILE_MIN and ULI_GPU_TILE_MAX. */
+/* Chooses a tile size between ULI_GPU_TILE_MIN and ULI_GPU_TILE_MAX with which
+ * each worker has about one tile of the windows of a round. */
 static void
 cut_tiles(const struct walk *w, struct uli_messages_table *table,
     const struct uli_messages_list *lists)

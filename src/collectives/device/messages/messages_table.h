@@ -55,8 +55,7 @@ ulyx_status_t uli_messages_table_fill(
     const struct uli_messages_table_params *params,
     struct uli_messages_scratch *scratch, struct uli_messages_table *table,
     unsigned char *buffer);
-/* The most bytes of a message to or from p in any round.
- */
+/* The most bytes of a message to or from p in any round. */
 int64_t uli_messages_table_longest(
     const struct uli_messages_table *table, int32_t nranks, int32_t p);
 void uli_messages_table_free(struct uli_messages_table *table);
