@@ -68,7 +68,7 @@ extern "C" {
     X(ERR_AUTH, -12, "authentication failed")                                  \
     /* the other end runs another protocol version of ulyx */                  \
     X(ERR_VERSION, -13, "version mismatch")                                    \
-    /* the process forked after ulyx was started: only the parent may call */  \
+    /* forked while a communicator existed: only the parent may call */        \
     X(ERR_FORKED, -14, "called in a forked child")                             \
     /* a defect of ulyx: please report */                                      \
     X(ERR_INTERNAL, -15, "internal error")

@@ -5,8 +5,8 @@
  * agreements) run in order, on one thread per communicator. Operations are
  * first all started and then all waited for by the calling thread; this
  * allocates nothing, because the entry of an operation is part of its plan.
- * Neither kind waits for the other: a peer that is not in a group makes its
- * calls one after another, in any order.
+ * Neither kind waits until the other has ended: a peer that is not in a group
+ * makes its calls one after another, and any of them may be its first.
  */
 #ifndef ULI_API_GROUP_H
 #define ULI_API_GROUP_H

@@ -15,7 +15,7 @@
 /* The fields of ulyx_comm_params_t. */
 extern const struct uli_fields uli_comm_fields;
 
-/* ERR_FORKED in a child forked after the library was used. */
+/* ERR_FORKED in a child that was forked while a communicator existed. */
 ulyx_status_t uli_api_enter(void);
 
 /* ERR_INVALID_ARGUMENT for a stream of a communicator of host memory. */
