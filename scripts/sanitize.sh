@@ -5,8 +5,8 @@
 # or for data races. A program ends at its first report. Random tests make half
 # of their usual draws, or a fifth for races (ULYX_TEST_DRAWS overrides this).
 # The output ends with the tests that did not run, with reasons, the tests that
-# failed, and a line that sums up. -I 1,,8 to -I 8,,8 run an eighth of the suite each,
-# for machines that end long commands.
+# failed, and a line that sums up. -I 1,,8 to -I 8,,8 run an eighth of the suite
+# each, for machines that end long commands.
 set -eu
 cd "$(dirname "$0")/.."
 here=$(pwd)

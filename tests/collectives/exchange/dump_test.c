@@ -118,7 +118,7 @@ comm_make(int rank, double timeout_s, ulyx_comm_t **comm_p)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     params.timeout_s = timeout_s;
-    params.flags = ULYX_COMM_CONCURRENT; /* keeps waits in a circle */
+    params.flags = ULYX_COMM_CONCURRENT; /* a circle of waits is no error */
     params.name = "dumped";
     atomic_store(&shared->pids[rank], (int32_t)getpid());
     return meet_comm_by(shared->meet, rank, &params, comm_p) == ULYX_SUCCESS;

@@ -72,7 +72,7 @@ comm_make(struct shared *shared, int rank, ulyx_comm_t **comm_p)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     params.timeout_s = PATIENCE_S + 20;
-    params.flags = ULYX_COMM_CONCURRENT; /* keeps waits in a circle */
+    params.flags = ULYX_COMM_CONCURRENT; /* a circle of waits is no error */
     params.name = shared->name;
     return meet_comm_by(shared->meet, rank, &params, comm_p) == ULYX_SUCCESS;
 }
