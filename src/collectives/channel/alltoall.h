@@ -26,9 +26,8 @@ int64_t uli_alltoall_receives(const struct uli_alltoall_args *args, int32_t p);
 int64_t uli_alltoall_src_at(const struct uli_alltoall_args *args, int32_t p);
 int64_t uli_alltoall_dst_at(const struct uli_alltoall_args *args, int32_t p);
 
-/* Checks that no message overlaps one that is written, and that the message to
- * itself has one size.
- */
+/* Checks that no message overlaps a message that is written, and that this
+ * rank's message to itself has one size. */
 ulyx_status_t uli_alltoall_check(
     const ulyx_comm_t *comm, const struct uli_alltoall_args *args);
 

@@ -329,7 +329,7 @@ progress_pair(struct uli_exchange *exchange, int32_t p)
         return false;
     if (!pair->seen && !(advanced = pair_poll(exchange, p)))
         return false;
-    /* Addresses in the record that are invalid have ended the call. */
+    /* If the record has invalid addresses, the call has ended. */
     if (!exchange_is_running(exchange))
         return true;
     if (!pair->skip)
@@ -423,8 +423,8 @@ posts_await(struct uli_exchange *exchange)
     return false;
 }
 
-/* Moves what can be moved, a small call to its end without a look at the clock
- * in between. */
+/* Moves what can be moved. A small call is moved to its end without a look at
+ * the clock in between. */
 static bool
 exchange_move(struct uli_exchange *exchange, bool *over_p)
 {

@@ -253,8 +253,8 @@ host_left(const struct uli_mover_state *state)
     for (int32_t p = 0; p < host->nranks; p++)
         if (host->shares[p] && !uli_plan_closed_by(&host->blocks, p))
             return false;
-    /* Checked last, because idle of the schedule is not called again once
-     * true. */
+    /* Checked last, because idle of the schedule is not called again once it
+     * has returned true. */
     return uli_plan_blocks_idle(&host->blocks) &&
            host->schedule->idle(host->schedule_state);
 }

@@ -15,10 +15,10 @@
  * calls that were captured before an update move nothing and report so, because
  * their messages have the sizes of the capture.
  *
- * Creation takes the two gathers of the communicator's batch
- * (once), one of its own in which all ranks give whether their part exists and
- * where they publish their progress, and one empty message per pair, so that
- * no call ever waits for a connection.
+ * Creation takes, after the plan's agreement: two gathers that open the
+ * communicator's batch, for its first plan only; one gather in which each rank
+ * gives whether its part exists and where it publishes its progress; and one
+ * empty message per pair, so that no call ever waits for a connection.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,7 +137,7 @@ messages_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     return messages_load_kernels(own, params->max_sms);
 }
 
-/* ---- after it ------------------------------------------------------------ */
+/* ---- after the agreement ------------------------------------------------- */
 
 /* Makes this rank's part. Sends nothing to other ranks. */
 static ulyx_status_t
@@ -472,7 +472,7 @@ messages_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Never waits. A graph counts only once it has begun. */
+/* Never waits. A replay of a graph counts only once it has begun. */
 static bool
 messages_in_flight(const struct uli_plan_messages *own)
 {
