@@ -22,7 +22,7 @@ static float q[ALL], k[ALL], v[ALL], out[ALL], dout[ALL], dq[ALL], dk[ALL],
 /* All tokens, this rank's heads: [S][heads or kv_heads][D]; lse [heads][S]. */
 static float q_h[ALL], k_h[ALL], v_h[ALL], out_h[ALL], dout_h[ALL], dq_h[ALL],
     dk_h[ALL], dv_h[ALL], lse_h[H * S];
-/* The operator's results, with the layout of the first ones. */
+/* The operator's out, dq, dk and dv, laid out as those above. */
 static float its_out[ALL], its_dq[ALL], its_dk[ALL], its_dv[ALL];
 
 static void /* stands for the projections, and for the loss */
@@ -142,7 +142,7 @@ heads_print(const ulyx_plan_t *qkv, int32_t rank)
     return 0;
 }
 
-/* Into its_out, its_dq, its_dk and its_dv. */
+/* Computes its_out, its_dq, its_dk and its_dv by the operator. */
 static int
 pass_by_operator(ulyx_comm_t *comm)
 {

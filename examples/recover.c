@@ -86,8 +86,9 @@ job_step(struct job *job)
 }
 
 /* Frees all but the memory of a quarantined window: a rank that is stopped, and
- * not dead, may go on later and store into the window. Until this rank answers
- * or is known to be dead, detach and free return BUSY, and the memory stays. */
+ * not dead, may go on later and store into the window. Until the stopped rank
+ * answers or is known to be dead, detach and free return BUSY, and the memory
+ * stays. */
 static ulyx_status_t
 job_end(struct job *job)
 {
