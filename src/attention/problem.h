@@ -48,7 +48,8 @@ struct uli_attn_problem {
     ulyx_dtype_t dtype, stat_dtype, param_dtype;
     int64_t batch, len_q, len_k, heads_q, heads_kv, dim_qk, dim_v;
     double scale, softcap;
-    int64_t left, right, diagonal; /* UNBOUNDED for NONE, (.., 0) causal */
+    int64_t left, right, diagonal; /* of NONE both sides are UNBOUNDED; of
+                                    * CAUSAL right is 0 */
     bool bottom_right;
     const int64_t *kv_map;
     const int64_t *head_ids;

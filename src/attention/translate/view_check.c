@@ -213,9 +213,10 @@ common_stride(
     return a->count[i] <= 1 || b->count[i] <= 1 || a->stride[i] == b->stride[i];
 }
 
-/* Rows of a_bytes and b_bytes, the first `delta` bytes after the second: can
- * `low` to `high` steps of a row stride make them share a byte? The first
- * position past -a_bytes must then lie before b_bytes. */
+/* A row of a_bytes begins `delta` bytes after a row of b_bytes, and is moved by
+ * a number of steps of the row stride, from `low` to `high`: can the two rows
+ * share a byte? They do where the distance is above -a_bytes and below b_bytes.
+ * So the smallest distance above -a_bytes decides. */
 static bool
 rows_meet(int64_t delta, int64_t stride, int64_t low, int64_t high,
     int64_t a_bytes, int64_t b_bytes)
@@ -233,8 +234,8 @@ rows_meet(int64_t delta, int64_t stride, int64_t low, int64_t high,
     return at > -a_bytes && at < b_bytes;
 }
 
-/* Tries all differences of heads (all pairs, where head strides differ) and of
- * batch items. */
+/* Tries all differences of two head indices (all pairs of heads, where the head
+ * strides differ) and all differences of two batch indices. */
 static bool
 lattice_meets(const struct block *a, const struct block *b, int64_t heads,
     int64_t batch_stride, int64_t row_stride)
