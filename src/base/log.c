@@ -168,8 +168,8 @@ put_line(const char *level, int rank, const char *text)
         state.fd, state.fd == STDERR_FILENO, line, (size_t)length);
 }
 
-/* Writes the number of dropped lines first, because that is where they are
- * missing. */
+/* Writes the number of dropped lines first: these lines are missing before this
+ * one. */
 static void
 write_line(const char *level, int rank, const char *text)
 {

@@ -93,8 +93,8 @@ write_if_ready(int fd, const char *line, size_t length)
            write_once(fd, line, length);
 }
 
-/* Writes to a pipe or a terminal. *opened_p: it could be opened; false with
- * *opened_p true: it has no room for the line. */
+/* Writes to a pipe or a terminal, which it opens again. *opened_p: whether it
+ * could be opened. False with *opened_p true: there is no room for the line. */
 static bool
 write_anew(int fd, const char *line, size_t length, bool *opened_p)
 {

@@ -3,8 +3,9 @@
  * All settings, in one table. A row is name, field, type, default, least, most,
  * help. The sources, of which a later one replaces an earlier one: default,
  * /etc/ulyx.conf, ~/.config/ulyx.conf (lines NAME=VALUE, # comments),
- * environment. Settings are read when a communicator is created, and kept in
- * it; nothing reads the environment afterwards.
+ * environment. A communicator reads the settings when it is created, and keeps
+ * them. What has no communicator reads them anew when it begins (a unique id,
+ * the launch query, the service thread), the log once per process.
  */
 #ifndef ULI_BASE_SETTINGS_H
 #define ULI_BASE_SETTINGS_H

@@ -19,8 +19,8 @@ ulyx_status_t uli_windows_give(ulyx_comm_t *comm,
 ulyx_status_t uli_windows_give_node(ulyx_comm_t *comm,
     const struct uli_tr_handle *handle, uli_deadline_t deadline,
     uint32_t *window_p);
-/* Takes a window back from all ranks. On error this rank has no window any
- * more, its id stays in use, and the call may be repeated. */
+/* Takes a window back from all ranks. On error the window is already withdrawn
+ * at this rank, the window's id stays in use, and the call may be repeated. */
 ulyx_status_t uli_windows_take_back(
     ulyx_comm_t *comm, uint32_t window, uli_deadline_t deadline);
 /* Removes the window at this rank only, and from its network: all peers are

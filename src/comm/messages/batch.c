@@ -224,8 +224,8 @@ uli_comm_batch_open(
     struct uli_comm_batch *own = calloc(1, sizeof(*own));
     struct hello *all = calloc((size_t)comm->nranks, sizeof(*all));
     ulyx_status_t status = ULYX_SUCCESS;
-    if (!own || !all) /* this rank alone: the others wait until their
-                       * deadline */
+    if (!own || !all) /* the other ranks do not learn of this error, and wait
+                       * until their deadline */
         status = uli_error(ULYX_ERR_NO_MEMORY, "a batch: no memory");
     if (status == ULYX_SUCCESS) {
         own->context = (struct uli_batch_context){comm, all};
