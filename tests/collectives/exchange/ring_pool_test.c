@@ -614,8 +614,8 @@ sets_of_failed_calls_are_not_leased_again(void **state)
 
 /* ---- trim ---------------------------------------------------------------- */
 
-/* Trims while calls are in flight, and while plans are being destroyed: this
- * rank's calls still succeed. */
+/* Trims while this rank's calls are in flight, and after each of its plans is
+ * destroyed: all calls still succeed. */
 static int
 trim_body(int rank, int nranks, void *context)
 {
