@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The workspace of attention on device memory. Bounds, with r runs, m
- * documents at most, h heads with segments and 1 without:
+ * The workspace of attention on device memory. Bounds, with r runs, at most m
+ * documents, and h = the number of heads with segments, 1 without:
  *   units <= 2 r + h m   a run has a unit for each document that it overlaps,
- *                        and one more; a document that is cut in two counts
- *                        for both runs, once a run
+ *                        and one more. With segments a document overlaps runs
+ *                        of each head. A document that begins in one run and
+ *                        ends in the next has a unit in both, which adds at
+ *                        most one unit per run
  *   tiles <= rows / tile_rows + 2 units   each unit has two ends that do not
  *                                         fill a tile
  */

@@ -47,7 +47,7 @@ strided_span(const struct uli_gpu_attn_tensor &tensor, int64_t head,
         piece.row_stride, mask_min(end, piece.row_begin + piece.rows) - row};
 }
 
-/* Rows [n, end) of a tile of queries; count from the tile. */
+/* Rows [n, end) of a tile of queries, counted from the tile's first row. */
 static __device__ __forceinline__ struct row_span
 q_span(const struct uli_gpu_attn_args &args,
     const struct uli_gpu_attn_tensor &tensor,
@@ -121,7 +121,7 @@ head_param(const struct uli_gpu_attn_args &args, const void *params,
                           : (double)((const float *)params)[n];
 }
 
-/* One thread: raises the head's largest score, sink apart. */
+/* One thread: raises the head's largest score, in which the sink has no part. */
 static __device__ __forceinline__ void
 raise_max(const struct uli_gpu_attn_args &args, int64_t head, float value)
 {

@@ -86,7 +86,7 @@ sm90_bits(int n)
 
 /* Sets scores of keys that a row does not see to -inf. row: the thread's first
  * of the item; j0: the tile's first key. A row's visible values follow one
- * another, so they are bits of a word: two instructions a value, where bounds
+ * another, so they are bits of a word: two instructions per value, where bounds
  * need three. */
 template <int R>
 static __device__ __forceinline__ void

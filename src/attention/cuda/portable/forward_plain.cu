@@ -8,8 +8,10 @@
  * A block of 8 warps has 32 query rows, a warp 4 of them. Keys are loaded in
  * tiles of 32, as fp32, k and v in turn to the same place:
  *   scores  lane = key:     s[r] = sum_c q[4 w + r][c] * k[lane][c]
- *   values  lane = columns: o[r][n][e] += p[r][key] * v[key][128 n + 4 lane +
- * e] p passes from scores to values through p[warp][key][r]. Every sum is one
+ *   values  lane = columns: o[r][n][e] += p[r][key] * v[key][c]
+ *                           with c = 128 n + 4 lane + e
+ *
+ * p passes from scores to values through p[warp][key][r]. Every sum is one
  * chain over ascending columns, or keys, so a row's bits do not depend on other
  * rows.
  *
