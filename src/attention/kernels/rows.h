@@ -60,8 +60,9 @@ columns_padded(int64_t columns)
     return (columns + LANES - 1) / LANES * LANES;
 }
 
-/* The layout of rows of units: unit u of row n is at n * ld + u / PANEL * panel
- * + u % PANEL. With panel == PANEL rows lie one after another; with ld == PANEL
+/* The layout of rows of units: unit u of row n is at
+ *   n * ld + u / PANEL * panel + u % PANEL.
+ * With panel == PANEL rows lie one after another; with ld == PANEL
  * they lie in panels of PANEL columns. Units past the tensor's columns, up to
  * `width`, are 0. */
 struct row_layout {

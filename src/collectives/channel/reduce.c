@@ -5,10 +5,10 @@
  *
  * A sum over ranks goes slice by slice. Each rank receives its share of the
  * slice from all ranks, adds the shares in rank order in fp32 (fp64 for F64),
- * rounds once, and sends the sum to all. Each rank sends and receives 2 (P - 1)
- * / P of its bytes. The order of additions, and so the bits, depend on P alone.
- * A slice is read whole before it is written, so src may be dst. Scratch is one
- * slice and one share.
+ * rounds once, and sends the sum to all. Each rank sends, and receives,
+ * 2 (P - 1) / P times its bytes. The order of additions, and so the bits,
+ * depend on P alone. A slice is read whole before it is written, so src may be
+ * dst. Scratch is one slice and one share.
  */
 #include "collectives/channel/reduce.h"
 

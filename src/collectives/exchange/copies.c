@@ -164,7 +164,7 @@ uli_copies_choose(const struct uli_settings *settings,
     return ULYX_SUCCESS;
 }
 
-/* ---- once a node --------------------------------------------------------- */
+/* ---- once per node ------------------------------------------------------- */
 
 /* The lowest rank of this rank's node whose memory is mapped here; this rank
  * itself where no lower one is. */

@@ -182,9 +182,9 @@ warp_turns(const struct run &r, int32_t u)
     return p.send ? warp_sends(r, p) : warp_takes(r, p);
 }
 
-/* One turn of each part of the warp that is still open; part k of the warp is u
- * = warp + k * warps. Returns the parts that are open afterwards, one bit per
- * part. */
+/* One turn of each part of the warp that is still open. Part k of the warp has
+ * the number u = warp + k * warps. Returns the parts that are open afterwards,
+ * one bit per part. */
 static __device__ uint64_t
 warp_turns_all(const struct run &r, int32_t warp, int32_t warps, uint64_t open,
     bool *moved_p)
