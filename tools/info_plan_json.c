@@ -9,7 +9,8 @@
  *   holdings[r]           {rank, rows, spans [[row, rows]...],
  *                          tensors[t] {first, count, segments}}
  *       segments [[head, row, rows]...]: only where the head side is packed,
- * for the first batch item; rows count from the begin of the whole sequence
+ *       and only of the first batch item; row counts from the begin of the
+ *       whole sequence
  *   directions[d]         {direction, received_bytes, pairs}
  *       pairs[to][from]: bytes of all tensors; pairs[r][r] stays on rank r
  */

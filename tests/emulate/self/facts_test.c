@@ -94,8 +94,8 @@ image_put(unsigned char *image, uint32_t at, uint16_t v)
     memcpy(image + at, &v, sizeof v);
 }
 
-/* Panels have rows of `width` bytes. Element (row, column) is at byte row*width
- * + ((2*column) ^ x), where x depends on the row. */
+/* Panels have rows of `width` bytes. Element (row, column) is at byte
+ * row * width + ((2 * column) ^ x), where x depends on the row. */
 static uint32_t
 in_panel(uint32_t row, uint32_t column, uint32_t width)
 {
