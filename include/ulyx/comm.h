@@ -40,9 +40,9 @@
  * and only if one thread per rank makes all calls of the communicator;
  * otherwise they wait until their deadline.
  *
- * Fork: in a child that was forked while a communicator existed, every call
- * that makes or uses an id, a communicator, a plan or a window returns
- * ERR_FORKED. The parent is not affected.
+ * Fork: in a child that was forked while a communicator existed, every call on
+ * a communicator, a plan, a window or an id, and every creation of one of these,
+ * returns ERR_FORKED. The parent is not affected.
  *
  * Order: all ranks make the collective calls on one communicator (split,
  * shrink, agree, barrier, alltoall(v), reductions, creation of plans and of
