@@ -41,7 +41,7 @@
  * otherwise they wait until their deadline.
  *
  * Fork: in a child that was forked while a communicator existed, every call on
- * a communicator, a plan, a window or an id, and every creation of one of these,
+ * a communicator, a plan, a window or an id, and every creation of one of them,
  * returns ERR_FORKED. The parent is not affected.
  *
  * Order: all ranks make the collective calls on one communicator (split,

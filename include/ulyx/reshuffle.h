@@ -21,8 +21,10 @@
  *
  * Threads: the caller serialises the updates and executes of one plan, and
  * makes them in the same order on all ranks. Updates and executes of different
- * plans are independent. The caller also serialises creation and destruction of
- * all plans of a communicator. Queries may be called at any time.
+ * plans are independent; only plans of a communicator that go by messages
+ * ("nccl", "staged") are executed by one thread at a time, and in one order on
+ * all ranks (collective.h). The caller also serialises creation and destruction
+ * of all plans of a communicator. Queries may be called at any time.
  */
 #ifndef ULYX_RESHUFFLE_H
 #define ULYX_RESHUFFLE_H
