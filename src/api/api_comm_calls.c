@@ -248,6 +248,7 @@ ulyx_comm_get_dead_ranks(const ulyx_comm_t *comm, int32_t capacity,
 ulyx_status_t
 ulyx_comm_get_memory(const ulyx_comm_t *comm, int64_t *bytes_p)
 {
+    ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
     ULI_CHECK_POINTER(bytes_p);
     /* The call takes the communicator's lock, but changes nothing. */

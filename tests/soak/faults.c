@@ -143,8 +143,10 @@ child_fork(struct strike *strike, ulyx_comm_t *comm)
     pid_t child = fork();
     if (child == 0) {
         ulyx_comm_t *half;
+        int64_t bytes;
         bool refused =
             ulyx_comm_barrier(comm) == ULYX_ERR_FORKED &&
+            ulyx_comm_get_memory(comm, &bytes) == ULYX_ERR_FORKED &&
             ulyx_comm_split(comm, 0, 0, NULL, &half) == ULYX_ERR_FORKED;
         _exit(!refused);
     }
