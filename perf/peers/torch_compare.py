@@ -203,9 +203,10 @@ class Rank:
 
     def step(self):
         """Steps two engines in one process, each with a model of its own. But
-        install() is for the whole process: it replaces the attention functions
-        registered as "sdpa" and DeepSpeed's all-to-all. So before each step,
-        `enter` puts the functions of the engine in place."""
+        an engine changes the whole process: its recipe replaces the attention
+        functions registered as "sdpa", and install() replaces DeepSpeed's
+        all-to-all. So before each step, `enter` puts the functions of the
+        engine in place."""
         import ulyx.deepspeed
         from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS

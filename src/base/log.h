@@ -88,8 +88,9 @@ struct uli_log_limit {
  * of lines left out since the last written one. Any thread. */
 bool uli_log_admit(struct uli_log_limit *limit, int64_t *left_out_p);
 
-/* A warning that other processes can cause at any rate. The number of warnings
- * left out is logged before the next one that is written. */
+/* For a warning that other processes can cause any number of times per second.
+ * The number of warnings left out is logged before the next one that is
+ * written. */
 #define ULI_WARN_LIMITED(subsys, rank, ...)                                    \
     do {                                                                       \
         static struct uli_log_limit log_limit;                                 \

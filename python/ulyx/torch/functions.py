@@ -149,9 +149,10 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
     layout "bhsd" or "sbhd" swaps axes. Strided views are taken as they lie.
     Fewer KV heads than query heads are GQA. The result has q's layout.
 
-    rows: tokens of all ranks together; None: every rank has as many as this
-    one. A rank has rows / P of them, the first rows mod P ranks one more, unless
-    splits says how many each has. order: "contiguous", "zigzag" or "zigzag_docs".
+    rows: tokens of all ranks together; None: the sum of splits or, without
+    splits, as if every rank had as many as this one. In the contiguous order a
+    rank has rows / P of them, the first rows mod P ranks one more, unless splits
+    says how many each has. order: "contiguous", "zigzag" or "zigzag_docs".
     kv_rows: the keys' own number of rows (cross attention); None: keys and
     queries are the same tokens.
 
@@ -273,8 +274,10 @@ def reshuffle(*tensors: torch.Tensor, direction: str = "seq_to_head",
     have a copy of the head.
 
     heads: of each tensor over all ranks together; head_to_seq needs it.
-    rows, order, splits, layout: as attention(). Results have the layout of the
-    tensors.
+    rows, order, splits, layout: as attention(), with two exceptions: order is
+    not "zigzag_docs"; and in head_to_seq rows=None stands for the rows of the
+    first tensor, because all tokens are on this rank. Results have the layout
+    of the tensors.
     """
     _arguments.word(direction, "direction")
     if direction not in DIRECTIONS:

@@ -5,14 +5,15 @@
  * this process keeps a record (struct made), so that the process can end the
  * id, and can refuse at once an id that was used or destroyed. The record has
  * the handle of the root until the root has ended or the id is destroyed. The
- * record itself is kept until REMEMBERED_MAX ids that were made later have
- * ended.
+ * record itself is kept until the root has ended and the roots of
+ * REMEMBERED_MAX ids that were made later have ended too.
  *
  * The root of such an id stays at its port: after its ranks have met, to answer
  * processes that use the id for another communicator; after the meeting has
  * failed, to send the cause to late ranks. Each root costs a thread and a few
- * descriptors, so only the last STAYING_MAX roots stay, and none at a port that
- * ULYX_PORT gives, where the root of the next id will listen.
+ * descriptors, so only the last STAYING_MAX roots stay. At a port that
+ * ULYX_PORT gives, the root of the next id will listen. So there a root ends
+ * when its meeting is over, or PORT_LINGER_S after the meeting has failed.
  */
 #include <errno.h>
 #include <pthread.h>

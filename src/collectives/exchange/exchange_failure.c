@@ -131,8 +131,9 @@ fail_as(struct uli_exchange *exchange, int32_t p, struct uli_late late)
     if (late.count == 1 && uli_late_lists(&late, exchange->rank))
         late = uli_exchange_awaited(exchange);
     late.origin = origin;
-    /* Not REACH: p may have waited in another call. MOVE claims no more than
-     * that p waited. */
+    /* p may have waited in another call, so the error may not say that ranks
+     * have not reached this call (REACH). The text of MOVE says only that p
+     * waited for them. */
     late.phase = ULI_LATE_MOVE;
     return exchange_fail_late(exchange, &late);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cuts the copies that the ranks of a node read into rectangles, so that all
- * bytes of a rectangle have the same readers: first at all boundaries of heads
- * within one tensor of one source, then at all boundaries of rows within the
- * same heads. A whole-heads layout is cut by heads only (all ranks read the
- * same runs of rows), a packed one by rows only (its rectangles have one head).
- * Sums are only sorted, not cut.
+ * The ranks of a node read copies. This file cuts each copy into rectangles, so
+ * that all bytes of a rectangle have the same readers: first at all boundaries
+ * of heads within one tensor of one source, then at all boundaries of rows
+ * within the same heads. A whole-heads layout is cut by heads only (all ranks
+ * read the same runs of rows), a packed one by rows only (its rectangles have
+ * one head). Sums are only sorted, not cut.
  */
 #include "collectives/hier/layout_hier_rects.h"
 
