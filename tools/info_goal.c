@@ -84,10 +84,10 @@ pair_bytes(const struct goal_writer *w, int32_t from, int32_t to)
     return uli_holding_all(&w->f.from, from) * uli_holding_all(&w->f.to, to);
 }
 
-/* Pairwise (w->peers > 0): count only the steps whose send goes to another
- * node. The send of such a step requires the receive of the step that is
- * w->peers of these steps earlier. Direct (w->peers 0): no send requires
- * anything. */
+/* Pairwise (w->peers > 0): the steps whose send goes to another node are
+ * numbered 0, 1, 2, ...; the send of step i requires the receive of step
+ * i - w->peers. The other steps have no number, and their sends require
+ * nothing. Direct (w->peers 0): no send requires anything. */
 static void
 direct_write(struct goal_writer *w, int32_t r)
 {
@@ -200,9 +200,9 @@ hier_messages(const struct uli_demand *x)
 
 /* ---- the file ------------------------------------------------------------ */
 
-/* Per schedule: about how many messages a rank sends, for the limit of the
- * file's size (too few for hier where nodes differ in size), and the writer of
- * all lines of rank r. */
+/* Per schedule: messages estimates how many messages a rank sends, for the
+ * limit of the file's size (for hier the estimate is too low where nodes differ
+ * in size); write writes all lines of rank r. */
 static const struct {
     int64_t (*messages)(const struct uli_demand *x);
     void (*write)(struct goal_writer *w, int32_t r);

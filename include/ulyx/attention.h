@@ -57,7 +57,7 @@ typedef struct {
     int64_t rows;
     void *base;
     int64_t batch_stride, row_stride, head_stride; /* bytes */
-    /* NULL, or a counter that only grows. Inputs: the rows are read once
+    /* NULL, or a counter that only grows. Inputs: no row is read before
      * *flag >= flag_value (acquire). Outputs: *flag is set to flag_value
      * (release) when the call has written its last byte of them. */
     uint64_t *flag;
@@ -141,9 +141,9 @@ typedef struct {
      * and heads_kv are then the plan's totals, and head_offset is 0. A list is
      * ascending by (head, batch, row_begin) and by offset. An offset is in
      * bytes, a multiple of the row stride of q (k); offset / row_stride is the
-     * index of the segment's first row. The other tensors have the same row at
-     * the same index, times their own row stride. Batch and head strides are
-     * not used. */
+     * index of the segment's first row. The row has the same index in the
+     * other tensors: there it lies at that index times their own row stride.
+     * Batch and head strides are not used. */
     const ulyx_segment_t *q_segments, *k_segments;
     int64_t q_segment_count, k_segment_count;
     int64_t max_rows; /* upper bound of the rows in q_segments, for a workspace
@@ -221,8 +221,9 @@ typedef struct {
     const ulyx_attention_tensor_t *delta; /* input; NULL: computed from out */
     const ulyx_attention_tensor_t *dlse;  /* input; NULL: zero */
     const ulyx_attention_tensor_t *dq, *dk, *dv;
-    /* NULL, or [heads_global]: what this call adds to the gradient of the
-     * sinks; zero for heads that the call does not hold. */
+    /* NULL, or [heads_global]: the gradient of the sinks from this call alone.
+     * Every entry is written; it is zero for heads that the call does not
+     * hold. */
     void *d_sink;
     /* ACCUMULATE: the call adds to dk and dv, which are F32 or F64. The query
      * heads of a kv head may be spread over several calls: if the calls take

@@ -185,8 +185,8 @@ ulyx_plan_get_partial_dtype(
 
 /* ---- sizes and texts ----------------------------------------------------- */
 
-/* Checks the arguments. *side_p: whether the src (or dst) of the direction is
- * the sequence side or the head side. */
+/* Checks the arguments. *side_p: the sequence side or the head side, whichever
+ * is the src (or the dst, as `side` says) of the direction. */
 static ulyx_status_t
 find_side(const ulyx_plan_t *plan, int32_t tensor, ulyx_direction_t direction,
     ulyx_side_t side, enum uli_side *side_p)

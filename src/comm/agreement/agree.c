@@ -40,10 +40,11 @@ struct arrival {
 };
 
 /* A rank that has waited for STILL_MAX_NS, or for 1/STILL_PART of its time if
- * that is shorter, announces the ranks for which it waits. Shortly before its
- * deadline (by QUERY_MAX_NS, or by 1/QUERY_PART of its time if that is shorter)
- * it queries the leaders of nodes with missing ranks; when half of that time is
- * left, it queries each missing rank. */
+ * that is shorter, announces the ranks for which it waits. The lead before its
+ * deadline is QUERY_MAX_NS, or 1/QUERY_PART of its time if that is shorter. One
+ * lead before the deadline the rank queries the leaders of nodes with missing
+ * ranks; half a lead before the deadline it queries each missing rank of other
+ * nodes. */
 enum {
     STILL_PART = 4,
     STILL_MAX_NS = 500 * 1000 * 1000,
@@ -51,8 +52,9 @@ enum {
     QUERY_MAX_NS = 1000 * 1000 * 1000
 };
 /* After the announcement the rank searches for ranks in different calls every
- * LOOK_NS. With at most QUERIED_NODES nodes a search also queries the leaders
- * of nodes with missing ranks. */
+ * LOOK_NS. If the awaited rank is on another node, and there are at most
+ * QUERIED_NODES nodes, a search also queries the leaders of nodes with missing
+ * ranks. */
 enum { LOOK_NS = 125 * 1000 * 1000, QUERIED_NODES = 16 };
 
 /* Whether a rank has left before the round. The message with which a remote
@@ -88,8 +90,8 @@ wait_over(void *context)
     return sent;
 }
 
-/* Names the missing ranks of this node, whose recorders can be read; where none
- * is missing, the other missing ranks. */
+/* Names the missing ranks of this node, whose recorders can be read; if all
+ * ranks of this node have come, names those of uli_rounds_late. */
 static void
 arrival_warn(const struct arrival *arrival)
 {
@@ -388,7 +390,8 @@ gather_rounds(ulyx_comm_t *comm, const struct uli_gather *gather)
     return ULYX_SUCCESS;
 }
 
-/* The posts of the last round stay until this rank posts twice more. */
+/* The posts of the last round stay until this rank posts again: only then can a
+ * peer finish the next round and overwrite its post. */
 const char *
 uli_agree_reason(
     ulyx_comm_t *comm, int32_t p, char text_p[ULI_REFUSAL_TEXT_BYTES])

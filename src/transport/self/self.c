@@ -47,8 +47,8 @@ read_probe(pid_t pid, const void *remote)
     return ULYX_SUCCESS;
 }
 
-/* Steps through both lists together; each step copies the rest of the shorter
- * of the two current ranges. */
+/* Steps through both lists together; each step copies until one of the two
+ * current ranges ends. */
 static ulyx_status_t
 read_ranges(pid_t pid, const struct iovec *local, size_t local_count,
     const struct iovec *remote, size_t remote_count)

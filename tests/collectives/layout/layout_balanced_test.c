@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * BALANCED: the cost of the ranks is nearly equal, and no cut is better. A
- * layout respects the caller's maxima; where it cannot, the error names the
- * least value that is enough.
+ * BALANCED: the cost of the ranks is nearly equal, and no cut is better by more
+ * than 1/2048 of the mean cost, apart from rounding. A layout respects the
+ * caller's maxima; where it cannot, the error names the least value that is
+ * enough.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -191,8 +192,8 @@ count_move(void *context, const struct uli_move *move)
     return true;
 }
 
-/* The number of moves never exceeds its bound, which the caller's maxima
- * lower. */
+/* The number of moves never exceeds its bound. The caller's maxima make this
+ * bound lower. */
 static void
 check_bounds(const struct uli_layout *layout)
 {

@@ -2,8 +2,8 @@
  *
  * A window is mapped and unmapped by the transport that was chosen for the
  * peer. In these tests that is a transport of the test, which does what shm
- * does and lists its mappings. It is chosen between processes and between
- * threads of one process.
+ * does and lists its mappings. The tests choose this transport for all peers,
+ * whether the ranks are processes or threads of one process.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -20,7 +20,9 @@ enum { RANKS = 3, BYTES = 8192, MOST = 256 };
 /* ---- the transport ------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static void *live[MOST]; /* mappings of this process, under lock */
+/* Mappings of this process. Ranks change and search the list under the lock;
+ * it is counted without the lock, after all ranks of the process are done. */
+static void *live[MOST];
 static int made;
 
 /* Replaces `from` by `to` in the list of mappings; false if it is not

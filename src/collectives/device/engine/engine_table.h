@@ -29,7 +29,7 @@
 
 enum {
     ULI_ENGINE_SLOTS = 2,
-    ULI_ENGINE_CHUNK_MIN = 4096,     /* the largest element */
+    ULI_ENGINE_CHUNK_MIN = 4096,     /* so that every element fits a chunk */
     ULI_ENGINE_ROUNDS_MAX = 1 << 20, /* exclusive: words hold a round in 20 bits */
 };
 
@@ -43,14 +43,16 @@ struct uli_engine_cursor {
 };
 
 /* A box of a move. The dimensions of first and count are batch item, row, head
- * and element of a run; first is relative to the move's place. */
+ * and element of a run; first counts from the move's place, at every source and
+ * at the destination. */
 struct uli_engine_copy_item {
     const struct uli_move *move;
     int64_t first[4], count[4];
     int64_t element_bytes; /* at the source */
     int32_t round;         /* -1: nothing of it goes through a receive buffer */
-    const int64_t *at;     /* [nranks]: where the bytes of a source lie in
-                            * the source's slot */
+    const int64_t *at;     /* [nranks], by source: where the bytes that the
+                            * source pushes begin in the round's slot of its
+                            * pair */
 };
 
 /* Return false to end the walk early. */
@@ -80,9 +82,10 @@ bool uli_engine_each_copy(struct uli_engine_walk *walk, int32_t dst,
 int32_t uli_engine_rounds(const struct uli_engine_walk *walk, int32_t src);
 
 /* *slot_bytes_p: the bytes that a slot needs; chunk_bytes where any pair has two
- * rounds or more, else those of the fullest slot of all pairs. *slots_p: the
- * slots that a pair needs, 0 to ULI_ENGINE_SLOTS. Both are over the given
- * directions and equal on all ranks. Errors: UNSUPPORTED, too many rounds. */
+ * rounds or more, else those of the fullest slot of all pairs, rounded up to
+ * ULI_GPU_LINE. *slots_p: the slots that a pair needs, 0 to ULI_ENGINE_SLOTS.
+ * Each is the largest value of the given directions, and equal on all ranks.
+ * Errors: UNSUPPORTED, too many rounds. */
 ulyx_status_t uli_engine_measure(struct uli_engine_walk *walk,
     uint64_t directions, int64_t *slot_bytes_p, int32_t *slots_p);
 
