@@ -84,8 +84,8 @@ typedef struct {
     int32_t order; /* of the tokens, if the part is sharded: ULYX_TOKENS_... */
     int64_t rows;  /* rows per batch item over all ranks, >= 0 */
     const int64_t *splits; /* [P] rows on each rank, with the sum `rows`; NULL =
-                            * balanced: the first (rows mod P) ranks hold one
-                            * row more */
+                            * balanced. In CONTIGUOUS order the first (rows mod
+                            * P) ranks then hold one row more */
     int64_t row_capacity;  /* most rows that ulyx_plan_update_rows may set, >=
                             * rows; 0 (default): the rows never change.
                             * ERR_UNSUPPORTED for PACKED head sides, and for

@@ -28,6 +28,8 @@ attend_take(const struct attend *attend, int64_t bytes, struct memory *memory_p)
     if (REAL_MEMORY == ULYX_MEMORY_HOST &&
         (!attend->options->windows || !attend->comm)) {
         memory_p->at = aligned_alloc(64, (size_t)bytes_rounded(bytes));
+        if (!memory_p->at)
+            fprintf(stderr, "train_bytes: no memory for a tensor\n");
         return memory_p->at == NULL;
     }
     if (ulyx_mem_alloc(bytes_rounded(bytes), &params, &memory_p->window,

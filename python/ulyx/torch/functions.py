@@ -69,7 +69,7 @@ def _mask(causal: bool, window: Optional[Window]) -> Tuple[str, int, int]:
     if causal:
         if right not in (None, 0):
             raise InvalidArgumentError(
-                f"causal, and a window of {right} keys after the own")
+                f"causal, and a window of {right} keys after the token's own")
         right = 0
     unbounded = _abi.UNBOUNDED
     return ("window", unbounded if left is None else left,

@@ -201,6 +201,10 @@ uli_exchange_sources_kept(struct uli_exchange *exchange, int32_t p)
         return false;
     if (!atomic_load(&exchange->comm->peers[p].control->failed))
         return true;
+    /* p may have failed since the look above. It announces the cause before it
+     * sets `failed`, so the cause can be seen now. */
+    if (uli_exchange_comm_failed(exchange))
+        return false;
     ulyx_status_t status =
         uli_exchange_timed_out(exchange, p, &late)
             ? fail_as(exchange, p, late)

@@ -23,7 +23,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* Mappings of this process. Ranks change and search the list under the lock;
  * it is counted without the lock, after all ranks of the process are done. */
 static void *live[MOST];
-static int made;
+static _Atomic int made; /* counted by the threads of all ranks */
 
 /* Replaces `from` by `to` in the list of mappings; false if it is not
  * listed. */
