@@ -20,13 +20,13 @@
  * d_sink, and its dout, delta and dlse are not read.
  *
  * Which bits depend on what: a row of out, lse and dq depends only on the row's
- * data, the sizes, the mask and the kernel; never on batch, heads, threads,
- * strides, pieces, segments or other documents. The same holds for dk and dv if
- * all queries of the kv head are in the call. Rows outside a row's document and
- * bytes outside the tensors never influence the row. Every pass is
- * deterministic. A key of the row's document that the mask hides has p = 0, but
- * a kernel may still multiply by this 0: NaN or infinity in the key's v (in
- * backward also in its k) may make the row NaN.
+ * data, the lengths, dim_qk, dim_v, the mask and the kernel; never on batch,
+ * heads, threads, strides, pieces, segments or other documents. The same holds
+ * for dk and dv if all queries of the kv head are in the call. Rows outside a
+ * row's document and bytes outside the tensors never influence the row. Every
+ * pass is deterministic. A key of the row's document that the mask hides has
+ * p = 0, but a kernel may still multiply by this 0: NaN or infinity in the
+ * key's v (in backward also in its k) may make the row NaN.
  *
  * Threads: any number of calls may run at once, each with its own workspace.
  *
@@ -48,10 +48,10 @@
 extern "C" {
 #endif
 
-/* A run of rows of a tensor that has its own base. Row r of batch item i, head
- * n lies at base + i * batch_stride + (r - row_begin) * row_stride + n *
- * head_stride. If all three strides are zero, the piece has the strides of its
- * tensor. */
+/* Consecutive rows, of all batch items and heads, that have a base of their
+ * own. Row r of batch item i, head n lies at base + i * batch_stride + (r -
+ * row_begin) * row_stride + n * head_stride. If all three strides are zero, the
+ * piece has the strides of its tensor. */
 typedef struct {
     int64_t row_begin;
     int64_t rows;
@@ -59,7 +59,7 @@ typedef struct {
     int64_t batch_stride, row_stride, head_stride; /* bytes */
     /* NULL, or a counter that only grows. Inputs: no row is read before
      * *flag >= flag_value (acquire). Outputs: *flag is set to flag_value
-     * (release) when the call has written its last byte of them. */
+     * (release) after the call's last write to the piece. */
     uint64_t *flag;
     uint64_t flag_value;
 } ulyx_attention_piece_t;
@@ -242,9 +242,9 @@ enum {
     ULYX_ATTENTION_PASS_BACKWARD = 1,
 };
 
-/* Bytes of workspace that a pass of the problem needs. The size depends on
- * dtype, sizes, max_docs, segment counts, max_rows and threads, but not on the
- * contents of documents or on tensors.
+/* Bytes of workspace that a pass of the problem needs. The size depends on the
+ * kernel, dtype, sizes, max_docs, segment counts, max_rows and threads, but not
+ * on the contents of documents or on tensors.
  * returns: SUCCESS; INVALID_ARGUMENT, UNSUPPORTED, OVERFLOW as for the pass. */
 ULYX_API ulyx_status_t ulyx_attention_workspace(const ulyx_attention_t *problem,
     ulyx_attention_pass_t pass, const ulyx_attention_exec_t *exec,

@@ -185,8 +185,9 @@ ulyx_plan_get_partial_dtype(
 
 /* ---- sizes and texts ----------------------------------------------------- */
 
-/* Checks the arguments. *side_p: the sequence side or the head side, whichever
- * is the src (or the dst, as `side` says) of the direction. */
+/* Checks the arguments. *side_p: what the direction has as its src (`side` is
+ * SRC) or dst (DST): sequence side, head side, or the partials of
+ * SEQ_TO_HEAD_ADJOINT. */
 static ulyx_status_t
 find_side(const ulyx_plan_t *plan, int32_t tensor, ulyx_direction_t direction,
     ulyx_side_t side, enum uli_side *side_p)

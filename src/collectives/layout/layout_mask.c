@@ -4,8 +4,8 @@
  * by at most one per row (base/mask.h), the rows that attend to any key are
  * consecutive, and the tiles that a row touches have
  *     min(k_rows, ceil128(end_i)) - floor128(first_i)
- * keys. The sums of the two terms over a range of rows are arithmetic series of
- * tiles.
+ * keys. Each of the two terms grows by 128 from one tile to the next, so the
+ * sum of the term over a range of rows is an arithmetic series over the tiles.
  */
 #include "collectives/layout/layout_mask.h"
 

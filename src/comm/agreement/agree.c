@@ -40,11 +40,10 @@ struct arrival {
 };
 
 /* A rank that has waited for STILL_MAX_NS, or for 1/STILL_PART of its time if
- * that is shorter, announces the ranks for which it waits. The lead before its
- * deadline is QUERY_MAX_NS, or 1/QUERY_PART of its time if that is shorter. One
- * lead before the deadline the rank queries the leaders of nodes with missing
- * ranks; half a lead before the deadline it queries each missing rank of other
- * nodes. */
+ * that is shorter, announces the ranks for which it waits. QUERY_MAX_NS before
+ * its deadline, or 1/QUERY_PART of its time if that is shorter, it queries the
+ * leaders of nodes with missing ranks. When half of this lead is left, it
+ * queries each missing rank of other nodes. */
 enum {
     STILL_PART = 4,
     STILL_MAX_NS = 500 * 1000 * 1000,
@@ -249,8 +248,8 @@ arrival_fail_gone(struct arrival *arrival)
     if (late.count == 1 && uli_late_lists(&late, comm->rank))
         late = uli_rounds_late(comm, arrival->round);
     late.origin = origin;
-    /* Not REACH: the rank may have waited in another call. MOVE claims no more
-     * than that it waited. */
+    /* Not REACH: the rank that left may have waited in another call. With MOVE
+     * the error only says that it waited for the late ranks. */
     late.phase = ULI_LATE_MOVE;
     return uli_comm_fail_late(comm, &late, "%s", what);
 }
@@ -302,9 +301,10 @@ compare_calls(ulyx_comm_t *comm, uint64_t round)
     return ULYX_SUCCESS;
 }
 
-/* All ranks have posted. If a rank has joined this round from an alltoall,
- * which has no round of its own, the ranks in other calls refuse that alltoall,
- * so that the alltoall ends for all its ranks. */
+/* All ranks have posted. An alltoall has no round of its own; a rank in an
+ * alltoall that others do not call joins their round. The ranks in other calls
+ * then announce to all peers that they refuse the alltoall, so that no rank in
+ * the alltoall waits for them. */
 static ulyx_status_t
 settle_calls(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
     uli_deadline_t deadline)

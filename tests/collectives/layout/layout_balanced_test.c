@@ -274,12 +274,13 @@ maxima_are_respected_or_refused(void **state)
         check_bounds(layout);
         uli_layout_destroy(layout);
     }
-    assert_true(refusals > 20); /* both outcomes occur */
+    assert_true(refusals > 20); /* the draws include refused maxima */
 }
 
-/* Segments of keys merge as a rank gets more rows. With the boundaries nearest
- * to equal shares a rank would need three segments; if each rank takes as many
- * rows as it may, two are enough. */
+/* A rank that gets more rows may need fewer segments of keys, because the keys
+ * of the new rows can close the gap between two segments. With the boundaries
+ * nearest to equal shares, a rank would need three segments; if each rank takes
+ * as many rows as the maxima allow, two segments are enough. */
 static void
 merging_segments_still_fit(void **state)
 {

@@ -43,8 +43,8 @@ struct uli_engine_cursor {
 };
 
 /* A box of a move. The dimensions of first and count are batch item, row, head
- * and element of a run; first counts from the move's place, at every source and
- * at the destination. */
+ * and element of a run. first is an offset from where the move begins, and is the
+ * same offset at every source and at the destination. */
 struct uli_engine_copy_item {
     const struct uli_move *move;
     int64_t first[4], count[4];
