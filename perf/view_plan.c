@@ -53,7 +53,7 @@ find_verbs(ulyx_direction_t direction, struct perf_row *row)
     } verbs[] = {{"stored to", "store"}, {"move it themselves", "store"},
         {"loaded", "load"}, {"process_vm_readv", "read"}, {"ring", "ring"},
         {"by slot", "slot"}, {"by puts", "put"}, {"copies per call", "copy"},
-        {"of a message", "message"}, {"nothing between", "none"}};
+        {"of one message", "message"}, {"nothing between", "none"}};
     char part[512], begin[48];
     const char *at;
 
