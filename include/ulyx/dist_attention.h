@@ -75,6 +75,7 @@
 #define ULYX_DIST_ATTENTION_H
 
 #include "ulyx/types.h"
+#include "ulyx/attention.h"
 #include "ulyx/reshuffle.h"
 
 #ifdef __cplusplus

@@ -35,7 +35,7 @@ expect '^demo: 2 of 4: '
 tail -n 1 "$work/log" >"$work/last"
 mv "$work/last" "$work/log"
 expect '^demo: 18 rows on 4 ranks, 0 wrong elements, .*; [0-9]+ s$'
-[ ! -x "$2/bin/train_bytes" ] || expect '4 ranks against 1: [0-9.e-]+ of it; '
+[ ! -x "$2/bin/train_bytes" ] || expect 'of a loss, 4 ranks and 1: [0-9.e-]+; '
 
 if sh "$work/scripts/demo.sh" --no-such-option >"$work/log" 2>&1; then
     echo "FAILED: it ended well where the sweep failed"
