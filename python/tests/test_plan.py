@@ -297,3 +297,22 @@ def test_rows_without_a_capacity_stay():
         with pytest.raises(ulyx.UnsupportedError):
             plan.update_rows([5])
     threads(2, body)
+
+
+def test_a_refused_call_gives_the_peers_its_reason():
+    def body(comm):
+        plan = ulyx.Plan(comm, [ulyx.Tensor(2, 4, "float32")], [ulyx.Part(4)])
+        given = [np.ones((1, plan.seq_rows(), 2, 4), "float32")]
+        with pytest.raises(ulyx.InvalidArgumentError, match="direction is 4"):
+            plan.refuse(4, "no reason")
+        text = None
+        if comm.rank == 0:
+            plan.refuse(ulyx.SEQ_TO_HEAD, "the caller's own reason")
+        else:
+            with pytest.raises(ulyx.PeerRefusedError) as caught:
+                plan.execute(ulyx.SEQ_TO_HEAD, given)
+            text = str(caught.value)
+        plan.execute(ulyx.SEQ_TO_HEAD, given)  # the plan is still usable
+        return text
+    assert "rank 0 refused: invalid argument: the caller's own reason" in \
+        threads(2, body)[1]

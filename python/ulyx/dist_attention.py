@@ -392,23 +392,6 @@ class DistAttention(Owned):
         finally:
             self._lock.release()
 
-    def refuse(self, backward: bool, reason: str, stream: Any = None) -> None:
-        """Takes this rank's place in a call that its peers make and that this
-        rank cannot make. The peers get PeerRefusedError with the reason (at
-        most 159 bytes of it) and need not wait until their deadlines. Returns
-        once the peers are notified."""
-        handle = self.handle
-        if not self._lock.acquire(False):
-            self._refuse_second()
-        try:
-            check(waiting(
-                self._parent, lib.ulyx_dist_attention_refuse, handle,
-                int(backward), reason.encode(), stream))
-        except errors.InvalidArgumentError:
-            pass  # the status of a call that has been refused
-        finally:
-            self._lock.release()
-
     def backward_addresses(self, q: Any, k: Any, v: Any, out: Any, dout: Any,
                            dq: Any, dk: Any, dv: Any, saved: int,
                            saved_bytes: int, workspace: int,
@@ -447,6 +430,23 @@ class DistAttention(Owned):
                              handle, slots.backward_at, stream)
             if status:
                 check(status)
+        finally:
+            self._lock.release()
+
+    def refuse(self, backward: bool, reason: str, stream: Any = None) -> None:
+        """Takes this rank's place in a call that its peers make and that this
+        rank cannot make. The peers get PeerRefusedError with the reason (at
+        most 159 bytes of it) and need not wait until their deadlines. Returns
+        once the peers are notified."""
+        handle = self.handle
+        if not self._lock.acquire(False):
+            self._refuse_second()
+        try:
+            check(waiting(
+                self._parent, lib.ulyx_dist_attention_refuse, handle,
+                int(backward), reason.encode(), stream))
+        except errors.InvalidArgumentError:
+            pass  # the status of a call that has been refused
         finally:
             self._lock.release()
 

@@ -483,6 +483,9 @@ class Plan(Owned, PlanQueries):
         rank cannot make. The peers get PeerRefusedError with the reason (at
         most 159 bytes of it) and need not wait until their deadlines. Returns
         once the peers are notified."""
+        if not 0 <= direction < _abi.DIRECTIONS:
+            raise errors.InvalidArgumentError(
+                f"direction is {direction}, must be 0 to {_abi.DIRECTIONS - 1}")
         handle = self.handle
         if not self._lock.acquire(False):
             self._refuse_second()
