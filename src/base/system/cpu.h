@@ -6,6 +6,7 @@
 #define ULI_BASE_SYSTEM_CPU_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { ULI_CPU_NAME = 48 };
 
@@ -28,6 +29,21 @@ uli_cpu_relax(void)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
+#endif
+}
+
+/* Takes memory out of all caches, so that the next access to it is one of
+ * memory. Does nothing on architectures without such an instruction. */
+static inline void
+uli_cpu_flush(const void *memory, int64_t bytes)
+{
+#if defined(__x86_64__)
+    for (int64_t i = 0; i < bytes; i += 64)
+        __builtin_ia32_clflush((const char *)memory + i);
+    __builtin_ia32_mfence();
+#else
+    (void)memory;
+    (void)bytes;
 #endif
 }
 

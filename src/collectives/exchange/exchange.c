@@ -40,14 +40,36 @@ uli_exchange_init(
     uli_request_init(&exchange->request);
 }
 
-struct uli_copy_way
-uli_exchange_way(const struct uli_exchange *exchange, const struct uli_box *box)
+/* The way, with the stores that ULYX_STREAM_STORES wants. */
+static struct uli_copy_way
+way_set_stores(const struct uli_exchange *exchange, struct uli_copy_way way)
 {
-    struct uli_copy_way way = uli_copy_choose(
-        uli_copies_of(exchange->comm), box, exchange->work->copied_bytes);
     if (exchange->stream_always || exchange->stream_never)
         way.stream = exchange->stream_always;
     return way;
+}
+
+struct uli_copy_way
+uli_exchange_way(const struct uli_exchange *exchange, const struct uli_box *box)
+{
+    return way_set_stores(
+        exchange, uli_copy_choose(uli_copies_of(exchange->comm), box,
+                      exchange->work->copied_bytes));
+}
+
+struct uli_copy_way
+uli_exchange_fan(const struct uli_exchange *exchange, const struct uli_box *box)
+{
+    return way_set_stores(
+        exchange, uli_copy_choose_fan(uli_copies_of(exchange->comm), box,
+                      exchange->work->copied_bytes));
+}
+
+bool
+uli_exchange_fans(const struct uli_exchange *exchange)
+{
+    return exchange->work->copied_bytes >=
+           uli_copies_of(exchange->comm)->fan_bytes;
 }
 
 struct uli_copy_way
@@ -356,7 +378,7 @@ progress_pair(struct uli_exchange *exchange, int32_t p)
 static bool
 all_ended(const struct uli_exchange *exchange)
 {
-    if (exchange->local < exchange->work->nlocals ||
+    if (exchange->local.item < exchange->work->nlocals ||
         exchange->sum < exchange->work->nsums)
         return false;
     for (int32_t p = 0; p < exchange->nranks; p++)
@@ -493,7 +515,7 @@ exchange_reset(struct uli_exchange *exchange)
     exchange->opened = false;
     exchange->unchecked_bytes = exchange->wire_bytes = exchange->sending = 0;
     exchange->sum = exchange->sum_run = exchange->sum_in_run = 0;
-    exchange->local = exchange->local_run = exchange->local_in_run = 0;
+    memset(&exchange->local, 0, sizeof(exchange->local));
     for (int32_t p = 0; p < exchange->nranks; p++) {
         struct uli_pair *pair = &exchange->pairs[p];
         pair->seen = pair->skip = pair->posted = pair->ended = false;

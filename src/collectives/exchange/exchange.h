@@ -401,7 +401,7 @@ struct uli_exchange {
     int32_t announced;             /* the rank announced by WAITS; -1: none */
     uint64_t announcements;        /* number of WAITS posted by the exchange */
     int64_t sum, sum_run, sum_in_run;
-    int64_t local, local_run, local_in_run;
+    struct uli_cursor local; /* in work->locals */
     bool turned; /* in this pass, some pair's turn has ended before its items */
     bool stream_always, stream_never; /* ULYX_STREAM_STORES */
 
@@ -616,13 +616,23 @@ int64_t uli_box_cut(const struct uli_box *box, int64_t *run_p,
 int64_t uli_box_cut_run(const struct uli_box *box, int64_t *run_p,
     int64_t *in_run_p, int64_t room, struct uli_box *part);
 
-/* At most ULI_TURN_BYTES each; uli_direct_store and uli_direct_load set
- * `turned` where more is left. */
+/* At most ULI_TURN_BYTES each, and as many for each peer and for the own share
+ * whose boxes uli_direct_store fans out together. uli_direct_store and
+ * uli_direct_load set `turned` where more is left. */
 bool uli_direct_store(struct uli_exchange *exchange, int32_t p);
 bool uli_direct_load(struct uli_exchange *exchange, int32_t p);
 bool uli_direct_local(struct uli_exchange *exchange);
 bool uli_direct_stored(const struct uli_exchange *exchange, int32_t p);
 bool uli_direct_loaded(const struct uli_exchange *exchange, int32_t p);
+
+/* Called by uli_direct_store, in the place of a turn of rank p: copies the box
+ * at which the stores to p stand, with all boxes that are to be fanned out with
+ * it. Returns false when it is not to be fanned out. *advanced_p: set to true
+ * unless the box waits for one that is behind it. */
+bool uli_fan_turn(struct uli_exchange *exchange, int32_t p, bool *advanced_p);
+/* Will a turn of some peer copy the next rows of the own share too, or does the
+ * own share wait for that peer? */
+bool uli_fan_has_local(struct uli_exchange *exchange);
 
 /* By process_vm_readv; called by uli_direct_load. */
 bool uli_direct_read(struct uli_exchange *exchange, int32_t p,
@@ -647,5 +657,9 @@ struct uli_copy_way uli_exchange_way(
     const struct uli_exchange *exchange, const struct uli_box *box);
 struct uli_copy_way uli_exchange_packing(
     const struct uli_exchange *exchange, const struct uli_box *box);
+struct uli_copy_way uli_exchange_fan(
+    const struct uli_exchange *exchange, const struct uli_box *box);
+/* Do the calls in flight fan out boxes that read the same rows? */
+bool uli_exchange_fans(const struct uli_exchange *exchange);
 
 #endif

@@ -110,6 +110,8 @@ uli_direct_store(struct uli_exchange *exchange, int32_t p)
             pair->stores.item++;
             continue;
         }
+        if (uli_fan_turn(exchange, p, &advanced))
+            return advanced;
         advanced = true;
         if (!copy_item(exchange, &item->box, &pair->stores,
                 pair->dst_at[item->tensor], exchange->src[item->tensor], &left))
@@ -162,23 +164,24 @@ uli_direct_loaded(const struct uli_exchange *exchange, int32_t p)
 bool
 uli_direct_local(struct uli_exchange *exchange)
 {
-    if (exchange->local == exchange->work->nlocals)
+    struct uli_cursor *cursor = &exchange->local;
+    if (cursor->item == exchange->work->nlocals || uli_fan_has_local(exchange))
         return false;
-    const struct uli_local *local = &exchange->work->locals[exchange->local];
+    const struct uli_local *local = &exchange->work->locals[cursor->item];
     const struct uli_copy_way way = uli_exchange_way(exchange, &local->box);
     struct uli_box part;
     const struct uli_box *cut;
     struct uli_box_span span;
-    int64_t bytes = uli_box_cut(&local->box, &exchange->local_run,
-        &exchange->local_in_run, ULI_TURN_BYTES, &part, &cut, &span);
+    int64_t bytes = uli_box_cut(&local->box, &cursor->run, &cursor->in_run,
+        ULI_TURN_BYTES, &part, &cut, &span);
     if (bytes > 0 && local->zero)
         uli_box_zero(cut, span, exchange->dst[local->tensor]);
     else if (bytes > 0)
         uli_box_copy(cut, span, exchange->dst[local->tensor],
             exchange->src[local->tensor], &way);
-    if (exchange->local_run == uli_box_runs(&local->box)) {
-        exchange->local++;
-        exchange->local_run = exchange->local_in_run = 0;
+    if (cursor->run == uli_box_runs(&local->box)) {
+        cursor->item++;
+        cursor->run = cursor->in_run = 0;
     }
     uli_exchange_check(exchange, bytes);
     return true;

@@ -61,7 +61,8 @@ enum { ULI_LANES_MAX = 8 };
  * stores ignores those fields. */
 struct uli_copy_way {
     enum uli_copy_hint hint;
-    int32_t lanes; /* rows side by side: 1, 2, 4 or 8 */
+    int32_t lanes; /* rows, or pages of a fan-out, side by side: 1, 2, 4 or
+                    * 8 */
     int32_t ahead; /* lines between a lane and its prefetch */
     bool stream;   /* non-temporal stores; ends with a store fence */
 };
@@ -72,6 +73,22 @@ extern const struct uli_copy_way uli_copy_plain;
  * any alignment. */
 void uli_box_copy(const struct uli_box *box, struct uli_box_span span,
     void *dst, const void *src, const struct uli_copy_way *way);
+
+/* Do two boxes read runs of equal length in the same source rows? */
+bool uli_boxes_fan(const struct uli_box *a, const struct uli_box *b);
+
+/* A fan-out copies several boxes in one pass over the source rows. */
+enum { ULI_FAN_PARTS = 16 };
+struct uli_fan_part {
+    const struct uli_box *box;
+    void *dst;
+};
+/* As uli_box_copy of runs span of each part. `count` parts, 1 to ULI_FAN_PARTS,
+ * of which each two fan out (uli_boxes_fan); where their runs or addresses are
+ * not whole lines, they are copied one after another. */
+void uli_boxes_copy(const struct uli_fan_part *parts, int32_t count,
+    struct uli_box_span span, const void *src, const struct uli_copy_way *way);
+
 /* dst <- zeros; the box's src fields are ignored. */
 void uli_box_zero(
     const struct uli_box *box, struct uli_box_span span, void *dst);

@@ -66,6 +66,7 @@ part_copy(unsigned char *dst, const unsigned char *src, int64_t bytes)
 }
 
 #include "collectives/kernels/copy_wide.h"
+#include "collectives/kernels/copy_wide_fan.h"
 
 static bool
 copy_avx2_usable(void)
@@ -82,6 +83,7 @@ copy_avx2_fence(void)
 const struct uli_copy_kernel uli_copy_avx2 = {
     .usable = copy_avx2_usable,
     .copy = wide_copy,
+    .fan = wide_fan,
     .sum_f32 = &uli_sum_avx2_f32,
     .sum_f64 = &uli_sum_portable_f64,
     .fence = copy_avx2_fence,

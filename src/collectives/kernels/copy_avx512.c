@@ -38,6 +38,7 @@ part_copy(unsigned char *dst, const unsigned char *src, int64_t bytes)
 }
 
 #include "collectives/kernels/copy_wide.h"
+#include "collectives/kernels/copy_wide_fan.h"
 
 static bool
 copy_avx512_usable(void)
@@ -56,6 +57,7 @@ copy_avx512_fence(void)
 const struct uli_copy_kernel uli_copy_avx512 = {
     .usable = copy_avx512_usable,
     .copy = wide_copy,
+    .fan = wide_fan,
     .sum_f32 = &uli_sum_avx512_f32,
     .sum_f64 = &uli_sum_portable_f64,
     .fence = copy_avx512_fence,

@@ -4,7 +4,7 @@
  * (perf/PERFORMANCE.md, "host copy kernels"). With several rows at a time both
  * makers' machines need a prefetch. But Intel's servers lose more than half of
  * the speed by the non-temporal hint, and gain by lanes also where source rows
- * follow each other.
+ * follow each other, as they do in a fan-out.
  */
 #include "collectives/kernels/copy_choice.h"
 
@@ -46,7 +46,9 @@ defaults_fill(void)
     for (int size = 0; size < ULI_COPY_SIZES; size++) {
         defaults.ways[size][ULI_ROWS_APART] = intel ? deep : once;
         defaults.ways[size][ULI_ROWS_ON] = intel ? deep : uli_copy_plain;
+        defaults.ways[size][ULI_ROWS_FANNED] = intel ? deep : uli_copy_plain;
     }
+    defaults.fan_bytes = ULI_COPY_MEDIUM_BYTES;
     defaults.stream_bytes = intel ? INTEL_STREAM_BYTES : 2 * cache_bytes();
 }
 
@@ -66,14 +68,27 @@ call_size(int64_t call_bytes)
     return call_bytes < ULI_COPY_LARGE_BYTES ? ULI_COPY_MEDIUM : ULI_COPY_LARGE;
 }
 
-struct uli_copy_way
-uli_copy_choose(const struct uli_copy_choice *choice, const struct uli_box *box,
-    int64_t call_bytes)
+static struct uli_copy_way
+way_of(const struct uli_copy_choice *choice, enum uli_copy_source source,
+    const struct uli_box *box, int64_t call_bytes)
 {
-    enum uli_copy_source source =
-        uli_box_reads_on(box) ? ULI_ROWS_ON : ULI_ROWS_APART;
     struct uli_copy_way way = choice->ways[call_size(call_bytes)][source];
     way.stream =
         call_bytes >= choice->stream_bytes && uli_copy_streams_whole(box);
     return way;
+}
+
+struct uli_copy_way
+uli_copy_choose(const struct uli_copy_choice *choice, const struct uli_box *box,
+    int64_t call_bytes)
+{
+    return way_of(choice, uli_box_reads_on(box) ? ULI_ROWS_ON : ULI_ROWS_APART,
+        box, call_bytes);
+}
+
+struct uli_copy_way
+uli_copy_choose_fan(const struct uli_copy_choice *choice,
+    const struct uli_box *box, int64_t call_bytes)
+{
+    return way_of(choice, ULI_ROWS_FANNED, box, call_bytes);
 }

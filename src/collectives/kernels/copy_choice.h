@@ -25,8 +25,13 @@ enum {
 };
 
 /* Rows of the source: apart, as heads of a token's row are, or one after
- * another. */
-enum uli_copy_source { ULI_ROWS_APART, ULI_ROWS_ON, ULI_COPY_SOURCES };
+ * another; or rows that are fanned out to several destinations. */
+enum uli_copy_source {
+    ULI_ROWS_APART,
+    ULI_ROWS_ON,
+    ULI_ROWS_FANNED,
+    ULI_COPY_SOURCES
+};
 
 /* GB/s of a way that was measured, and of the default; 0: not measured. */
 struct uli_copy_figure {
@@ -39,6 +44,9 @@ struct uli_copy_choice {
     /* Stores stream in calls of at least this many bytes; `stream` of the ways
      * is ignored. */
     int64_t stream_bytes;
+    /* Rows are fanned out in calls of at least this many bytes; in others they
+     * are copied as rows apart. At least ULI_COPY_MEDIUM_BYTES. */
+    int64_t fan_bytes;
 };
 
 /* The choice without measurement, by the maker of this processor. */
@@ -47,6 +55,9 @@ const struct uli_copy_choice *uli_copy_defaults(void);
 /* The way of a (normalized) box, one of several that write call_bytes together,
  * with the kernel in use. */
 struct uli_copy_way uli_copy_choose(const struct uli_copy_choice *choice,
+    const struct uli_box *box, int64_t call_bytes);
+/* The way of a fan-out of boxes like this one. */
+struct uli_copy_way uli_copy_choose_fan(const struct uli_copy_choice *choice,
     const struct uli_box *box, int64_t call_bytes);
 
 #endif

@@ -23,6 +23,24 @@ struct uli_copy_plane {
     int64_t src_stride[2];
 };
 
+/* One pass over rows of the source, each of them a run for each target:
+ *   targets[t].dst + i*dst_stride <- src + targets[t].src_offset + i*src_stride
+ * for 0 <= i < rows. The targets lie in the order of src_offset; run_bytes is a
+ * multiple of 64. A streaming way: all dst and dst_stride are too. */
+enum { ULI_FAN_TARGETS = 64 };
+struct uli_copy_target {
+    unsigned char *dst;
+    int64_t dst_stride;
+    int64_t src_offset;
+};
+struct uli_copy_fan {
+    int64_t rows, run_bytes;
+    const unsigned char *src;
+    int64_t src_stride;
+    int32_t ntargets;
+    struct uli_copy_target targets[ULI_FAN_TARGETS];
+};
+
 /* Accumulators are float or double, packed. Sources and destinations are nruns
  * runs of `run` elements, stride bytes apart, of any alignment.
  *   read:  acc[nruns][run] <- src, or acc += src
@@ -49,6 +67,8 @@ struct uli_copy_kernel {
     /* way->stream is false for a kernel without a fence. */
     void (*copy)(
         const struct uli_copy_plane *plane, const struct uli_copy_way *way);
+    /* As copy. */
+    void (*fan)(const struct uli_copy_fan *fan, const struct uli_copy_way *way);
     const struct uli_sum_kernel *sum_f32, *sum_f64;
     /* Orders non-temporal stores before later ones; the caller calls it once,
      * at the end. NULL in a kernel without such stores. */

@@ -8,8 +8,11 @@
  * that is best for one core may be worst where all cores need memory.
  * Candidates take turns in each round, and the shortest time of a candidate
  * counts, so that other load of the machine does not matter unless it lasts.
- * Sizes differ in where their bytes lie: small calls in the second-level cache;
- * medium and large ones go through all of the arrays.
+ * Sizes differ in where their bytes lie: those of small calls in the
+ * second-level cache, those of medium and large ones in memory only. These are
+ * flushed from the caches before each timing, because the last-level cache of a
+ * server holds more than any arrays that could be filled in a few
+ * milliseconds.
  *
  * Streaming stores are measured with a reader, because stored bytes are read
  * soon. The same core reads half of the destination back, as much as it gets of
@@ -24,16 +27,17 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "base/system/clock.h"
+#include "base/system/cpu.h"
 #include "base/system/thread.h"
 #include "collectives/kernels/copy_kernel.h"
 #include "topology/node.h"
 
 enum {
-    ARRAY_BYTES = 8 << 20,
-    STORE_BYTES = 512 << 10, /* copied in one timing of stores */
+    ARRAY_BYTES = 2 << 20,
     ROUNDS = 3,
-    DUEL_ROUNDS = 5, /* of the best way against the default */
-    MOST_CORES = 4,  /* used at one time */
+    DUEL_ROUNDS = 5,  /* of the best way against the default */
+    STORE_ROUNDS = 5, /* of the two kinds of stores */
+    MOST_CORES = 4,   /* used at one time */
     /* What a way must save to replace a default, in percent; more where only
      * one core measures, because several cores may differ from one. */
     BETTER = 10,
@@ -54,12 +58,12 @@ static const struct uli_copy_way candidates[] = {
 };
 enum { CANDIDATES = sizeof(candidates) / sizeof(candidates[0]) };
 
-/* Bytes of a call, of the memory that calls go through, and of one timing. */
+/* Bytes of a call and of one timing, and whether they lie in memory only. */
 static const struct {
-    int64_t call_bytes, span_bytes, sample_bytes;
-} sizes[ULI_COPY_SIZES] = {{64 << 10, 256 << 10, 512 << 10},
-    {512 << 10, ARRAY_BYTES, 512 << 10},
-    {ARRAY_BYTES / 4, ARRAY_BYTES, ARRAY_BYTES / 4}};
+    int64_t call_bytes, sample_bytes;
+    bool cold;
+} sizes[ULI_COPY_SIZES] = {{64 << 10, 512 << 10, false},
+    {512 << 10, 512 << 10, true}, {1 << 20, 1 << 20, true}};
 
 /* Cores take each step together: the last one to arrive starts all. */
 struct crew {
@@ -77,7 +81,6 @@ struct bench {
     bool leads; /* the times of this core count */
     int32_t step;
     unsigned char *dst, *src;
-    int64_t at;         /* offset of the last call in the arrays */
     unsigned char seen; /* keeps the reads from being removed */
 };
 
@@ -117,25 +120,57 @@ rows_copy(struct bench *bench, const struct uli_copy_way *way,
         bench->src + (apart ? 2 * at : at), way);
 }
 
-/* Copies the next call of call_bytes: rows lie apart in its source, or else in
- * its destination. */
+/* Copies both ranks' rows out of [at, at + bytes) of the source to one half
+ * each of [at, at + bytes) of the destination. */
+static void
+rows_fan(struct bench *bench, const struct uli_copy_way *way, int64_t row,
+    int64_t at, int64_t bytes)
+{
+    struct uli_box boxes[2];
+    struct uli_fan_part parts[2];
+    struct uli_box_span rows = {0, bytes / (2 * row)};
+    for (int i = 0; i < 2; i++) {
+        boxes[i] = (struct uli_box){.extent = {1, 1, rows.end},
+            .run_bytes = row,
+            .dst_offset = i * bytes / 2,
+            .dst_stride = {0, 0, row},
+            .src_offset = i * row,
+            .src_stride = {0, 0, 2 * row}};
+        parts[i] = (struct uli_fan_part){&boxes[i], bench->dst + at};
+    }
+    uli_boxes_copy(parts, 2, rows, bench->src + at, way);
+}
+
+/* Copies a call of call_bytes: rows lie apart in its source, or else in its
+ * destination, or are fanned out. */
 static void
 call_copy(struct bench *bench, const struct uli_copy_way *way,
-    enum uli_copy_source source, int64_t call_bytes, int64_t span_bytes)
+    enum uli_copy_source source, int64_t call_bytes)
 {
     int64_t part = call_bytes / ROWS;
-    bench->at = bench->at + 2 * call_bytes <= span_bytes / 2
-                    ? bench->at + call_bytes
-                    : 0;
-    for (int i = 0; i < ROWS; i++)
-        rows_copy(bench, way, source, row_bytes[i], bench->at + i * part, part);
+    for (int i = 0; i < ROWS; i++) {
+        if (source == ULI_ROWS_FANNED)
+            rows_fan(bench, way, row_bytes[i], i * part, part);
+        else
+            rows_copy(bench, way, source, row_bytes[i], i * part, part);
+    }
+}
+
+/* Flushes what a call touches: rows apart are spread over twice its bytes. */
+static void
+call_flush(struct bench *bench, enum uli_copy_source source, int64_t call_bytes)
+{
+    uli_cpu_flush(
+        bench->src, source == ULI_ROWS_APART ? 2 * call_bytes : call_bytes);
+    uli_cpu_flush(
+        bench->dst, source == ULI_ROWS_ON ? 2 * call_bytes : call_bytes);
 }
 
 /* Reads half of what the last call has written. */
 static void
 call_read(struct bench *bench, int64_t call_bytes)
 {
-    const unsigned char *from = bench->dst + bench->at;
+    const unsigned char *from = bench->dst;
     uint64_t sum = 0, word;
     for (int64_t i = 0; i + 8 <= call_bytes / 2; i += 8) {
         memcpy(&word, from + i, 8);
@@ -151,13 +186,14 @@ static double
 way_sample(struct bench *bench, const struct uli_copy_way *way,
     enum uli_copy_size size, enum uli_copy_source source)
 {
+    if (sizes[size].cold)
+        call_flush(bench, source, sizes[size].call_bytes);
     if (!bench_meet(bench))
         return 0;
     int64_t begin = uli_clock_ns();
     for (int64_t done = 0; done < sizes[size].sample_bytes;
          done += sizes[size].call_bytes)
-        call_copy(
-            bench, way, source, sizes[size].call_bytes, sizes[size].span_bytes);
+        call_copy(bench, way, source, sizes[size].call_bytes);
     return (double)uli_max(uli_clock_ns() - begin, 1);
 }
 
@@ -238,20 +274,23 @@ way_measure(
 
 /* ---- stores -------------------------------------------------------------- */
 
-/* As way_sample. */
+/* As way_sample. After the cores have met, all see what the leader has chosen
+ * before. */
 static double
 store_sample(struct bench *bench, bool stream, int64_t call_bytes)
 {
-    struct uli_copy_way way =
-        uli_copy_defaults()->ways[ULI_COPY_MEDIUM][ULI_ROWS_APART];
+    const struct uli_copy_choice *choice = &bench->crew->choice;
     if (!bench_meet(bench))
         return 0;
+    enum uli_copy_source source = choice->fan_bytes == ULI_COPY_MEDIUM_BYTES
+                                      ? ULI_ROWS_FANNED
+                                      : ULI_ROWS_APART;
+    struct uli_copy_way way = choice->ways[ULI_COPY_MEDIUM][source];
+    call_flush(bench, source, call_bytes);
     int64_t begin = uli_clock_ns();
     way.stream = stream;
-    for (int64_t done = 0; done < STORE_BYTES; done += call_bytes) {
-        call_copy(bench, &way, ULI_ROWS_APART, call_bytes, ARRAY_BYTES);
-        call_read(bench, call_bytes);
-    }
+    call_copy(bench, &way, source, call_bytes);
+    call_read(bench, call_bytes);
     return (double)uli_max(uli_clock_ns() - begin, 1);
 }
 
@@ -261,7 +300,7 @@ static bool
 streams_at(struct bench *bench, int64_t call_bytes)
 {
     double least[2] = {INFINITY, INFINITY};
-    for (int n = 0; n < 2 * ROUNDS; n++) {
+    for (int n = 0; n < 2 * STORE_ROUNDS; n++) {
         double ns = store_sample(bench, n % 2 != 0, call_bytes);
         if (ns == 0)
             return false;
@@ -271,7 +310,8 @@ streams_at(struct bench *bench, int64_t call_bytes)
 }
 
 /* Tries sizes from 1 MiB down, as long as streaming pays. Large calls stream
- * unmeasured, because no cache of a core holds what they write. All cores take
+ * unmeasured, because no cache of a core holds what they write; small ones do
+ * not, because what they write may be in that cache already. All cores take
  * all steps; the leader's result counts. */
 static void
 stores_measure(struct bench *bench)
@@ -280,13 +320,33 @@ stores_measure(struct bench *bench)
     int64_t stream_bytes =
         uli_max(uli_copy_defaults()->stream_bytes, ULI_COPY_LARGE_BYTES);
     bool pays = true;
-    for (int64_t bytes = 1 << 20; bytes >= 64 << 10; bytes /= 2) {
+    for (int64_t bytes = 1 << 20; bytes >= 256 << 10; bytes /= 2) {
         pays = streams_at(bench, bytes) && pays;
         if (pays)
             stream_bytes = bytes / 4 * 3; /* calls of whole tokens have less */
     }
     if (bench->leads && !atomic_load(&crew->over))
         crew->choice.stream_bytes = stream_bytes;
+}
+
+/* ---- fan-outs ------------------------------------------------------------ */
+
+static bool
+apart_wins(const struct uli_copy_choice *choice, enum uli_copy_size size)
+{
+    const struct uli_copy_figure *figures = choice->figures[size];
+    return figures[ULI_ROWS_APART].chosen * 100 >
+           figures[ULI_ROWS_FANNED].chosen * (100 + BETTER);
+}
+
+/* From which size on calls fan out, by the figures: they do by default. */
+static void
+fan_choose(struct uli_copy_choice *choice)
+{
+    if (apart_wins(choice, ULI_COPY_LARGE))
+        choice->fan_bytes = INT64_MAX;
+    else if (apart_wins(choice, ULI_COPY_MEDIUM))
+        choice->fan_bytes = ULI_COPY_LARGE_BYTES;
 }
 
 /* ---- the measurement ----------------------------------------------------- */
@@ -316,8 +376,12 @@ bench_run(void *context)
     bench->src = bench->dst + ARRAY_BYTES;
     bool going = true;
     for (int n = 0; going && n < ULI_COPY_SIZES * ULI_COPY_SOURCES; n++)
-        going = way_measure(bench, (enum uli_copy_size)(n / ULI_COPY_SOURCES),
-            (enum uli_copy_source)(n % ULI_COPY_SOURCES));
+        if (n != ULI_COPY_SMALL * ULI_COPY_SOURCES + ULI_ROWS_FANNED)
+            going =
+                way_measure(bench, (enum uli_copy_size)(n / ULI_COPY_SOURCES),
+                    (enum uli_copy_source)(n % ULI_COPY_SOURCES));
+    if (going && bench->leads)
+        fan_choose(&bench->crew->choice);
     if (going && uli_copy_kernel()->fence)
         stores_measure(bench);
     munmap(bench->dst, 2 * ARRAY_BYTES);

@@ -15,12 +15,12 @@
 #include "base/text.h"
 #include "ulyx/version.h"
 
-#define HEAD "ulyx-copies 1"
+#define HEAD "ulyx-copies 2"
 
 enum { AHEAD_MAX = 256, LINE_MAX_BYTES = 96 };
 
 static const char *const sizes[ULI_COPY_SIZES] = {"small", "medium", "large"};
-static const char *const sources[ULI_COPY_SOURCES] = {"apart", "on"};
+static const char *const sources[ULI_COPY_SOURCES] = {"apart", "on", "fan"};
 static const char *const hints[ULI_HINTS] = {"none", "once", "l2", "l1"};
 
 static const char *
@@ -32,6 +32,16 @@ library_version(char text_p[32])
 }
 
 /* ---- writing ------------------------------------------------------------- */
+
+/* Bytes from which calls do something. */
+static void
+add_bound(struct uli_text *text, const char *word, int64_t bytes)
+{
+    if (bytes == INT64_MAX)
+        uli_text_add(text, "%s never\n", word);
+    else
+        uli_text_add(text, "%s %" PRId64 "\n", word, bytes);
+}
 
 size_t
 uli_copy_text_write(
@@ -51,10 +61,8 @@ uli_copy_text_write(
             sources[source], hints[way->hint], way->lanes, way->ahead,
             figure->chosen, figure->usual);
     }
-    if (choice->stream_bytes == INT64_MAX)
-        uli_text_add(&text, "stream never\n");
-    else
-        uli_text_add(&text, "stream %" PRId64 "\n", choice->stream_bytes);
+    add_bound(&text, "stream", choice->stream_bytes);
+    add_bound(&text, "fan", choice->fan_bytes);
     return text.length;
 }
 
@@ -72,7 +80,7 @@ word_find(const char *word, const char *const *list, int count)
 
 struct reading {
     struct uli_copy_choice choice;
-    bool seen[ULI_COPY_SIZES][ULI_COPY_SOURCES], stream;
+    bool seen[ULI_COPY_SIZES][ULI_COPY_SOURCES], stream, fan;
     bool here, cpu, version, kernel;
 };
 
@@ -102,18 +110,19 @@ read_way(struct reading *r, const char *line)
     return true;
 }
 
+/* *seen_p: has the text had this line before? least: of the bytes. */
 static bool
-read_stream(struct reading *r, const char *value)
+read_bound(bool *seen_p, const char *value, int64_t least, int64_t *bytes_p)
 {
     char *end;
     long long bytes = strtoll(value, &end, 10);
-    if (r->stream)
+    if (*seen_p)
         return false;
-    r->stream = true;
-    r->choice.stream_bytes = bytes;
+    *seen_p = true;
+    *bytes_p = bytes;
     if (!strcmp(value, "never"))
-        r->choice.stream_bytes = INT64_MAX;
-    else if (end == value || *end || bytes < 0)
+        *bytes_p = INT64_MAX;
+    else if (end == value || *end || bytes < least)
         return false;
     return true;
 }
@@ -138,7 +147,10 @@ read_line(struct reading *r, const char *line)
     if (!strncmp(line, "kernel ", 7))
         return read_owner(&r->kernel, line + 7, uli_copy_kernel_name());
     if (!strncmp(line, "stream ", 7))
-        return read_stream(r, line + 7);
+        return read_bound(&r->stream, line + 7, 0, &r->choice.stream_bytes);
+    if (!strncmp(line, "fan ", 4))
+        return read_bound(
+            &r->fan, line + 4, ULI_COPY_MEDIUM_BYTES, &r->choice.fan_bytes);
     return read_way(r, line);
 }
 
@@ -165,11 +177,12 @@ text_line(const char **text_p, const char *end, char line_p[LINE_MAX_BYTES])
 static bool
 is_whole(const struct reading *r, char why_p[ULI_COPY_WHY])
 {
-    bool whole = r->stream;
+    bool whole = r->stream && r->fan;
     for (int n = 0; n < ULI_COPY_SIZES * ULI_COPY_SOURCES; n++)
         whole = whole && r->seen[n / ULI_COPY_SOURCES][n % ULI_COPY_SOURCES];
     if (!whole)
-        snprintf(why_p, ULI_COPY_WHY, "expected six ways and a line stream");
+        snprintf(why_p, ULI_COPY_WHY,
+            "expected nine ways, a line stream and a line fan");
     else if (r->here && !(r->cpu && r->version && r->kernel))
         snprintf(
             why_p, ULI_COPY_WHY, "of another processor, version or kernel");

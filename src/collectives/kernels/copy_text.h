@@ -3,7 +3,7 @@
  * A choice of copies as text: what the cache in the user's home holds, what
  * ULYX_CALIBRATE may name, and what ranks of a node pass to each other.
  *
- *     ulyx-copies 1
+ *     ulyx-copies 2
  *     cpu GenuineIntel-6-207-2
  *     version 0.2.0
  *     kernel avx512
@@ -11,11 +11,12 @@
  *     small apart l2 4 16 8.31 8.02
  *     ...
  *     stream 262144
+ *     fan 196608
  *
- * A way is size (small medium large), source (apart on), hint (none once l2
+ * A way is size (small medium large), source (apart on fan), hint (none once l2
  * l1), lanes, lines ahead, and the two figures that were measured, 0 where
- * nothing was. Each of the six ways is there once; stream is a number of bytes
- * or "never".
+ * nothing was. Each of the nine ways is there once; stream and fan are numbers
+ * of bytes or "never".
  */
 #ifndef ULI_COLLECTIVES_KERNELS_COPY_TEXT_H
 #define ULI_COLLECTIVES_KERNELS_COPY_TEXT_H

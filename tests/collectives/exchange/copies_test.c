@@ -194,7 +194,8 @@ shared_free(struct shared *shared)
 static bool
 same_ways(const struct uli_copy_choice *a, const struct uli_copy_choice *b)
 {
-    bool same = a->stream_bytes == b->stream_bytes;
+    bool same =
+        a->stream_bytes == b->stream_bytes && a->fan_bytes == b->fan_bytes;
     for (int n = 0; n < ULI_COPY_SIZES * ULI_COPY_SOURCES; n++) {
         const struct uli_copy_way *x = &a->ways[0][0] + n;
         const struct uli_copy_way *y = &b->ways[0][0] + n;
@@ -226,8 +227,9 @@ choice_is_measured_by_one_rank_and_kept(void **state)
     shared_free(shared);
     /* The choice from the cache is used: the test has changed it in the
      * file. */
-    char *stream = strstr(text, "stream ");
-    strcpy(stream, "stream 123456\n");
+    char *stream = strstr(text, "stream 777777");
+    assert_non_null(stream);
+    memcpy(stream, "stream 123456", strlen("stream 123456"));
     char command[256];
     snprintf(command, sizeof(command),
         "sed -i 's/^stream .*/stream 123456/' '%s'/copies-*", scene.cache);
@@ -317,7 +319,7 @@ unusable_file_is_named(void **state)
     struct scene scene = scene_open();
     setenv("ULYX_CALIBRATE", scene.file, 1);
     shared_free(run_ranks(ULYX_ERR_INVALID_ARGUMENT, "No such file"));
-    file_put(scene.file, "ulyx-copies 1\nsmall apart l7 4 16 0 0\n");
+    file_put(scene.file, "ulyx-copies 2\nsmall apart l7 4 16 0 0\n");
     shared_free(run_ranks(ULYX_ERR_INVALID_ARGUMENT, "line 2: \"small apart"));
     setenv("ULYX_CALIBRATE", scene.folder, 1);
     shared_free(run_ranks(ULYX_ERR_INVALID_ARGUMENT, "expected on, off or"));
@@ -339,10 +341,12 @@ bytes_do_not_depend_on_the_choice(void **state)
         char text[ULI_COPY_TEXT];
         const char *way = ways[i / 2];
         snprintf(text, sizeof(text),
-            "ulyx-copies 1\nsmall apart %s 0 0\nsmall on %s 0 0\n"
-            "medium apart %s 0 0\nmedium on %s 0 0\nlarge apart %s 0 0\n"
-            "large on %s 0 0\nstream %s\n",
-            way, way, way, way, way, way, i % 2 ? "1" : "never");
+            "ulyx-copies 2\nsmall apart %s 0 0\nsmall on %s 0 0\n"
+            "small fan %s 0 0\nmedium apart %s 0 0\nmedium on %s 0 0\n"
+            "medium fan %s 0 0\nlarge apart %s 0 0\nlarge on %s 0 0\n"
+            "large fan %s 0 0\nstream %s\nfan %s\n",
+            way, way, way, way, way, way, way, way, way, i % 2 ? "1" : "never",
+            i % 2 ? "never" : "196608");
         file_put(scene.file, text);
         struct shared *forced = run_ranks(ULYX_SUCCESS, "");
         for (int r = 0; r < RANKS; r++) {

@@ -202,7 +202,7 @@ draw_rank(struct world *w, struct test_random *random, int32_t rank, int memory)
     for (int side = 0; side < 2; side++)
         w->memory[rank][side] =
             memory == 2 ? (int32_t)test_random_in(random, 0, 1) : memory;
-    w->dense[rank] = test_random_in(random, 0, 3) == 0;
+    w->dense[rank] = test_random_in(random, 0, 3) == 0 || w->all_dense;
     for (int32_t t = 0; t < w->c.shape.ntensors; t++)
         for (int side = 0; side < ULI_SIDES; side++)
             draw_strides(w, random, rank, t, (enum uli_side)side, true);

@@ -61,6 +61,7 @@ struct world {
     uint64_t directions;
     uint64_t flags;
     const char *algo;  /* or NULL */
+    bool all_dense;    /* no rank has strides of its own */
     bool fixed_limits; /* slot_bytes and bytes_in_flight are given, not drawn */
     int64_t slot_bytes, bytes_in_flight;
     int32_t max_sms; /* for device memory; 0 = the setting */

@@ -12,6 +12,7 @@
  *   transpose: [8][n] rows <- [n][8] rows
  *   back:      [n][8] rows <- [8][n] rows
  *   turns:     8 x [n] rows <- [n][8] rows, one peer's box after another's
+ *   fan:       the same in one pass over the source rows
  */
 #include "collectives/kernels/copy_bench.h"
 
@@ -61,10 +62,31 @@ copy_peers(const struct uli_box *box, const struct uli_copy_way *way)
             src + n * box->run_bytes, way);
 }
 
+static void
+fan_peers(const struct uli_box *box, const struct uli_copy_way *way)
+{
+    struct uli_box_span rows = {0, box->extent[2]};
+    struct uli_box boxes[HEADS];
+    struct uli_fan_part parts[HEADS];
+    for (int n = 0; n < HEADS; n++) {
+        boxes[n] = *box;
+        boxes[n].src_offset = n * box->run_bytes;
+        parts[n] =
+            (struct uli_fan_part){&boxes[n], dst + n * uli_box_bytes(box)};
+    }
+    uli_boxes_copy(parts, HEADS, rows, src, way);
+}
+
+static bool
+is_fan(const char *shape)
+{
+    return strcmp(shape, "fan") == 0;
+}
+
 static bool
 is_peers(const char *shape)
 {
-    return strcmp(shape, "turns") == 0;
+    return strcmp(shape, "turns") == 0 || is_fan(shape);
 }
 
 static double
@@ -73,7 +95,9 @@ time_box(const struct uli_box *box, const char *shape,
 {
     int64_t runs = box->extent[0] * box->extent[1] * box->extent[2];
     int64_t begin = uli_clock_ns();
-    if (is_peers(shape))
+    if (is_fan(shape))
+        fan_peers(box, way);
+    else if (is_peers(shape))
         copy_peers(box, way);
     else
         uli_box_copy(box, (struct uli_box_span){0, runs}, dst, src, way);
@@ -106,7 +130,9 @@ bench_row(const char *shape, int64_t row)
     const struct uli_copy_choice *choice = uli_copy_defaults();
     uli_box_normalize(&box);
     int64_t bytes = uli_box_bytes(&box) * (is_peers(shape) ? HEADS : 1);
-    struct uli_copy_way plain = uli_copy_choose(choice, &box, bytes);
+    struct uli_copy_way plain = is_fan(shape)
+                                    ? uli_copy_choose_fan(choice, &box, bytes)
+                                    : uli_copy_choose(choice, &box, bytes);
     struct uli_copy_way stream = plain;
     struct uli_copy_way lanes = uli_copy_choose(choice, &run, bytes);
     plain.stream = false;
@@ -153,7 +179,8 @@ int
 copy_bench(int argc, char **argv)
 {
     static const char *const shapes[] = {
-        "gather", "scatter", "transpose", "back", "turns"};
+        "gather", "scatter", "transpose", "back", "turns", "fan"};
+    enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
     total_bytes = (argc > 0 ? atoll(argv[0]) : 512) << 20;
     if (argc > 1 && !uli_copy_kernel_select(argv[1])) {
         fprintf(stderr, "this machine has no kernel %s\n", argv[1]);
@@ -169,7 +196,7 @@ copy_bench(int argc, char **argv)
     printf("%-10s %6s %8s %8s %8s %8s %8s %7s %7s %s\n", "shape", "row",
         "memcpy", "streamed", "lanes", "plain", "stream",
         "plain:", "stream:", "large");
-    for (int shape = 0; shape < 5; shape++) {
+    for (int shape = 0; shape < SHAPES; shape++) {
         for (int64_t row = 64; row <= 65536; row *= 2)
             bench_row(shapes[shape], row);
     }

@@ -414,9 +414,11 @@ choice_follows_the_call_and_the_source(void **state)
     assert_int_equal(
         uli_copy_choose(&choice, &on, ULI_COPY_MEDIUM_BYTES - 1).ahead, 1);
     assert_int_equal(
-        uli_copy_choose(&choice, &apart, ULI_COPY_MEDIUM_BYTES).ahead, 2);
+        uli_copy_choose(&choice, &apart, ULI_COPY_MEDIUM_BYTES).ahead, 3);
     assert_int_equal(
-        uli_copy_choose(&choice, &on, ULI_COPY_LARGE_BYTES).ahead, 5);
+        uli_copy_choose(&choice, &on, ULI_COPY_LARGE_BYTES).ahead, 7);
+    assert_int_equal(
+        uli_copy_choose_fan(&choice, &apart, ULI_COPY_LARGE_BYTES).ahead, 8);
     assert_false(
         uli_copy_choose(&choice, &on, ULI_COPY_LARGE_BYTES - 1).stream);
     assert_int_equal(uli_copy_choose(&choice, &on, ULI_COPY_LARGE_BYTES).stream,

@@ -15,7 +15,8 @@
 static bool
 same_choice(const struct uli_copy_choice *a, const struct uli_copy_choice *b)
 {
-    bool same = a->stream_bytes == b->stream_bytes;
+    bool same =
+        a->stream_bytes == b->stream_bytes && a->fan_bytes == b->fan_bytes;
     for (int n = 0; n < ULI_COPY_SIZES * ULI_COPY_SOURCES; n++) {
         const struct uli_copy_way *x = &a->ways[0][0] + n;
         const struct uli_copy_way *y = &b->ways[0][0] + n;
@@ -44,6 +45,10 @@ text_is_read_as_it_was_written(void **state)
         choice.stream_bytes = test_random_in(&random, 0, 1)
                                   ? INT64_MAX
                                   : test_random_in(&random, 0, INT64_MAX - 1);
+        choice.fan_bytes =
+            test_random_in(&random, 0, 1)
+                ? INT64_MAX
+                : test_random_in(&random, ULI_COPY_MEDIUM_BYTES, INT64_MAX - 1);
         size_t bytes = uli_copy_text_write(&choice, text);
         assert_true(bytes < ULI_COPY_TEXT && bytes == strlen(text));
         assert_true(uli_copy_text_read(text, bytes, true, &again, why));
@@ -76,15 +81,18 @@ text_of_others_is_refused_by_line(void **state)
     char why[ULI_COPY_WHY] = "";
     static const struct {
         const char *from, *to, *why;
-    } wrong[] = {{"ulyx-copies 1", "ulyx-copies 2", "line 1"},
+    } wrong[] = {{"ulyx-copies 2", "ulyx-copies 1", "line 1"},
         {"small apart", "tiny apart", "line 6: \"tiny apart"},
         {"small apart", "small beside", "line 6"},
         {"small on", "small apart", "line 7"},
-        {"large on", "# large on", "six ways"},
+        {"large on", "# large on", "nine ways"},
         {"small apart", "small apart x", "line 6"},
-        {"stream ", "stream -", "line 12"},
-        {"stream ", "stream 5\nstream ", "line 13"},
-        {"stream ", "streams ", "line 12"}, {"cpu ", "cpu \n# ", "line 2"},
+        {"stream ", "stream -", "line 15"},
+        {"stream ", "stream 5\nstream ", "line 16"},
+        {"stream ", "streams ", "line 15"},
+        {"\nfan ", "\nfan 5\n# ", "line 16"},
+        {"\nfan ", "\nfan never\nfan ", "line 17"},
+        {"\nfan ", "\n# fan ", "a line fan"}, {"cpu ", "cpu \n# ", "line 2"},
         {"version ",
             "a line that is so long that it does not fit where lines "
             "are kept while they are looked at, ",
@@ -177,6 +185,7 @@ measured_choice_is_whole(void **state)
         assert_true(figure->chosen >= figure->usual);
     }
     assert_true(choice.stream_bytes > 0);
+    assert_true(choice.fan_bytes >= ULI_COPY_MEDIUM_BYTES);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fan-outs: the boxes of peers whose heads lie side by side in the rows of this
+ * rank's tokens, and the box of the own share, are copied together where that
+ * is the faster way. The rows are read once, in order.
+ *
+ * Peers become ready one after another, so a box may be behind others by some
+ * rows. It is then copied alone until it has caught up, and the others wait for
+ * it. Some box is behind no other, so each pass copies something.
+ */
+#include "base/size.h"
+#include "collectives/exchange/exchange.h"
+
+/* A box that is being copied from the source of this rank. */
+struct source_box {
+    const struct uli_box *box;
+    int32_t tensor;
+    struct uli_cursor *cursor;
+    char *dst;
+};
+
+/* The box at which the stores to rank p, or for p = this rank the own share,
+ * stand. False: there is none that could be fanned out now. */
+static bool
+source_box_of(
+    struct uli_exchange *exchange, int32_t p, struct source_box *box_p)
+{
+    struct uli_pair *pair = &exchange->pairs[p];
+    const struct uli_items *items = &exchange->work->pairs[p].out;
+    int64_t local = exchange->local.item, stored = pair->stores.item;
+    if (p == exchange->rank) {
+        if (local == exchange->work->nlocals ||
+            exchange->work->locals[local].zero)
+            return false;
+        const struct uli_local *own = &exchange->work->locals[local];
+        *box_p = (struct source_box){&own->box, own->tensor, &exchange->local,
+            exchange->dst[own->tensor]};
+    } else {
+        if (!pair->shares || !pair->seen || pair->skip || pair->ended ||
+            exchange->work->pairs[p].slot || stored == items->count ||
+            items->at[stored].verb != ULI_VERB_STORE)
+            return false;
+        const struct uli_item *item = &items->at[stored];
+        *box_p = (struct source_box){&item->box, item->tensor, &pair->stores,
+            pair->dst_at[item->tensor]};
+    }
+    return box_p->cursor->in_run == 0;
+}
+
+static bool
+source_boxes_fan(const struct source_box *a, const struct source_box *b)
+{
+    return a->tensor == b->tensor && uli_boxes_fan(a->box, b->box);
+}
+
+/* The boxes that are copied together with one of them, which is the first. */
+struct fan_out {
+    int32_t count;
+    struct uli_cursor *cursors[ULI_FAN_PARTS];
+    struct uli_fan_part parts[ULI_FAN_PARTS];
+    int64_t end;   /* the first run at which another box stands; of the box */
+    bool overtook; /* another box is behind */
+};
+
+static void
+fan_out_add(struct fan_out *fan, const struct source_box *box)
+{
+    if (fan->count == ULI_FAN_PARTS)
+        return;
+    fan->cursors[fan->count] = box->cursor;
+    fan->parts[fan->count++] = (struct uli_fan_part){box->box, box->dst};
+}
+
+/* Finds what can be fanned out together with a box of rank p: the own share
+ * first. */
+static void
+fan_out_find(struct uli_exchange *exchange, int32_t p,
+    const struct source_box *first, struct fan_out *fan)
+{
+    struct source_box other;
+    fan->count = 0;
+    fan->end = uli_box_runs(first->box);
+    fan->overtook = false;
+    fan_out_add(fan, first);
+    for (int32_t k = 0; k < exchange->nranks; k++) {
+        int32_t q = (exchange->rank + k) % exchange->nranks;
+        if (q == p || !source_box_of(exchange, q, &other) ||
+            !source_boxes_fan(first, &other))
+            continue;
+        int64_t ahead = other.cursor->run - first->cursor->run;
+        if (ahead == 0)
+            fan_out_add(fan, &other);
+        else if (ahead > 0)
+            fan->end = uli_min(fan->end, other.cursor->run);
+        fan->overtook |= ahead < 0;
+    }
+}
+
+static void
+cursor_advance(struct uli_cursor *cursor, int64_t runs, int64_t all)
+{
+    cursor->run += runs;
+    if (cursor->run < all)
+        return;
+    cursor->item++;
+    cursor->run = 0;
+}
+
+bool
+uli_fan_turn(struct uli_exchange *exchange, int32_t p, bool *advanced_p)
+{
+    struct source_box first;
+    struct fan_out fan;
+    if (!uli_exchange_fans(exchange) || !source_box_of(exchange, p, &first) ||
+        uli_box_reads_on(first.box))
+        return false;
+    const struct uli_box *box = first.box;
+    int64_t begin = first.cursor->run, all = uli_box_runs(box);
+    fan_out_find(exchange, p, &first, &fan);
+    if (fan.count == 1 && fan.end == all && !fan.overtook)
+        return false;
+    exchange->turned = true;
+    if (fan.overtook)
+        return true;
+    *advanced_p = true;
+    int64_t runs =
+        uli_min(fan.end - begin, uli_max(ULI_TURN_BYTES / box->run_bytes, 1));
+    const struct uli_copy_way way = fan.count > 1
+                                        ? uli_exchange_fan(exchange, box)
+                                        : uli_exchange_way(exchange, box);
+    uli_boxes_copy(fan.parts, fan.count,
+        (struct uli_box_span){begin, begin + runs}, exchange->src[first.tensor],
+        &way);
+    for (int32_t i = 0; i < fan.count; i++)
+        cursor_advance(fan.cursors[i], runs, all);
+    uli_exchange_check(exchange, runs * box->run_bytes * fan.count);
+    return true;
+}
+
+bool
+uli_fan_has_local(struct uli_exchange *exchange)
+{
+    struct source_box own, other;
+    if (!uli_exchange_fans(exchange) ||
+        !source_box_of(exchange, exchange->rank, &own) ||
+        uli_box_reads_on(own.box))
+        return false;
+    for (int32_t p = 0; p < exchange->nranks; p++)
+        if (p != exchange->rank && source_box_of(exchange, p, &other) &&
+            source_boxes_fan(&own, &other) &&
+            other.cursor->run <= own.cursor->run)
+            return true;
+    return false;
+}
