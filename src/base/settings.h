@@ -99,10 +99,10 @@ enum uli_setting_type {
         "chosen; ULYX_ALGO takes precedence over its rules")                   \
     X(ULYX_SPIN_US, spin_us, INT, "20", 0, 1000000,                            \
         "microseconds for which a wait on the host spins before it sleeps; "   \
-        "0 where there are more ranks than cores")                             \
+        "where there are more ranks than cores, yielding to them")             \
     X(ULYX_NET_SPIN_US, net_spin_us, INT, "200", 0, 1000000,                   \
         "ULYX_SPIN_US for ranks on several nodes, whose messages take "        \
-        "longer")                                                              \
+        "longer; 0 where there are more ranks than cores")                     \
     X(ULYX_ARENA_BYTES, arena_bytes, BYTES, "1M", 65536, INT64_MAX,            \
         "size of the first arena of a rank in a communicator")                 \
     X(ULYX_RING_CHUNK, ring_chunk_bytes, BYTES, "1M", 4096, 67108864,          \

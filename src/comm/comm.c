@@ -266,7 +266,8 @@ uli_comm_connect(ulyx_comm_t *comm)
     int64_t spin_us =
         comm->nnodes > 1 ? comm->settings.net_spin_us : comm->settings.spin_us;
     int32_t cores = uli_node_cores();
-    comm->spin_ns = sharing > cores ? 0 : spin_us * 1000;
+    comm->shares_cores = sharing > cores;
+    comm->spin_ns = comm->shares_cores && comm->nnodes > 1 ? 0 : spin_us * 1000;
     comm->cores = (int32_t)uli_max(cores / sharing, 1);
     return uli_gpu_connect(comm);
 }

@@ -92,12 +92,13 @@ struct ulyx_comm {
     struct uli_planner *planner; /* for the choice of a plan's schedule */
     double timeout_s;
     int32_t memory_kind;
-    int32_t device;   /* CUDA ordinal; of host memory: as given */
-    int32_t cores;    /* this rank's share of the cores of its mask */
-    int64_t spin_ns;  /* 0 where more ranks share this rank's cores than there
-                       * are cores */
-    bool one_process; /* all ranks are threads of this process */
-    bool by_address;  /* peers need no descriptor to map this rank's memory */
+    int32_t device;    /* CUDA ordinal; of host memory: as given */
+    int32_t cores;     /* this rank's share of the cores of its mask */
+    bool shares_cores; /* more ranks share this rank's cores than there are
+                        * cores: a spin yields between two looks */
+    int64_t spin_ns;   /* 0 also where nodes' ranks share cores */
+    bool one_process;  /* all ranks are threads of this process */
+    bool by_address;   /* peers need no descriptor to map this rank's memory */
     _Atomic bool connected; /* peers' transports are chosen */
     _Atomic bool made;      /* created over a bootstrap; the caller has it */
     _Atomic int32_t leaves; /* enum uli_left: how this rank leaves */

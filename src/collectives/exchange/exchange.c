@@ -432,7 +432,7 @@ static bool
 posts_await(struct uli_exchange *exchange)
 {
     if (!exchange->opened || exchange->comm->spin_ns == 0 ||
-        exchange->comm->net || !uli_request_is_alone(&exchange->request))
+        exchange->comm->shares_cores || exchange->comm->net || !uli_request_is_alone(&exchange->request))
         return false;
     uli_post_wakes(exchange);
     for (int look = 0; look < LOOKS; look++) {

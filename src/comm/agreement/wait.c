@@ -6,34 +6,41 @@
  */
 #include <sched.h>
 
+#include "base/size.h"
 #include "base/system/cpu.h"
 #include "comm/remote/remote.h"
 
 /* After so many nanoseconds a spin yields its core between two looks. A rank
  * with a core of its own is answered sooner. A rank that shares its core with
- * the rank for which it waits would otherwise keep that rank from answering. */
+ * the rank for which it waits would otherwise keep that rank from answering,
+ * and where ranks are known to share cores each look is followed by a yield: a
+ * sleep and a wake would cost several times as much as the other rank's part of
+ * a small call. */
 #define ALONE_NS 3000
+/* The most that one look counts against the spin budget. A yield that takes
+ * longer has let another thread run. */
+#define LOOK_NS 2000
 
 /* True when ready within the spin budget. */
 static bool
 wait_spin(ulyx_comm_t *comm, bool (*ready)(void *context), void *context)
 {
-    enum { LOOKS = 16 };
-    int64_t begin = uli_clock_ns(), now = begin;
+    int looks = comm->shares_cores ? 1 : 16;
+    int64_t spun = 0, begin, now = uli_clock_ns();
 
-    if (comm->spin_ns == 0)
-        return false;
-    do {
-        for (int i = 0; i < LOOKS; i++) {
+    while (spun < comm->spin_ns) {
+        begin = now;
+        for (int i = 0; i < looks; i++) {
             if (ready(context))
                 return true;
             uli_cpu_relax();
         }
         uli_comm_progress(comm);
-        now = uli_clock_ns();
-        if (now - begin > ALONE_NS)
+        if (comm->shares_cores || spun > ALONE_NS)
             sched_yield();
-    } while (now - begin < comm->spin_ns);
+        now = uli_clock_ns();
+        spun += uli_min(now - begin, LOOK_NS);
+    }
     return false;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks spin where no more ranks than cores share their cores, by the affinity
- * of each rank. Launchers that bind give each rank a core.
+ * Ranks of one node spin. They know whether more ranks than cores share their
+ * cores, by the affinity of each rank, and yield between two looks then.
+ * Launchers that bind give each rank a core.
  */
 #include <sched.h>
 #include <unistd.h>
@@ -14,7 +15,7 @@ enum { RANKS = 2 };
 struct scene {
     struct meet *meet;
     int cores[RANKS]; /* the core of rank r; -1: not bound */
-    bool spins;
+    bool share;
 };
 
 static int
@@ -32,15 +33,16 @@ spin_rank(int rank, int nranks, void *context)
     }
     if (!ranks_expect(meet_comm(scene->meet, rank, 20, &comm) == 0))
         return 1;
-    bool good = ranks_expect((comm->spin_ns > 0) == scene->spins);
+    bool good = ranks_expect(comm->spin_ns > 0) &&
+                ranks_expect(comm->shares_cores == scene->share);
     uli_comm_destroy(comm);
     return good ? 0 : 1;
 }
 
 static void
-spin_check(int first, int second, bool spins)
+spin_check(int first, int second, bool share)
 {
-    struct scene scene = {meet_new(RANKS), {first, second}, spins};
+    struct scene scene = {meet_new(RANKS), {first, second}, share};
     assert_int_equal(ranks_run_processes(RANKS, spin_rank, &scene, 60), 0);
     meet_free(scene.meet);
 }
@@ -60,27 +62,27 @@ find_cores(int cores_p[2])
 }
 
 static void
-ranks_with_a_core_each_spin(void **state)
+ranks_with_a_core_each_keep_it(void **state)
 {
     (void)state;
     int cores[2];
     find_cores(cores);
-    spin_check(cores[0], cores[1], true);
-    spin_check(-1, -1, true);
+    spin_check(cores[0], cores[1], false);
+    spin_check(-1, -1, false);
 }
 
 static void
-ranks_that_share_a_core_do_not_spin(void **state)
+ranks_that_share_a_core_yield_it(void **state)
 {
     (void)state;
     int cores[2];
     find_cores(cores);
-    spin_check(cores[0], cores[0], false);
+    spin_check(cores[0], cores[0], true);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(ranks_with_a_core_each_spin),
-    cmocka_unit_test(ranks_that_share_a_core_do_not_spin),
+    cmocka_unit_test(ranks_with_a_core_each_keep_it),
+    cmocka_unit_test(ranks_that_share_a_core_yield_it),
 };
 
 ULI_TEST_MAIN("Spin", tests)
