@@ -10,9 +10,11 @@
  */
 #include "collectives/exchange/exchange_schedule.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
+#include "base/size.h"
 #include "base/system/cpu.h"
 #include "collectives/exchange/copies.h"
 #include "comm/remote/remote.h"
@@ -387,12 +389,64 @@ all_ended(const struct uli_exchange *exchange)
     return exchange->schedule->ended(exchange);
 }
 
+/* ---- fan-outs ------------------------------------------------------------ */
+
+/* How long a call waits for its peers before it moves anything: a nanosecond
+ * for each PATIENCE_BYTES of its copies, which is about an eighth of their
+ * time, and PATIENCE_NS at most. A look counts LOOK_NS at most, because a yield
+ * that takes longer has let another rank run. */
+enum { PATIENCE_BYTES = 64, PATIENCE_NS = 50000, LOOK_NS = 2000 };
+
+static bool
+all_are_ready(const struct uli_exchange *exchange)
+{
+    for (int32_t p = 0; p < exchange->nranks; p++) {
+        const struct uli_pair *pair = &exchange->pairs[p];
+        if (pair->shares && !pair->remote &&
+            !uli_flags_ready(pair->mine, exchange->call))
+            return false;
+    }
+    return true;
+}
+
+/* Once a call: what is moved before all peers are ready is moved for each of
+ * them apart, at a lower speed, so a little patience pays. Only where the
+ * caller waits for this operation alone. */
+static void
+peers_await(struct uli_exchange *exchange)
+{
+    bool shares = exchange->comm->shares_cores;
+    int64_t left =
+        uli_min(exchange->work->copied_bytes / PATIENCE_BYTES, PATIENCE_NS);
+    int64_t begin, now = uli_clock_ns();
+    exchange->patient = false;
+    if (!uli_request_is_alone(&exchange->request))
+        return;
+    uli_post_wakes(exchange);
+    while (left > 0 && !all_are_ready(exchange)) {
+        begin = now;
+        if (shares)
+            sched_yield();
+        else
+            uli_cpu_relax();
+        now = uli_clock_ns();
+        left -= uli_min(now - begin, shares ? LOOK_NS : left);
+    }
+}
+
 static bool
 exchange_advance(struct uli_exchange *exchange)
 {
     bool advanced = false;
-    if (!exchange->opened && !open_call(exchange))
-        return false;
+    if (!exchange->opened) {
+        if (!open_call(exchange))
+            return false;
+        exchange->patient = uli_exchange_fans(exchange);
+        if (exchange->patient)
+            return true;
+    }
+    if (exchange->patient)
+        peers_await(exchange);
     exchange->turned = false;
     for (int32_t k = 1; k < exchange->nranks && exchange_is_running(exchange);
          k++)
@@ -432,7 +486,8 @@ static bool
 posts_await(struct uli_exchange *exchange)
 {
     if (!exchange->opened || exchange->comm->spin_ns == 0 ||
-        exchange->comm->shares_cores || exchange->comm->net || !uli_request_is_alone(&exchange->request))
+        exchange->comm->shares_cores || exchange->comm->net ||
+        !uli_request_is_alone(&exchange->request))
         return false;
     uli_post_wakes(exchange);
     for (int look = 0; look < LOOKS; look++) {

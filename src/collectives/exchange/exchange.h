@@ -381,6 +381,7 @@ struct uli_exchange {
     int32_t direction; /* as in a record */
     uint64_t hash;
     bool opened;  /* READY and slots are posted */
+    bool patient; /* nothing is moved yet, because the peers are awaited */
     bool strided; /* this rank's strides are not those of creation */
     bool holds;   /* posts leave the wakes to the end of the pass */
     bool unrung;  /* some pair is */
