@@ -111,7 +111,7 @@ direct_write(struct goal_writer *w, int32_t r)
 static int64_t
 direct_messages(const struct uli_demand *x)
 {
-    return x->nranks;
+    return (int64_t)x->nranks * (x->nranks - 1);
 }
 
 /* ---- hier ---------------------------------------------------------------- */
@@ -192,17 +192,23 @@ hier_write(struct goal_writer *w, int32_t r)
     }
 }
 
+/* In the gather and spread phases each rank sends to all others of its node; in
+ * the wire phase each rank gets one message from every other node. */
 static int64_t
 hier_messages(const struct uli_demand *x)
 {
-    return (int64_t)x->nodes + 2 * x->ranks_per_node;
+    int64_t messages = (int64_t)x->nranks * (x->nodes - 1);
+    for (int32_t n = 0; n < x->nodes; n++) {
+        int64_t ranks = uli_demand_node_ranks(x, n);
+        messages += 2 * ranks * (ranks - 1);
+    }
+    return messages;
 }
 
 /* ---- the file ------------------------------------------------------------ */
 
-/* Per schedule: messages estimates how many messages a rank sends, for the
- * limit of the file's size (for hier the estimate is too low where nodes differ
- * in size); write writes all lines of rank r. */
+/* Per schedule: messages is the number of messages that all ranks send, for the
+ * limit of the file's size; write writes all lines of rank r. */
 static const struct {
     int64_t (*messages)(const struct uli_demand *x);
     void (*write)(struct goal_writer *w, int32_t r);
@@ -240,12 +246,12 @@ info_write_goal(const struct uli_demand *x, ulyx_direction_t direction,
     if (!goal_rows[algo].write)
         return uli_error(ULYX_ERR_UNSUPPORTED, "%s is not written as GOAL",
             uli_algo_name(algo));
-    int64_t each = goal_rows[algo].messages(x);
-    if (each * x->nranks > MESSAGES_MAX)
+    int64_t messages = goal_rows[algo].messages(x);
+    if (messages > MESSAGES_MAX)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s on %" PRId32 " ranks: %" PRId64 " messages, at most %d are "
             "written",
-            uli_algo_name(algo), x->nranks, each * x->nranks, MESSAGES_MAX);
+            uli_algo_name(algo), x->nranks, messages, MESSAGES_MAX);
     struct goal_writer w = {.x = x,
         .f = uli_demand_factors(x, direction),
         .peers = peers,

@@ -204,6 +204,25 @@ large_files_are_refused(void **state)
     uli_demand_destroy(&x);
 }
 
+/* Nearly all messages are those of the one large node. */
+static void
+large_files_of_unequal_nodes_are_refused(void **state)
+{
+    (void)state;
+    enum { LARGE = 5000, NODES = 200 };
+    static int32_t node_of[LARGE + NODES - 1];
+    struct uli_demand x;
+    for (int32_t n = 1; n < NODES; n++)
+        node_of[LARGE + n - 1] = n;
+    assert_status(
+        uli_demand_create_empty(LARGE + NODES - 1, NODES, node_of, &x), 0);
+    assert_status(
+        info_write_goal(&x, ULYX_SEQ_TO_HEAD, ULI_ALGO_HIER, 8, stderr),
+        ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ulyx_last_error(), " 51024601 messages"));
+    uli_demand_destroy(&x);
+}
+
 static void
 full_disks_are_reported(void **state)
 {
@@ -225,6 +244,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(messages_are_those_of_the_schedule),
     cmocka_unit_test(every_reader_gets_its_heads),
     cmocka_unit_test(large_files_are_refused),
+    cmocka_unit_test(large_files_of_unequal_nodes_are_refused),
     cmocka_unit_test(full_disks_are_reported),
 };
 
