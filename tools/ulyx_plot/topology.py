@@ -317,11 +317,11 @@ def _paths(canvas: Canvas, machine: Machine, drawn: Sequence[Node],
            schedule: str) -> List[str]:
     """Draws the example. Returns the texts of its steps."""
     count = len(machine["ranks"])
+    if len(drawn) == 1:  # any schedule is direct within a node
+        _fan(canvas, drawn[0], 0, False, 1)
+        return [STEPS["direct"][0]]
     steps = [text.format(count=count)
              for text in STEPS.get(schedule, STEPS["direct"])]
-    if len(drawn) == 1:
-        _fan(canvas, drawn[0], 0, False, 1)
-        return steps[:1]
     _fan(canvas, drawn[0], 0, schedule == "hier", 1)
     _wire(canvas, drawn[0], drawn[1], machine,
           [0] if schedule == "hier" else range(count), 2)
