@@ -136,7 +136,7 @@ nearest_nic(const struct uli_net_params *params, char *devices_p, size_t bytes)
         snprintf(devices_p, bytes, "%s:1", name);
     else
         ULI_INFO(ULI_LOG_TRANS, params->rank,
-            "ucx: any NIC: the nearest, %s, is none of InfiniBand's", name);
+            "ucx: any NIC: the nearest, %s, is not an InfiniBand device", name);
 }
 
 void
