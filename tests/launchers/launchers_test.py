@@ -244,6 +244,11 @@ KINDS = {
 if __name__ == "__main__":
     case, missing = KINDS[LAUNCHER]
     why = missing()
+    # Nodes have their own, in which the programs of the build would be hidden.
+    hidden = [folder for folder in jobs.OWN
+              if os.path.realpath(sys.argv[1]).startswith(folder + "/")]
+    if hidden:
+        why = f"the programs are in {hidden[0]}, of which each node has its own"
     if why:
         print(f"skipped: {LAUNCHER}: {why}")
         sys.exit(SKIP)
