@@ -6,15 +6,14 @@
  * Cost at a rank with q peers: 2q doorbells, and 2 more per ring chunk. Rank r
  * serves its peers in the order r + 1, r + 2, ..., so that at any time each
  * peer is served by one rank. A rank's own share is moved when nothing else can
- * move.
+ * move, in turn with peers whose items take several turns, or fanned out with
+ * them.
  */
 #include "collectives/exchange/exchange_schedule.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
-#include "base/size.h"
 #include "base/system/cpu.h"
 #include "collectives/exchange/copies.h"
 #include "comm/remote/remote.h"
@@ -42,7 +41,7 @@ uli_exchange_init(
     uli_request_init(&exchange->request);
 }
 
-/* The way, with the stores that ULYX_STREAM_STORES wants. */
+/* The way, with the stores that ULYX_STREAM_STORES prescribes. */
 static struct uli_copy_way
 way_set_stores(const struct uli_exchange *exchange, struct uli_copy_way way)
 {
@@ -70,8 +69,8 @@ uli_exchange_fan(const struct uli_exchange *exchange, const struct uli_box *box)
 bool
 uli_exchange_fans(const struct uli_exchange *exchange)
 {
-    return exchange->work->copied_bytes >=
-           uli_copies_of(exchange->comm)->fan_bytes;
+    return exchange->work->fans && exchange->work->copied_bytes >=
+                                       uli_copies_of(exchange->comm)->fan_bytes;
 }
 
 struct uli_copy_way
@@ -389,49 +388,17 @@ all_ended(const struct uli_exchange *exchange)
     return exchange->schedule->ended(exchange);
 }
 
-/* ---- fan-outs ------------------------------------------------------------ */
-
-/* How long a call waits for its peers before it moves anything: a nanosecond
- * for each PATIENCE_BYTES of its copies, which is about an eighth of their
- * time, and PATIENCE_NS at most. A look counts LOOK_NS at most, because a yield
- * that takes longer has let another rank run. */
-enum { PATIENCE_BYTES = 64, PATIENCE_NS = 50000, LOOK_NS = 2000 };
-
+/* Reads the records that have arrived, of all pairs before any of them moves,
+ * so that a fan-out finds all peers that are ready. */
 static bool
-all_are_ready(const struct uli_exchange *exchange)
+records_take(struct uli_exchange *exchange)
 {
-    for (int32_t p = 0; p < exchange->nranks; p++) {
-        const struct uli_pair *pair = &exchange->pairs[p];
-        if (pair->shares && !pair->remote &&
-            !uli_flags_ready(pair->mine, exchange->call))
-            return false;
-    }
-    return true;
-}
-
-/* Once a call: what is moved before all peers are ready is moved for each of
- * them apart, at a lower speed, so a little patience pays. Only where the
- * caller waits for this operation alone. */
-static void
-peers_await(struct uli_exchange *exchange)
-{
-    bool shares = exchange->comm->shares_cores;
-    int64_t left =
-        uli_min(exchange->work->copied_bytes / PATIENCE_BYTES, PATIENCE_NS);
-    int64_t begin, now = uli_clock_ns();
-    exchange->patient = false;
-    if (!uli_request_is_alone(&exchange->request))
-        return;
-    uli_post_wakes(exchange);
-    while (left > 0 && !all_are_ready(exchange)) {
-        begin = now;
-        if (shares)
-            sched_yield();
-        else
-            uli_cpu_relax();
-        now = uli_clock_ns();
-        left -= uli_min(now - begin, shares ? LOOK_NS : left);
-    }
+    bool advanced = false;
+    for (int32_t p = 0; p < exchange->nranks && exchange_is_running(exchange);
+         p++)
+        if (exchange->pairs[p].shares && !exchange->pairs[p].seen)
+            advanced |= pair_poll(exchange, p);
+    return advanced;
 }
 
 static bool
@@ -443,10 +410,12 @@ exchange_advance(struct uli_exchange *exchange)
             return false;
         exchange->patient = uli_exchange_fans(exchange);
         if (exchange->patient)
-            return true;
+            return true; /* the pass ends, and with it the peers are woken */
     }
     if (exchange->patient)
-        peers_await(exchange);
+        uli_fan_await(exchange);
+    if (uli_exchange_fans(exchange))
+        advanced |= records_take(exchange);
     exchange->turned = false;
     for (int32_t k = 1; k < exchange->nranks && exchange_is_running(exchange);
          k++)

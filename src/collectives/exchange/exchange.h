@@ -251,6 +251,7 @@ struct uli_work {
     int64_t copied_bytes; /* stored at peers and at this rank, in all */
     bool remote_shares;   /* remote peers get shares of sums */
     bool small;           /* all bytes together are those of a small call */
+    bool fans;            /* boxes of several ranks read the same rows */
     bool stale_sums;      /* as `stale` of pairs */
     bool streams;         /* any bytes go through a ring here */
     bool staged_sums;     /* some sums have sources that are not loaded */
@@ -381,7 +382,7 @@ struct uli_exchange {
     int32_t direction; /* as in a record */
     uint64_t hash;
     bool opened;  /* READY and slots are posted */
-    bool patient; /* nothing is moved yet, because the peers are awaited */
+    bool patient; /* nothing is moved yet; the next pass awaits the peers */
     bool strided; /* this rank's strides are not those of creation */
     bool holds;   /* posts leave the wakes to the end of the pass */
     bool unrung;  /* some pair is */
@@ -403,7 +404,8 @@ struct uli_exchange {
     uint64_t announcements;        /* number of WAITS posted by the exchange */
     int64_t sum, sum_run, sum_in_run;
     struct uli_cursor local; /* in work->locals */
-    bool turned; /* in this pass, some pair's turn has ended before its items */
+    bool turned; /* in this pass, some pair's turn may have ended before its
+                  * items */
     bool stream_always, stream_never; /* ULYX_STREAM_STORES */
 
     /* Scratch of sums. Of the call in flight, in its memory for rings: */
@@ -617,19 +619,23 @@ int64_t uli_box_cut(const struct uli_box *box, int64_t *run_p,
 int64_t uli_box_cut_run(const struct uli_box *box, int64_t *run_p,
     int64_t *in_run_p, int64_t room, struct uli_box *part);
 
-/* At most ULI_TURN_BYTES each, and as many for each peer and for the own share
- * whose boxes uli_direct_store fans out together. uli_direct_store and
- * uli_direct_load set `turned` where more is left. */
+/* One turn: at most ULI_TURN_BYTES. A fan-out of uli_direct_store copies as
+ * many for each of its boxes, and at least one run. uli_direct_store and
+ * uli_direct_load set `turned` where more may be left. */
 bool uli_direct_store(struct uli_exchange *exchange, int32_t p);
 bool uli_direct_load(struct uli_exchange *exchange, int32_t p);
 bool uli_direct_local(struct uli_exchange *exchange);
 bool uli_direct_stored(const struct uli_exchange *exchange, int32_t p);
 bool uli_direct_loaded(const struct uli_exchange *exchange, int32_t p);
 
-/* Called by uli_direct_store, in the place of a turn of rank p: copies the box
- * at which the stores to p stand, with all boxes that are to be fanned out with
- * it. Returns false when it is not to be fanned out. *advanced_p: set to true
- * unless the box waits for one that is behind it. */
+/* Waits once for the peers, where the caller waits for this call alone and
+ * spins: what is moved before all of them are ready is moved peer by peer, more
+ * slowly. */
+void uli_fan_await(struct uli_exchange *exchange);
+/* Called by uli_direct_store: copies the next rows to p together with the boxes
+ * that stand at the same rows, or alone up to the next box ahead. Returns true
+ * when this took p's turn; *advanced_p is set to true when something was
+ * copied. False: nothing was done. */
 bool uli_fan_turn(struct uli_exchange *exchange, int32_t p, bool *advanced_p);
 /* Will a turn of some peer copy the next rows of the own share too, or does the
  * own share wait for that peer? */
@@ -660,7 +666,8 @@ struct uli_copy_way uli_exchange_packing(
     const struct uli_exchange *exchange, const struct uli_box *box);
 struct uli_copy_way uli_exchange_fan(
     const struct uli_exchange *exchange, const struct uli_box *box);
-/* Do the calls in flight fan out boxes that read the same rows? */
+/* Does the call in flight fan out boxes: are there such boxes, and enough
+ * bytes? */
 bool uli_exchange_fans(const struct uli_exchange *exchange);
 
 #endif

@@ -4,12 +4,63 @@
  * rank's tokens, and the box of the own share, are copied together where that
  * is the faster way. The rows are read once, in order.
  *
- * Peers become ready one after another, so a box may be behind others by some
- * rows. It is then copied alone until it has caught up, and the others wait for
- * it. Some box is behind no other, so each pass copies something.
+ * Peers become ready one after another, so boxes may stand at different rows.
+ * Those furthest behind are copied first, up to the row of the next one, and
+ * the others wait for them. A box waits only for boxes that are behind it, so
+ * those furthest behind can always be copied.
  */
+#include <sched.h>
 #include "base/size.h"
+#include "base/system/cpu.h"
 #include "collectives/exchange/exchange.h"
+
+/* ---- before the first copy ----------------------------------------------- */
+
+/* How long a call waits for its peers before it moves anything: a nanosecond
+ * for each PATIENCE_BYTES of its copies, which is about an eighth of their
+ * time, and PATIENCE_NS at most. Where ranks share cores, a look counts LOOK_NS
+ * at most, because a yield that takes longer has let another rank run. */
+enum { PATIENCE_BYTES = 64, PATIENCE_NS = 50000, LOOK_NS = 2000 };
+/* The most that it lasts, with what others run meanwhile. */
+#define PATIENCE_MOST_NS INT64_C(5000000)
+
+static bool
+all_are_ready(const struct uli_exchange *exchange)
+{
+    for (int32_t p = 0; p < exchange->nranks; p++) {
+        const struct uli_pair *pair = &exchange->pairs[p];
+        if (pair->shares && !pair->remote &&
+            !uli_flags_ready(pair->mine, exchange->call))
+            return false;
+    }
+    return true;
+}
+
+void
+uli_fan_await(struct uli_exchange *exchange)
+{
+    bool shares = exchange->comm->shares_cores;
+    int64_t left =
+        uli_min(exchange->work->copied_bytes / PATIENCE_BYTES, PATIENCE_NS);
+    int64_t begin, now = uli_clock_ns();
+    int64_t until = uli_min(now + PATIENCE_MOST_NS, exchange->request.deadline);
+    exchange->patient = false;
+    if (exchange->comm->spin_ns == 0 ||
+        !uli_request_is_alone(&exchange->request))
+        return;
+    uli_post_wakes(exchange);
+    while (left > 0 && now < until && !all_are_ready(exchange)) {
+        begin = now;
+        if (shares)
+            sched_yield();
+        else
+            uli_cpu_relax();
+        now = uli_clock_ns();
+        left -= uli_min(now - begin, shares ? LOOK_NS : left);
+    }
+}
+
+/* ---- boxes --------------------------------------------------------------- */
 
 /* A box that is being copied from the source of this rank. */
 struct source_box {
@@ -58,8 +109,9 @@ struct fan_out {
     int32_t count;
     struct uli_cursor *cursors[ULI_FAN_PARTS];
     struct uli_fan_part parts[ULI_FAN_PARTS];
-    int64_t end;   /* the first run at which another box stands; of the box */
-    bool overtook; /* another box is behind */
+    int64_t end; /* the run at which copying stops: where the next box ahead
+                  * stands, or the end */
+    bool waits;  /* another box is behind */
 };
 
 static void
@@ -71,8 +123,8 @@ fan_out_add(struct fan_out *fan, const struct source_box *box)
     fan->parts[fan->count++] = (struct uli_fan_part){box->box, box->dst};
 }
 
-/* Finds what can be fanned out together with a box of rank p: the own share
- * first. */
+/* Collects the boxes that stand at the run of `first`, which is of rank p. The
+ * own share comes before peers, so that ULI_FAN_PARTS never leaves it out. */
 static void
 fan_out_find(struct uli_exchange *exchange, int32_t p,
     const struct source_box *first, struct fan_out *fan)
@@ -80,7 +132,7 @@ fan_out_find(struct uli_exchange *exchange, int32_t p,
     struct source_box other;
     fan->count = 0;
     fan->end = uli_box_runs(first->box);
-    fan->overtook = false;
+    fan->waits = false;
     fan_out_add(fan, first);
     for (int32_t k = 0; k < exchange->nranks; k++) {
         int32_t q = (exchange->rank + k) % exchange->nranks;
@@ -92,7 +144,7 @@ fan_out_find(struct uli_exchange *exchange, int32_t p,
             fan_out_add(fan, &other);
         else if (ahead > 0)
             fan->end = uli_min(fan->end, other.cursor->run);
-        fan->overtook |= ahead < 0;
+        fan->waits |= ahead < 0;
     }
 }
 
@@ -117,20 +169,24 @@ uli_fan_turn(struct uli_exchange *exchange, int32_t p, bool *advanced_p)
     const struct uli_box *box = first.box;
     int64_t begin = first.cursor->run, all = uli_box_runs(box);
     fan_out_find(exchange, p, &first, &fan);
-    if (fan.count == 1 && fan.end == all && !fan.overtook)
+    if (fan.count == 1 && fan.end == all && !fan.waits)
         return false;
     exchange->turned = true;
-    if (fan.overtook)
+    if (fan.waits)
         return true;
-    *advanced_p = true;
-    int64_t runs =
-        uli_min(fan.end - begin, uli_max(ULI_TURN_BYTES / box->run_bytes, 1));
     const struct uli_copy_way way = fan.count > 1
                                         ? uli_exchange_fan(exchange, box)
                                         : uli_exchange_way(exchange, box);
-    uli_boxes_copy(fan.parts, fan.count,
-        (struct uli_box_span){begin, begin + runs}, exchange->src[first.tensor],
-        &way);
+    if (!uli_parts_fan(fan.parts, fan.count, way.stream))
+        return false;
+    *advanced_p = true;
+    int64_t runs = uli_min(fan.end - begin, ULI_TURN_BYTES / box->run_bytes);
+    const struct uli_box_span span = {begin, begin + runs};
+    const char *src = exchange->src[first.tensor];
+    if (fan.count > 1)
+        uli_boxes_copy(fan.parts, fan.count, span, src, &way);
+    else
+        uli_box_copy(box, span, fan.parts[0].dst, src, &way);
     for (int32_t i = 0; i < fan.count; i++)
         cursor_advance(fan.cursors[i], runs, all);
     uli_exchange_check(exchange, runs * box->run_bytes * fan.count);

@@ -74,18 +74,24 @@ extern const struct uli_copy_way uli_copy_plain;
 void uli_box_copy(const struct uli_box *box, struct uli_box_span span,
     void *dst, const void *src, const struct uli_copy_way *way);
 
-/* Do two boxes read runs of equal length in the same source rows? */
+/* Do two normalized boxes of one source read runs of equal length in the same
+ * rows, of which there are several, and are the runs whole lines of 64 bytes
+ * and short enough (16 KiB) that they share pages? */
 bool uli_boxes_fan(const struct uli_box *a, const struct uli_box *b);
 
 /* A fan-out copies several boxes in one pass over the source rows. */
 enum { ULI_FAN_PARTS = 16 };
 struct uli_fan_part {
-    const struct uli_box *box;
-    void *dst;
+    const struct uli_box *box; /* the caller's */
+    void *dst;                 /* base pointer */
 };
-/* As uli_box_copy of runs span of each part. `count` parts, 1 to ULI_FAN_PARTS,
- * of which each two fan out (uli_boxes_fan); where their runs or addresses are
- * not whole lines, they are copied one after another. */
+/* Can these boxes be copied by a way that streams, or does not? count: 1 to
+ * ULI_FAN_PARTS; each box fans out with the first (uli_boxes_fan). False where
+ * runs are so long and boxes so many that there would be more than
+ * ULI_FAN_TARGETS pieces, or where a streamed run does not begin on a line. */
+bool uli_parts_fan(
+    const struct uli_fan_part *parts, int32_t count, bool stream);
+/* As uli_box_copy of runs span of each part, where uli_parts_fan. */
 void uli_boxes_copy(const struct uli_fan_part *parts, int32_t count,
     struct uli_box_span span, const void *src, const struct uli_copy_way *way);
 

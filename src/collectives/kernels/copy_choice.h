@@ -41,11 +41,12 @@ struct uli_copy_figure {
 struct uli_copy_choice {
     struct uli_copy_way ways[ULI_COPY_SIZES][ULI_COPY_SOURCES];
     struct uli_copy_figure figures[ULI_COPY_SIZES][ULI_COPY_SOURCES];
-    /* Stores stream in calls of at least this many bytes; `stream` of the ways
-     * is ignored. */
+    /* Stores stream in calls of at least this many bytes, INT64_MAX for never;
+     * `stream` of the ways is ignored. */
     int64_t stream_bytes;
-    /* Rows are fanned out in calls of at least this many bytes; in others they
-     * are copied as rows apart. At least ULI_COPY_MEDIUM_BYTES. */
+    /* Rows are fanned out in calls of at least this many bytes, INT64_MAX for
+     * never; in others they are copied as rows apart. At least
+     * ULI_COPY_MEDIUM_BYTES. */
     int64_t fan_bytes;
 };
 

@@ -13,10 +13,33 @@ enum {
     LINE_BYTES = 64,
     /* The longest run that is copied whole: one page, which is the reach of
      * hardware prefetchers. */
-    RUN_BYTES_MAX = 4096,
+    PIECE_BYTES = 4096,
+    MOST_PIECES = 4, /* longer runs share too few pages to gain anything */
 };
 
 /* ---- which boxes --------------------------------------------------------- */
+
+/* The least number of equal pieces of a run that are whole lines and not longer
+ * than PIECE_BYTES; 0: there is none. */
+static int64_t
+run_pieces(int64_t run_bytes)
+{
+    int64_t pieces = (run_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+    while (pieces <= MOST_PIECES && run_bytes % (pieces * LINE_BYTES))
+        pieces++;
+    return pieces <= MOST_PIECES ? pieces : 0;
+}
+
+/* Is the innermost loop the one whose rows are nearest in the source? */
+static bool
+rows_in_order(const struct uli_box *box)
+{
+    for (int i = 0; i < 2; i++)
+        if (box->extent[i] > 1 &&
+            llabs(box->src_stride[i]) < llabs(box->src_stride[2]))
+            return false;
+    return box->extent[2] > 1;
+}
 
 bool
 uli_boxes_fan(const struct uli_box *a, const struct uli_box *b)
@@ -25,23 +48,14 @@ uli_boxes_fan(const struct uli_box *a, const struct uli_box *b)
         if (a->extent[i] != b->extent[i] ||
             (a->extent[i] > 1 && a->src_stride[i] != b->src_stride[i]))
             return false;
-    return a->run_bytes == b->run_bytes && a->extent[2] > 1 &&
-           llabs(a->src_offset - b->src_offset) < llabs(a->src_stride[2]);
+    return a->run_bytes == b->run_bytes && rows_in_order(a) &&
+           llabs(a->src_offset - b->src_offset) < llabs(a->src_stride[2]) &&
+           run_pieces(a->run_bytes) > 0;
 }
 
-/* The least number of equal parts of a run that are whole lines and not longer
- * than RUN_BYTES_MAX; 0: there is none. */
-static int64_t
-run_pieces(int64_t run_bytes)
-{
-    int64_t pieces = (run_bytes + RUN_BYTES_MAX - 1) / RUN_BYTES_MAX;
-    while (pieces <= ULI_FAN_TARGETS && run_bytes % (pieces * LINE_BYTES))
-        pieces++;
-    return pieces <= ULI_FAN_TARGETS ? pieces : 0;
-}
-
+/* Does the part store whole lines only? */
 static bool
-lines_whole(const struct uli_fan_part *part)
+part_is_aligned(const struct uli_fan_part *part)
 {
     const struct uli_box *box = part->box;
     uintptr_t bits = (uintptr_t)part->dst + (uintptr_t)box->dst_offset;
@@ -50,16 +64,14 @@ lines_whole(const struct uli_fan_part *part)
     return bits % LINE_BYTES == 0;
 }
 
-/* Can all parts be copied together? If they stream, all lines that they store
- * are whole. */
-static bool
-parts_fan(const struct uli_fan_part *parts, int32_t count, bool stream)
+bool
+uli_parts_fan(const struct uli_fan_part *parts, int32_t count, bool stream)
 {
     int64_t pieces = run_pieces(parts[0].box->run_bytes);
-    if (pieces == 0 || pieces * count > ULI_FAN_TARGETS)
+    if (pieces * count > ULI_FAN_TARGETS)
         return false;
     for (int32_t n = 0; stream && n < count; n++)
-        if (!lines_whole(&parts[n]))
+        if (!part_is_aligned(&parts[n]))
             return false;
     return true;
 }
@@ -78,7 +90,8 @@ target_insert(struct uli_copy_fan *fan, struct uli_copy_target target)
     fan->targets[at] = target;
 }
 
-/* Rows index[2] .. of the parts, each run in pieces. */
+/* Sets the targets for the rows from index[2] on: each piece of a run is one.
+ */
 static void
 fan_fill(struct uli_copy_fan *fan, const struct uli_fan_part *parts,
     int32_t count, const int64_t index[3])
@@ -113,11 +126,6 @@ uli_boxes_copy(const struct uli_fan_part *parts, int32_t count,
     struct uli_copy_fan fan = {.src = src, .src_stride = box->src_stride[2]};
     struct uli_span_rect rect;
     usable.stream = way->stream && kernel->fence;
-    if (!parts_fan(parts, count, usable.stream)) {
-        for (int32_t n = 0; n < count; n++)
-            uli_box_copy(parts[n].box, span, parts[n].dst, src, way);
-        return;
-    }
     while (uli_span_next(box->extent, &span, &rect)) {
         fan.rows = rect.extent[1];
         for (int64_t j = 0; j < rect.extent[0]; j++) {

@@ -23,10 +23,10 @@ struct uli_copy_plane {
     int64_t src_stride[2];
 };
 
-/* One pass over rows of the source, each of them a run for each target:
+/* Each of the rows of the source has one run for each target:
  *   targets[t].dst + i*dst_stride <- src + targets[t].src_offset + i*src_stride
  * for 0 <= i < rows. The targets lie in the order of src_offset; run_bytes is a
- * multiple of 64. A streaming way: all dst and dst_stride are too. */
+ * multiple of 64. If way->stream, every dst and dst_stride is one too. */
 enum { ULI_FAN_TARGETS = 64 };
 struct uli_copy_target {
     unsigned char *dst;
@@ -37,7 +37,7 @@ struct uli_copy_fan {
     int64_t rows, run_bytes;
     const unsigned char *src;
     int64_t src_stride;
-    int32_t ntargets;
+    int32_t ntargets; /* 1 to ULI_FAN_TARGETS */
     struct uli_copy_target targets[ULI_FAN_TARGETS];
 };
 

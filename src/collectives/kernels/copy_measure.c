@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The choice of copies by measurement. The copies timed are those of an
- * exchange: rows of half of a pitch gathered (two ranks' heads), and rows laid
- * out one pitch apart; short rows as of KV heads, long ones as of query heads,
- * because ways that are alike for short rows may differ by a fifth for long
- * ones. Several cores copy at a time, as ranks do, because a way
- * that is best for one core may be worst where all cores need memory.
+ * exchange: rows of half of a pitch gathered (two ranks' heads), rows laid out
+ * one pitch apart, and both ranks' rows fanned out; short rows as of KV heads,
+ * long ones as of query heads, because ways that are alike for short rows may
+ * differ by a fifth for long ones. Several cores copy at a time, as ranks do,
+ * because a way that is best for one core may be worst where all cores need
+ * memory.
+ *
  * Candidates take turns in each round, and the shortest time of a candidate
  * counts, so that other load of the machine does not matter unless it lasts.
  * Sizes differ in where their bytes lie: those of small calls in the
  * second-level cache, those of medium and large ones in memory only. These are
- * flushed from the caches before each timing, because the last-level cache of a
- * server holds more than any arrays that could be filled in a few
+ * flushed from the caches before each timing (on x86), because the last-level
+ * cache of a server holds more than any arrays that could be filled in a few
  * milliseconds.
  *
  * Streaming stores are measured with a reader, because stored bytes are read
@@ -38,8 +40,9 @@ enum {
     DUEL_ROUNDS = 5,  /* of the best way against the default */
     STORE_ROUNDS = 5, /* of the two kinds of stores */
     MOST_CORES = 4,   /* used at one time */
-    /* What a way must save to replace a default, in percent; more where only
-     * one core measures, because several cores may differ from one. */
+    /* By how many percent a default must take longer than a way that replaces
+     * it; more where only one core measures, because several cores may differ
+     * from one. */
     BETTER = 10,
     BETTER_ALONE = 25,
 };
@@ -104,8 +107,9 @@ enum { ROWS = sizeof(row_bytes) / sizeof(row_bytes[0]) };
 
 /* Copies one rank's rows, every second row of twice as many bytes, from the
  * source to [at, at + bytes) of the destination, or the other way round. The
- * rows between them are of another rank and stay unread: a way without
- * prefetches would gain by lines that the hardware had fetched in vain. */
+ * rows between them are of another rank and stay unread: if they were read
+ * too, a way without prefetches would gain by lines that the hardware had
+ * fetched in vain. */
 static void
 rows_copy(struct bench *bench, const struct uli_copy_way *way,
     enum uli_copy_source source, int64_t row, int64_t at, int64_t bytes)
@@ -244,9 +248,8 @@ contest_hold(struct bench *bench, struct contest *contest)
     return contest_time(bench, contest, 2, DUEL_ROUNDS);
 }
 
-/* Measures ways with ordinary stores for small calls, with streaming stores for
- * others: the defaults of both makers where that matters. False: time is
- * over. */
+/* Small calls are measured with ordinary stores and others with streaming ones,
+ * as most of them are made. False: time is over. */
 static bool
 way_measure(
     struct bench *bench, enum uli_copy_size size, enum uli_copy_source source)
@@ -287,6 +290,8 @@ store_sample(struct bench *bench, bool stream, int64_t call_bytes)
                                       : ULI_ROWS_APART;
     struct uli_copy_way way = choice->ways[ULI_COPY_MEDIUM][source];
     call_flush(bench, source, call_bytes);
+    if (!bench_meet(bench))
+        return 0;
     int64_t begin = uli_clock_ns();
     way.stream = stream;
     call_copy(bench, &way, source, call_bytes);
@@ -309,10 +314,11 @@ streams_at(struct bench *bench, int64_t call_bytes)
     return least[1] < least[0];
 }
 
-/* Tries sizes from 1 MiB down, as long as streaming pays. Large calls stream
- * unmeasured, because no cache of a core holds what they write; small ones do
- * not, because what they write may be in that cache already. All cores take
- * all steps; the leader's result counts. */
+/* Tries three sizes, from 1 MiB down; the bound is the last one before the
+ * first at which streaming does not pay. Large calls stream unmeasured, because
+ * no cache of a core holds what they write; small ones do not, because what
+ * they write may be in that cache already. All cores take all steps; the
+ * leader's result counts. */
 static void
 stores_measure(struct bench *bench)
 {
@@ -375,6 +381,7 @@ bench_run(void *context)
     }
     bench->src = bench->dst + ARRAY_BYTES;
     bool going = true;
+    /* Small calls never fan out. */
     for (int n = 0; going && n < ULI_COPY_SIZES * ULI_COPY_SOURCES; n++)
         if (n != ULI_COPY_SMALL * ULI_COPY_SOURCES + ULI_ROWS_FANNED)
             going =

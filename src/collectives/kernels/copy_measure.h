@@ -9,7 +9,7 @@
 #include "collectives/kernels/copy_choice.h"
 
 /* Starts from the defaults; another way must be clearly faster to replace one.
- * Up to four threads run meanwhile, with 16 MiB each. Defaults stay where there
+ * Up to four threads run meanwhile, with 4 MiB each. Defaults stay where there
  * is no thread or memory, or where time is over (a busy machine).
  * Returns whether everything was measured; else the choice must not be
  * cached. */

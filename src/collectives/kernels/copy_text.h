@@ -14,9 +14,9 @@
  *     fan 196608
  *
  * A way is size (small medium large), source (apart on fan), hint (none once l2
- * l1), lanes, lines ahead, and the two figures that were measured, 0 where
- * nothing was. Each of the nine ways is there once; stream and fan are numbers
- * of bytes or "never".
+ * l1), lanes (1, 2, 4 or 8), lines ahead (0 to 256), and the two figures that
+ * were measured, 0 where nothing was. Each of the nine ways is there once;
+ * stream and fan are numbers of bytes or "never", fan at least 196608.
  */
 #ifndef ULI_COLLECTIVES_KERNELS_COPY_TEXT_H
 #define ULI_COLLECTIVES_KERNELS_COPY_TEXT_H

@@ -3,18 +3,18 @@
  * The fan-out of machines with wide vectors, written once, after copy_wide.h in
  * the including file.
  *
- * The runs of a fan follow each other in the source: those of row 0 for all
- * targets, then those of row 1, ... They are numbered in this order. Each lane
- * copies a unit of consecutive runs, about a page, and the lanes of a step copy
- * consecutive units: four lanes read four pages of the source side by side,
- * each page once, whatever the length of a run.
+ * The runs of a fan are numbered in the order in which they lie in the source:
+ * those of row 0 for all targets, then those of row 1, ... Each lane copies a
+ * unit of consecutive runs, a page at most, and the lanes of a step copy
+ * consecutive units. So the lanes read as many pages of the source side by
+ * side, and each page once, whatever the length of a run.
  */
 #ifndef ULI_COLLECTIVES_KERNELS_COPY_WIDE_FAN_H
 #define ULI_COLLECTIVES_KERNELS_COPY_WIDE_FAN_H
 
 enum { FAN_UNIT_BYTES = 4096 };
 
-/* A run of a fan, or a number of runs. */
+/* A run of a fan; as a step, the difference of two runs' numbers. */
 struct fan_run {
     int64_t row;
     int32_t target;
@@ -22,8 +22,8 @@ struct fan_run {
 
 /* The runs that the lanes copy next. */
 struct fan_walk {
-    int64_t left;             /* runs per lane, with these */
-    int64_t in_unit;          /* runs of the unit before these */
+    int64_t left;             /* runs of each lane, including this one */
+    int64_t in_unit;          /* runs of the unit before this one */
     int64_t unit;             /* runs of a unit */
     struct fan_run next_unit; /* from the last run of a unit to the first run of
                                * the lane's next one */

@@ -378,6 +378,36 @@ note_streams(struct fill *f)
         work->staged_sums |= !work->sums[i].loads_only;
 }
 
+/* The first box that this rank stores at rank p, or its first own box for p =
+ * this rank; NULL if there is none. */
+static const struct uli_box *
+first_box(const struct fill *f, int32_t p)
+{
+    const struct uli_work *work = f->work;
+    const struct uli_items *out = &work->pairs[p].out;
+    if (p == f->plan->comm->rank)
+        return work->nlocals && !work->locals[0].zero ? &work->locals[0].box
+                                                      : NULL;
+    return out->count && out->at[0].verb == ULI_VERB_STORE ? &out->at[0].box
+                                                           : NULL;
+}
+
+/* Notes whether boxes can be fanned out, by the first box of each rank: the
+ * others mostly differ from it in tensor or rows only. */
+static void
+note_fans(struct fill *f)
+{
+    const struct uli_box *first = NULL;
+    f->work->fans = false;
+    for (int32_t p = 0; p < f->plan->comm->nranks; p++) {
+        const struct uli_box *box = first_box(f, p);
+        if (!box || uli_box_reads_on(box))
+            continue;
+        f->work->fans |= first && uli_boxes_fan(first, box);
+        first = first ? first : box;
+    }
+}
+
 /* Bytes from which two ranks with windows store rather than use slots. */
 enum { STORE_BYTES = 2048 };
 
@@ -423,6 +453,7 @@ fill_direction(struct fill *f)
     }
     note_streams(f);
     note_brief(f);
+    note_fans(f);
     f->work->copied_bytes = count_copied(f->work, nranks);
     f->work->small = f->work->copied_bytes < ULI_COPY_MEDIUM_BYTES &&
                      count_all(plan, f->direction) < ULI_COPY_MEDIUM_BYTES;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The one wait of the control path: check, spin a little, sleep on the
- * doorbell. Failure and deadline are checked in every iteration, so no wait
- * outlives either by more than one slice.
+ * doorbell. Failure and deadline are checked in every iteration but not during
+ * the spin, so no wait outlives either by more than one slice and the spin.
  */
 #include <sched.h>
 
@@ -10,25 +10,29 @@
 #include "base/system/cpu.h"
 #include "comm/remote/remote.h"
 
-/* After so many nanoseconds a spin yields its core between two looks. A rank
- * with a core of its own is answered sooner. A rank that shares its core with
- * the rank for which it waits would otherwise keep that rank from answering,
- * and where ranks are known to share cores each look is followed by a yield: a
- * sleep and a wake would cost several times as much as the other rank's part of
- * a small call. */
+/* A spin is rounds of one or several looks. After so many nanoseconds it yields
+ * its core between two rounds: a rank with a core of its own is answered
+ * sooner, and a rank that shares its core with the rank for which it waits
+ * would otherwise keep that rank from answering. Where ranks are known to share
+ * cores, each look is followed by a yield, because a sleep and a wake cost
+ * several times as much as the other rank's part of a small call. */
 #define ALONE_NS 3000
-/* The most that one look counts against the spin budget. A yield that takes
+/* The most that one round counts against the spin budget. A yield that takes
  * longer has let another thread run. */
-#define LOOK_NS 2000
+#define ROUND_NS 2000
+/* The most that a spin lasts, with what others run meanwhile. */
+#define SPIN_MOST_NS INT64_C(5000000)
 
 /* True when ready within the spin budget. */
 static bool
-wait_spin(ulyx_comm_t *comm, bool (*ready)(void *context), void *context)
+wait_spin(ulyx_comm_t *comm, bool (*ready)(void *context), void *context,
+    uli_deadline_t deadline)
 {
     int looks = comm->shares_cores ? 1 : 16;
     int64_t spun = 0, begin, now = uli_clock_ns();
+    int64_t until = uli_min(now + SPIN_MOST_NS, deadline);
 
-    while (spun < comm->spin_ns) {
+    while (spun < comm->spin_ns && now < until) {
         begin = now;
         for (int i = 0; i < looks; i++) {
             if (ready(context))
@@ -39,7 +43,7 @@ wait_spin(ulyx_comm_t *comm, bool (*ready)(void *context), void *context)
         if (comm->shares_cores || spun > ALONE_NS)
             sched_yield();
         now = uli_clock_ns();
-        spun += uli_min(now - begin, LOOK_NS);
+        spun += uli_min(now - begin, ROUND_NS);
     }
     return false;
 }
@@ -59,7 +63,7 @@ uli_comm_wait(ulyx_comm_t *comm, bool (*ready)(void *context), void *context,
         ULI_TRY(uli_comm_check(comm));
         if (uli_deadline_over(deadline))
             return ULYX_ERR_TIMEOUT;
-        if (!spun && (spun = true, wait_spin(comm, ready, context)))
+        if (!spun && (spun = true, wait_spin(comm, ready, context, deadline)))
             return ULYX_SUCCESS;
         uli_doorbell_sleep(
             comm->control, seen, deadline - uli_clock_ns(), ready, context);

@@ -30,6 +30,11 @@ void __real_uli_boxes_copy(const struct uli_fan_part *parts, int32_t count,
 void __wrap_uli_boxes_copy(const struct uli_fan_part *parts, int32_t count,
     struct uli_box_span span, const void *src, const struct uli_copy_way *way);
 
+void __real_uli_box_copy(const struct uli_box *box, struct uli_box_span span,
+    void *dst, const void *src, const struct uli_copy_way *way);
+void __wrap_uli_box_copy(const struct uli_box *box, struct uli_box_span span,
+    void *dst, const void *src, const struct uli_copy_way *way);
+
 static _Atomic int64_t fanned; /* boxes that were copied together */
 static _Thread_local void (*on_copy)(int32_t count, struct uli_box_span span);
 
@@ -37,11 +42,20 @@ void
 __wrap_uli_boxes_copy(const struct uli_fan_part *parts, int32_t count,
     struct uli_box_span span, const void *src, const struct uli_copy_way *way)
 {
-    if (count > 1)
-        atomic_fetch_add(&fanned, count);
+    assert_true(count > 1);
+    atomic_fetch_add(&fanned, count);
     __real_uli_boxes_copy(parts, count, span, src, way);
     if (on_copy)
         on_copy(count, span);
+}
+
+void
+__wrap_uli_box_copy(const struct uli_box *box, struct uli_box_span span,
+    void *dst, const void *src, const struct uli_copy_way *way)
+{
+    __real_uli_box_copy(box, span, dst, src, way);
+    if (on_copy)
+        on_copy(1, span);
 }
 
 /* ---- shapes -------------------------------------------------------------- */
@@ -59,10 +73,10 @@ static const struct shape {
 };
 enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
-/* The most bytes that a rank gives one peer; a turn or less would test nothing
- * here. */
+/* At least so many bytes of queries go from one rank to some peer; a turn or
+ * less would test nothing here. */
 static int64_t
-most_bytes(const struct shape *shape)
+bytes_of_a_peer(const struct shape *shape)
 {
     return shape->rows / shape->nranks * (shape->heads / shape->nranks) *
            shape->dim * uli_dtype_size(ULYX_DTYPE_BF16);
@@ -102,13 +116,15 @@ shape_run(const struct shape *shape, uint64_t seed)
     free(ranks);
 }
 
-/* A file for ULYX_CALIBRATE with the defaults, but fan-outs as `fan` says. */
+/* Writes a file for ULYX_CALIBRATE: the defaults, but for fan_bytes, and
+ * without streaming stores, for which tensors would have to begin on lines. */
 static void
 choice_put(const char *path, int64_t fan_bytes)
 {
     char text[ULI_COPY_TEXT];
     struct uli_copy_choice choice = *uli_copy_defaults();
     choice.fan_bytes = fan_bytes;
+    choice.stream_bytes = INT64_MAX;
     size_t bytes = uli_copy_text_write(&choice, text);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -116,26 +132,40 @@ choice_put(const char *path, int64_t fan_bytes)
     assert_int_equal(fclose(file), 0);
 }
 
+/* A temporary file that ULYX_CALIBRATE names until choice_end. */
+static void
+choice_begin(char path_p[32])
+{
+    strcpy(path_p, "/tmp/ulyx-turns-XXXXXX");
+    int fd = mkstemp(path_p);
+    assert_true(fd >= 0 && close(fd) == 0);
+    setenv("ULYX_CALIBRATE", path_p, 1);
+}
+
+static void
+choice_end(const char *path)
+{
+    unsetenv("ULYX_CALIBRATE");
+    unlink(path);
+}
+
 static void
 every_byte_arrives(void **state)
 {
     (void)state;
-    char path[] = "/tmp/ulyx-turns-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0 && close(fd) == 0);
-    setenv("ULYX_CALIBRATE", path, 1);
+    char path[32];
+    choice_begin(path);
     for (int fans = 0; fans < 2; fans++) {
         choice_put(path, fans ? ULI_COPY_MEDIUM_BYTES : INT64_MAX);
         fanned = 0;
         for (int i = fans ? 0 : SHAPES - 1; i < SHAPES; i++) {
-            assert_true(most_bytes(&shapes[i]) > ULI_TURN_BYTES);
+            assert_true(bytes_of_a_peer(&shapes[i]) > ULI_TURN_BYTES);
             for (uint64_t seed = 1; seed <= SEEDS; seed++)
                 shape_run(&shapes[i], seed);
         }
         assert_int_equal(fanned > 0, fans);
     }
-    unsetenv("ULYX_CALIBRATE");
-    unlink(path);
+    choice_end(path);
 }
 
 /* ---- a late peer --------------------------------------------------------- */
@@ -154,7 +184,7 @@ static struct {
 } scene;
 
 static bool
-is_ready(int32_t p)
+becomes_ready(int32_t p)
 {
     for (int ms = 0; ms < LIMIT_S * 1000; ms++) {
         if (uli_flags_ready(scene.plan->exchange.pairs[p].mine, scene.call))
@@ -164,14 +194,14 @@ is_ready(int32_t p)
     return false;
 }
 
-/* Of the first tensor: rank 0 holds its first copy until LATE is ready. */
+/* Of rank 0, which waits after its first copy until LATE is ready. */
 static void
 note_copy(int32_t count, struct uli_box_span span)
 {
     if (!scene.begun) {
         scene.end = count == 2 ? span.end : -1;
         atomic_store(&scene.begun, true);
-        if (!ranks_expect(is_ready(LATE)))
+        if (!ranks_expect(becomes_ready(LATE)))
             scene.end = -1;
         return;
     }
@@ -196,7 +226,7 @@ late_body(int rank, int nranks, void *context)
         scene.call = scene.plan->exchange.call + 1;
         on_copy = note_copy;
     }
-    if (rank == 0 && !ranks_expect(is_ready(EARLY)))
+    if (rank == 0 && !ranks_expect(becomes_ready(EARLY)))
         return 1;
     for (int ms = 0; rank == LATE && !scene.begun && ms < LIMIT_S * 1000; ms++)
         usleep(1000);
@@ -213,7 +243,9 @@ late_peer_catches_up(void **state)
     struct world_ranks *ranks = calloc(1, sizeof(*ranks));
     struct world *w = calloc(1, sizeof(*w));
     assert_true(ranks && w);
-    setenv("ULYX_CALIBRATE", "off", 1);
+    char path[32];
+    choice_begin(path);
+    choice_put(path, ULI_COPY_MEDIUM_BYTES);
     world_ranks_init_sized(ranks, RANKS, WINDOW_BYTES);
     world_plain_case(w, RANKS, 9000, 6, 6, 128, ULYX_DTYPE_BF16);
     w->all_dense = true;
@@ -230,7 +262,7 @@ late_peer_catches_up(void **state)
     world_ranks_free(ranks);
     free(w);
     free(ranks);
-    unsetenv("ULYX_CALIBRATE");
+    choice_end(path);
 }
 
 static const struct CMUnitTest tests[] = {

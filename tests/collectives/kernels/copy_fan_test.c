@@ -126,16 +126,23 @@ fan_free(struct fan *fan)
     test_buffer_free(&fan->src);
 }
 
-static void
+/* Whether the parts can be copied together, which they are then. */
+static bool
 fan_run(struct fan *fan, const struct uli_copy_way *way)
 {
     struct uli_fan_part parts[ULI_FAN_PARTS];
     int64_t begin = 0, end = case_runs(&fan->boxes[0]);
-    for (int32_t n = 0; n < fan->count; n++)
+    for (int32_t n = 0; n < fan->count; n++) {
         parts[n] = (struct uli_fan_part){&fan->boxes[n], fan->dst[n].data};
+        if (!uli_boxes_fan(&fan->boxes[0], &fan->boxes[n]))
+            return false;
+    }
+    if (!uli_parts_fan(parts, fan->count, way->stream))
+        return false;
     while (begin < end)
         uli_boxes_copy(
             parts, fan->count, case_cut(&begin, end), fan->src.data, way);
+    return true;
 }
 
 /* ---- tests --------------------------------------------------------------- */
@@ -143,17 +150,21 @@ fan_run(struct fan *fan, const struct uli_copy_way *way)
 static void
 check_random_fans(void)
 {
-    for (int64_t draw = test_draws(60); draw > 0; draw--) {
+    int64_t together[2] = {0, 0};
+    for (int64_t draw = test_draws(90); draw > 0; draw--) {
         struct fan fan = {0};
         fan_draw(&fan);
         for (int stream = 0; stream < 2; stream++) {
             struct uli_copy_way way = case_way();
             way.stream = stream;
-            fan_run(&fan, &way);
+            if (!fan_run(&fan, &way))
+                continue;
             fan_check(&fan);
+            together[stream]++;
         }
         fan_free(&fan);
     }
+    assert_true(together[0] > 0 && together[1] > 0);
 }
 
 static void
@@ -164,7 +175,17 @@ boxes_copy_random_fans_equal_oracle(void **state)
     case_each_kernel(check_random_fans);
 }
 
-/* Each copy loop, over a fan of several pages per lane and a rest. */
+/* Is the fan copied together, in several units of each of 8 lanes? */
+static bool
+fan_is_large(const struct fan *fan)
+{
+    enum { PAGE = 4096, LANES = 8 };
+    int64_t run = fan->boxes[0].run_bytes, rows = fan->boxes[0].extent[2];
+    return fan->count > 1 && run % LINE == 0 && run <= PAGE && rows > 1 &&
+           rows * fan->count * run > 2 * LANES * PAGE;
+}
+
+/* Each copy loop, over whole fans. */
 static void
 check_each_way(void)
 {
@@ -173,12 +194,15 @@ check_each_way(void)
         fan_free(&fan);
         fan = (struct fan){0};
         fan_draw(&fan);
-    } while (fan.boxes[0].run_bytes % LINE || fan.count < 2 ||
-             fan.src.bytes < SOURCE_MAX / 2);
+    } while (!fan_is_large(&fan));
     for (int32_t n = 0; n < 2 * ULI_HINTS * 4; n++) {
         const struct uli_copy_way way = {
             (enum uli_copy_hint)(n / 8), 1 << (n / 2 % 4), 16, n % 2};
-        fan_run(&fan, &way);
+        struct uli_fan_part parts[ULI_FAN_PARTS];
+        const struct uli_box_span all = {0, case_runs(&fan.boxes[0])};
+        for (int32_t i = 0; i < fan.count; i++)
+            parts[i] = (struct uli_fan_part){&fan.boxes[i], fan.dst[i].data};
+        uli_boxes_copy(parts, fan.count, all, fan.src.data, &way);
         fan_check(&fan);
     }
     fan_free(&fan);
@@ -193,7 +217,7 @@ boxes_copy_every_way_gives_the_same_bytes(void **state)
 }
 
 /* Boxes of one token's heads fan out; boxes of other tokens, of fewer tokens,
- * of longer runs or of one row only do not. */
+ * of runs of another length or of one row only do not. */
 static void
 only_boxes_of_the_same_rows_fan_out(void **state)
 {
@@ -219,6 +243,17 @@ only_boxes_of_the_same_rows_fan_out(void **state)
     other = box;
     other.src_stride[1] = 30000;
     assert_false(uli_boxes_fan(&box, &other));
+    other = box;
+    other.run_bytes = 1000; /* no whole lines */
+    assert_false(uli_boxes_fan(&other, &other));
+    other.run_bytes = 64 << 10;
+    other.src_stride[2] = 256 << 10;
+    other.src_stride[1] = 4 << 20;
+    assert_false(uli_boxes_fan(&other, &other));
+    other.run_bytes = 16 << 10;
+    assert_true(uli_boxes_fan(&other, &other));
+    other.src_stride[1] = 64 << 10; /* rows of the outer loop are nearer */
+    assert_false(uli_boxes_fan(&other, &other));
     struct uli_box one = box;
     one.extent[2] = 1;
     assert_false(uli_boxes_fan(&one, &one));
