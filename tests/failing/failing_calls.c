@@ -33,7 +33,7 @@
 #include "support/aborts.h"
 #include "topology/topology.h"
 
-enum { DEADLINE_S = 20, LIMIT_S = 120, SETTLE_S = 8, TRIES = 5 };
+enum { DEADLINE_S = 10, LIMIT_S = 120, SETTLE_S = 8, TRIES = 5 };
 enum phase { PHASE_WARM, PHASE_BEFORE, PHASE_FAILING, PHASE_AFTER, PHASES };
 
 struct world {

@@ -66,13 +66,6 @@ uli_exchange_fan(const struct uli_exchange *exchange, const struct uli_box *box)
                       exchange->work->copied_bytes));
 }
 
-bool
-uli_exchange_fans(const struct uli_exchange *exchange)
-{
-    return exchange->work->fans && exchange->work->copied_bytes >=
-                                       uli_copies_of(exchange->comm)->fan_bytes;
-}
-
 struct uli_copy_way
 uli_exchange_packing(
     const struct uli_exchange *exchange, const struct uli_box *box)
@@ -408,13 +401,13 @@ exchange_advance(struct uli_exchange *exchange)
     if (!exchange->opened) {
         if (!open_call(exchange))
             return false;
-        exchange->patient = uli_exchange_fans(exchange);
+        exchange->patient = exchange->fans;
         if (exchange->patient)
             return true; /* the pass ends, and with it the peers are woken */
     }
     if (exchange->patient)
         uli_fan_await(exchange);
-    if (uli_exchange_fans(exchange))
+    if (exchange->fans)
         advanced |= records_take(exchange);
     exchange->turned = false;
     for (int32_t k = 1; k < exchange->nranks && exchange_is_running(exchange);
@@ -570,7 +563,10 @@ exchange_record(struct uli_exchange *exchange, int64_t now_ns)
 void
 uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline)
 {
+    const struct uli_work *work = exchange->work;
     exchange_reset(exchange);
+    exchange->fans = work->fans && work->copied_bytes >=
+                                       uli_copies_of(exchange->comm)->fan_bytes;
     exchange->schedule->start(exchange);
     exchange->request.deadline = deadline;
     exchange_record(exchange, uli_exchange_waits_start(exchange, deadline));

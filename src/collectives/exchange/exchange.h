@@ -382,6 +382,7 @@ struct uli_exchange {
     int32_t direction; /* as in a record */
     uint64_t hash;
     bool opened;  /* READY and slots are posted */
+    bool fans;    /* boxes are fanned out: there are such, and enough bytes */
     bool patient; /* nothing is moved yet; the next pass awaits the peers */
     bool strided; /* this rank's strides are not those of creation */
     bool holds;   /* posts leave the wakes to the end of the pass */
@@ -632,10 +633,10 @@ bool uli_direct_loaded(const struct uli_exchange *exchange, int32_t p);
  * spins: what is moved before all of them are ready is moved peer by peer, more
  * slowly. */
 void uli_fan_await(struct uli_exchange *exchange);
-/* Called by uli_direct_store: copies the next rows to p together with the boxes
- * that stand at the same rows, or alone up to the next box ahead. Returns true
- * when this took p's turn; *advanced_p is set to true when something was
- * copied. False: nothing was done. */
+/* In calls with `fans`. Called by uli_direct_store: copies the next rows to p
+ * together with the boxes that stand at the same rows, or alone up to the next
+ * box ahead. Returns true when this took p's turn; *advanced_p is set to true
+ * when something was copied. False: nothing was done. */
 bool uli_fan_turn(struct uli_exchange *exchange, int32_t p, bool *advanced_p);
 /* Will a turn of some peer copy the next rows of the own share too, or does the
  * own share wait for that peer? */
@@ -666,8 +667,5 @@ struct uli_copy_way uli_exchange_packing(
     const struct uli_exchange *exchange, const struct uli_box *box);
 struct uli_copy_way uli_exchange_fan(
     const struct uli_exchange *exchange, const struct uli_box *box);
-/* Does the call in flight fan out boxes: are there such boxes, and enough
- * bytes? */
-bool uli_exchange_fans(const struct uli_exchange *exchange);
 
 #endif

@@ -110,7 +110,7 @@ uli_direct_store(struct uli_exchange *exchange, int32_t p)
             pair->stores.item++;
             continue;
         }
-        if (uli_fan_turn(exchange, p, &advanced))
+        if (exchange->fans && uli_fan_turn(exchange, p, &advanced))
             return advanced;
         advanced = true;
         if (!copy_item(exchange, &item->box, &pair->stores,
@@ -165,7 +165,8 @@ bool
 uli_direct_local(struct uli_exchange *exchange)
 {
     struct uli_cursor *cursor = &exchange->local;
-    if (cursor->item == exchange->work->nlocals || uli_fan_has_local(exchange))
+    if (cursor->item == exchange->work->nlocals ||
+        (exchange->fans && uli_fan_has_local(exchange)))
         return false;
     const struct uli_local *local = &exchange->work->locals[cursor->item];
     const struct uli_copy_way way = uli_exchange_way(exchange, &local->box);

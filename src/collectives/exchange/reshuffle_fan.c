@@ -163,8 +163,7 @@ uli_fan_turn(struct uli_exchange *exchange, int32_t p, bool *advanced_p)
 {
     struct source_box first;
     struct fan_out fan;
-    if (!uli_exchange_fans(exchange) || !source_box_of(exchange, p, &first) ||
-        uli_box_reads_on(first.box))
+    if (!source_box_of(exchange, p, &first) || uli_box_reads_on(first.box))
         return false;
     const struct uli_box *box = first.box;
     int64_t begin = first.cursor->run, all = uli_box_runs(box);
@@ -197,8 +196,7 @@ bool
 uli_fan_has_local(struct uli_exchange *exchange)
 {
     struct source_box own, other;
-    if (!uli_exchange_fans(exchange) ||
-        !source_box_of(exchange, exchange->rank, &own) ||
+    if (!source_box_of(exchange, exchange->rank, &own) ||
         uli_box_reads_on(own.box))
         return false;
     for (int32_t p = 0; p < exchange->nranks; p++)
