@@ -403,7 +403,7 @@ exchange_advance(struct uli_exchange *exchange)
             return false;
         exchange->patient = exchange->fans;
         if (exchange->patient)
-            return true; /* the pass ends, and with it the peers are woken */
+            return true; /* the caller may not wait for this call yet */
     }
     if (exchange->patient)
         uli_fan_await(exchange);

@@ -638,8 +638,8 @@ void uli_fan_await(struct uli_exchange *exchange);
  * box ahead. Returns true when this took p's turn; *advanced_p is set to true
  * when something was copied. False: nothing was done. */
 bool uli_fan_turn(struct uli_exchange *exchange, int32_t p, bool *advanced_p);
-/* Will a turn of some peer copy the next rows of the own share too, or does the
- * own share wait for that peer? */
+/* Does the own share wait for a peer, whose box stands at the same rows or
+ * before them? */
 bool uli_fan_has_local(struct uli_exchange *exchange);
 
 /* By process_vm_readv; called by uli_direct_load. */

@@ -5,8 +5,8 @@
  * is the faster way. The rows are read once, in order.
  *
  * Peers become ready one after another, so boxes may stand at different rows.
- * Those furthest behind are copied first, up to the row of the next one, and
- * the others wait for them. A box waits only for boxes that are behind it, so
+ * Those furthest behind are copied first, until they have caught up, and the
+ * others wait for them. A box waits only for boxes that are behind it, so
  * those furthest behind can always be copied.
  */
 #include <sched.h>
@@ -48,7 +48,6 @@ uli_fan_await(struct uli_exchange *exchange)
     if (exchange->comm->spin_ns == 0 ||
         !uli_request_is_alone(&exchange->request))
         return;
-    uli_post_wakes(exchange);
     while (left > 0 && now < until && !all_are_ready(exchange)) {
         begin = now;
         if (shares)

@@ -87,8 +87,7 @@ struct uli_fan_part {
 };
 /* Can these boxes be copied by a way that streams, or does not? count: 1 to
  * ULI_FAN_PARTS; each box fans out with the first (uli_boxes_fan). False where
- * runs are so long and boxes so many that there would be more than
- * ULI_FAN_TARGETS pieces, or where a streamed run does not begin on a line. */
+ * a streamed run does not begin on a line. */
 bool uli_parts_fan(
     const struct uli_fan_part *parts, int32_t count, bool stream);
 /* As uli_box_copy of runs span of each part, where uli_parts_fan. */

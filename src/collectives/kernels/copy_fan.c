@@ -17,6 +17,9 @@ enum {
     MOST_PIECES = 4, /* longer runs share too few pages to gain anything */
 };
 
+_Static_assert((int)ULI_FAN_PARTS *MOST_PIECES <= (int)ULI_FAN_TARGETS,
+    "a target for each piece");
+
 /* ---- which boxes --------------------------------------------------------- */
 
 /* The least number of equal pieces of a run that are whole lines and not longer
@@ -67,9 +70,6 @@ part_is_aligned(const struct uli_fan_part *part)
 bool
 uli_parts_fan(const struct uli_fan_part *parts, int32_t count, bool stream)
 {
-    int64_t pieces = run_pieces(parts[0].box->run_bytes);
-    if (pieces * count > ULI_FAN_TARGETS)
-        return false;
     for (int32_t n = 0; stream && n < count; n++)
         if (!part_is_aligned(&parts[n]))
             return false;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The one wait of the control path: check, spin a little, sleep on the
- * doorbell. Failure and deadline are checked in every iteration but not during
- * the spin, so no wait outlives either by more than one slice and the spin.
+ * doorbell. Failure is checked in every iteration but not during the spin, the
+ * deadline in both, so no wait outlives either by more than one slice and the
+ * spin.
  */
 #include <sched.h>
 
@@ -17,10 +18,11 @@
  * cores, each look is followed by a yield, because a sleep and a wake cost
  * several times as much as the other rank's part of a small call. */
 #define ALONE_NS 3000
-/* The most that one round counts against the spin budget. A yield that takes
- * longer has let another thread run. */
-#define ROUND_NS 2000
-/* The most that a spin lasts, with what others run meanwhile. */
+/* The most that a yield counts against the spin budget. One that takes longer
+ * has let another thread run. */
+#define YIELD_NS 1000
+/* The most that a spin lasts beyond its budget, for what others run
+ * meanwhile. */
 #define SPIN_MOST_NS INT64_C(5000000)
 
 /* True when ready within the spin budget. */
@@ -29,21 +31,25 @@ wait_spin(ulyx_comm_t *comm, bool (*ready)(void *context), void *context,
     uli_deadline_t deadline)
 {
     int looks = comm->shares_cores ? 1 : 16;
-    int64_t spun = 0, begin, now = uli_clock_ns();
-    int64_t until = uli_min(now + SPIN_MOST_NS, deadline);
+    int64_t spun = 0, looked, now = uli_clock_ns();
+    int64_t until = uli_min(now + comm->spin_ns + SPIN_MOST_NS, deadline);
 
     while (spun < comm->spin_ns && now < until) {
-        begin = now;
+        looked = now;
         for (int i = 0; i < looks; i++) {
             if (ready(context))
                 return true;
             uli_cpu_relax();
         }
         uli_comm_progress(comm);
-        if (comm->shares_cores || spun > ALONE_NS)
-            sched_yield();
         now = uli_clock_ns();
-        spun += uli_min(now - begin, ROUND_NS);
+        spun += now - looked;
+        if (comm->shares_cores || spun > ALONE_NS) {
+            looked = now;
+            sched_yield();
+            now = uli_clock_ns();
+            spun += uli_min(now - looked, YIELD_NS);
+        }
     }
     return false;
 }
