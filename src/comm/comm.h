@@ -313,6 +313,10 @@ void uli_comm_notify_meeting(ulyx_comm_t *comm, int32_t rank);
  * uli_comm_fail); or the communicator's failure. */
 ulyx_status_t uli_comm_wait(ulyx_comm_t *comm, bool (*ready)(void *context),
     void *context, uli_deadline_t deadline);
+/* True when ready(context) within budget_ns, in which the time does not count
+ * that a yield leaves to others. Looks at the deadline, not for failure. */
+bool uli_comm_spin(ulyx_comm_t *comm, bool (*ready)(void *context),
+    void *context, int64_t budget_ns, uli_deadline_t deadline);
 
 /* ---- agreement (agree.c) ------------------------------------------------- */
 

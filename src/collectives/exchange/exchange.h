@@ -293,6 +293,13 @@ struct uli_stream {
 struct uli_cursor {
     int64_t item, run, in_run;
 };
+/* Goes on to the next item after the last of `runs` runs. */
+static inline void
+uli_cursor_pass(struct uli_cursor *cursor, int64_t runs)
+{
+    if (cursor->run == runs)
+        *cursor = (struct uli_cursor){cursor->item + 1, 0, 0};
+}
 
 struct uli_pair {
     /* for the life of the exchange */

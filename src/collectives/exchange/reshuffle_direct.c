@@ -92,8 +92,7 @@ copy_item(struct uli_exchange *exchange, const struct uli_box *box,
         exchange->turned = true;
         return false;
     }
-    cursor->item++;
-    cursor->run = cursor->in_run = 0;
+    uli_cursor_pass(cursor, uli_box_runs(box));
     return true;
 }
 
@@ -180,10 +179,7 @@ uli_direct_local(struct uli_exchange *exchange)
     else if (bytes > 0)
         uli_box_copy(cut, span, exchange->dst[local->tensor],
             exchange->src[local->tensor], &way);
-    if (cursor->run == uli_box_runs(&local->box)) {
-        cursor->item++;
-        cursor->run = cursor->in_run = 0;
-    }
+    uli_cursor_pass(cursor, uli_box_runs(&local->box));
     uli_exchange_check(exchange, bytes);
     return true;
 }

@@ -9,24 +9,20 @@
  * others wait for them. A box waits only for boxes that are behind it, so
  * those furthest behind can always be copied.
  */
-#include <sched.h>
 #include "base/size.h"
-#include "base/system/cpu.h"
 #include "collectives/exchange/exchange.h"
 
 /* ---- before the first copy ----------------------------------------------- */
 
 /* How long a call waits for its peers before it moves anything: a nanosecond
  * for each PATIENCE_BYTES of its copies, which is about an eighth of their
- * time, and PATIENCE_NS at most. Where ranks share cores, a look counts LOOK_NS
- * at most, because a yield that takes longer has let another rank run. */
-enum { PATIENCE_BYTES = 64, PATIENCE_NS = 50000, LOOK_NS = 2000 };
-/* The most that it lasts, with what others run meanwhile. */
-#define PATIENCE_MOST_NS INT64_C(5000000)
+ * time, and PATIENCE_NS at most. */
+enum { PATIENCE_BYTES = 64, PATIENCE_NS = 50000 };
 
 static bool
-all_are_ready(const struct uli_exchange *exchange)
+all_are_ready(void *context)
 {
+    const struct uli_exchange *exchange = context;
     for (int32_t p = 0; p < exchange->nranks; p++) {
         const struct uli_pair *pair = &exchange->pairs[p];
         if (pair->shares && !pair->remote &&
@@ -39,24 +35,12 @@ all_are_ready(const struct uli_exchange *exchange)
 void
 uli_fan_await(struct uli_exchange *exchange)
 {
-    bool shares = exchange->comm->shares_cores;
-    int64_t left =
+    int64_t patience_ns =
         uli_min(exchange->work->copied_bytes / PATIENCE_BYTES, PATIENCE_NS);
-    int64_t begin, now = uli_clock_ns();
-    int64_t until = uli_min(now + PATIENCE_MOST_NS, exchange->request.deadline);
     exchange->patient = false;
-    if (exchange->comm->spin_ns == 0 ||
-        !uli_request_is_alone(&exchange->request))
-        return;
-    while (left > 0 && now < until && !all_are_ready(exchange)) {
-        begin = now;
-        if (shares)
-            sched_yield();
-        else
-            uli_cpu_relax();
-        now = uli_clock_ns();
-        left -= uli_min(now - begin, shares ? LOOK_NS : left);
-    }
+    if (exchange->comm->spin_ns > 0 && uli_request_is_alone(&exchange->request))
+        uli_comm_spin(exchange->comm, all_are_ready, exchange, patience_ns,
+            exchange->request.deadline);
 }
 
 /* ---- boxes --------------------------------------------------------------- */
@@ -147,22 +131,12 @@ fan_out_find(struct uli_exchange *exchange, int32_t p,
     }
 }
 
-static void
-cursor_advance(struct uli_cursor *cursor, int64_t runs, int64_t all)
-{
-    cursor->run += runs;
-    if (cursor->run < all)
-        return;
-    cursor->item++;
-    cursor->run = 0;
-}
-
 bool
 uli_fan_turn(struct uli_exchange *exchange, int32_t p, bool *advanced_p)
 {
     struct source_box first;
     struct fan_out fan;
-    if (!source_box_of(exchange, p, &first) || uli_box_reads_on(first.box))
+    if (!source_box_of(exchange, p, &first))
         return false;
     const struct uli_box *box = first.box;
     int64_t begin = first.cursor->run, all = uli_box_runs(box);
@@ -175,7 +149,7 @@ uli_fan_turn(struct uli_exchange *exchange, int32_t p, bool *advanced_p)
     const struct uli_copy_way way = fan.count > 1
                                         ? uli_exchange_fan(exchange, box)
                                         : uli_exchange_way(exchange, box);
-    if (!uli_parts_fan(fan.parts, fan.count, way.stream))
+    if (fan.count > 1 && !uli_parts_fan(fan.parts, fan.count, way.stream))
         return false;
     *advanced_p = true;
     int64_t runs = uli_min(fan.end - begin, ULI_TURN_BYTES / box->run_bytes);
@@ -185,8 +159,10 @@ uli_fan_turn(struct uli_exchange *exchange, int32_t p, bool *advanced_p)
         uli_boxes_copy(fan.parts, fan.count, span, src, &way);
     else
         uli_box_copy(box, span, fan.parts[0].dst, src, &way);
-    for (int32_t i = 0; i < fan.count; i++)
-        cursor_advance(fan.cursors[i], runs, all);
+    for (int32_t i = 0; i < fan.count; i++) {
+        fan.cursors[i]->run += runs;
+        uli_cursor_pass(fan.cursors[i], all);
+    }
     uli_exchange_check(exchange, runs * box->run_bytes * fan.count);
     return true;
 }
@@ -195,8 +171,7 @@ bool
 uli_fan_has_local(struct uli_exchange *exchange)
 {
     struct source_box own, other;
-    if (!source_box_of(exchange, exchange->rank, &own) ||
-        uli_box_reads_on(own.box))
+    if (!source_box_of(exchange, exchange->rank, &own))
         return false;
     for (int32_t p = 0; p < exchange->nranks; p++)
         if (p != exchange->rank && source_box_of(exchange, p, &other) &&

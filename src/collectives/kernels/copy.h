@@ -75,8 +75,8 @@ void uli_box_copy(const struct uli_box *box, struct uli_box_span span,
     void *dst, const void *src, const struct uli_copy_way *way);
 
 /* Do two normalized boxes of one source read runs of equal length in the same
- * rows, of which there are several, and are the runs whole lines of 64 bytes
- * and short enough (16 KiB) that they share pages? */
+ * rows, of which there are several, apart from each other, and are the runs
+ * whole lines of 64 bytes and short enough (16 KiB) that they share pages? */
 bool uli_boxes_fan(const struct uli_box *a, const struct uli_box *b);
 
 /* A fan-out copies several boxes in one pass over the source rows. */

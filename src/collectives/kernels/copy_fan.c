@@ -33,15 +33,16 @@ run_pieces(int64_t run_bytes)
     return pieces <= MOST_PIECES ? pieces : 0;
 }
 
-/* Is the innermost loop the one whose rows are nearest in the source? */
+/* Are there several rows, apart from each other, and is the innermost loop the
+ * one whose rows are nearest in the source? */
 static bool
-rows_in_order(const struct uli_box *box)
+rows_are_apart(const struct uli_box *box)
 {
     for (int i = 0; i < 2; i++)
         if (box->extent[i] > 1 &&
             llabs(box->src_stride[i]) < llabs(box->src_stride[2]))
             return false;
-    return box->extent[2] > 1;
+    return !uli_box_reads_on(box);
 }
 
 bool
@@ -51,7 +52,7 @@ uli_boxes_fan(const struct uli_box *a, const struct uli_box *b)
         if (a->extent[i] != b->extent[i] ||
             (a->extent[i] > 1 && a->src_stride[i] != b->src_stride[i]))
             return false;
-    return a->run_bytes == b->run_bytes && rows_in_order(a) &&
+    return a->run_bytes == b->run_bytes && rows_are_apart(a) &&
            llabs(a->src_offset - b->src_offset) < llabs(a->src_stride[2]) &&
            run_pieces(a->run_bytes) > 0;
 }

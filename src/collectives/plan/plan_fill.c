@@ -401,7 +401,7 @@ note_fans(struct fill *f)
     f->work->fans = false;
     for (int32_t p = 0; p < f->plan->comm->nranks; p++) {
         const struct uli_box *box = first_box(f, p);
-        if (!box || uli_box_reads_on(box))
+        if (!box)
             continue;
         f->work->fans |= first && uli_boxes_fan(first, box);
         first = first ? first : box;

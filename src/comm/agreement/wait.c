@@ -25,16 +25,15 @@
  * meanwhile. */
 #define SPIN_MOST_NS INT64_C(5000000)
 
-/* True when ready within the spin budget. */
-static bool
-wait_spin(ulyx_comm_t *comm, bool (*ready)(void *context), void *context,
-    uli_deadline_t deadline)
+bool
+uli_comm_spin(ulyx_comm_t *comm, bool (*ready)(void *context), void *context,
+    int64_t budget_ns, uli_deadline_t deadline)
 {
     int looks = comm->shares_cores ? 1 : 16;
     int64_t spun = 0, looked, now = uli_clock_ns();
-    int64_t until = uli_min(now + comm->spin_ns + SPIN_MOST_NS, deadline);
+    int64_t until = uli_min(now + budget_ns + SPIN_MOST_NS, deadline);
 
-    while (spun < comm->spin_ns && now < until) {
+    while (spun < budget_ns && now < until) {
         looked = now;
         for (int i = 0; i < looks; i++) {
             if (ready(context))
@@ -69,7 +68,8 @@ uli_comm_wait(ulyx_comm_t *comm, bool (*ready)(void *context), void *context,
         ULI_TRY(uli_comm_check(comm));
         if (uli_deadline_over(deadline))
             return ULYX_ERR_TIMEOUT;
-        if (!spun && (spun = true, wait_spin(comm, ready, context, deadline)))
+        if (!spun && (spun = true, uli_comm_spin(comm, ready, context,
+                                       comm->spin_ns, deadline)))
             return ULYX_SUCCESS;
         uli_doorbell_sleep(
             comm->control, seen, deadline - uli_clock_ns(), ready, context);
