@@ -193,8 +193,9 @@ src_set(const struct perf_rank *rank)
 static struct uli_copy_way
 packing_way(const struct uli_box *box)
 {
-    struct uli_copy_way way =
-        uli_copy_choose(uli_copy_defaults(), box, uli_box_bytes(box));
+    const struct uli_copy_call call =
+        uli_copy_call_of(uli_copy_defaults(), uli_box_bytes(box));
+    struct uli_copy_way way = uli_copy_way_of(&call, box);
 
     way.stream = false;
     return way;

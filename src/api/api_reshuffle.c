@@ -283,11 +283,12 @@ ulyx_reshuffle_execute_strided(ulyx_plan_t *plan, ulyx_direction_t direction,
         .src_strides = src_strides,
         .dst = dst,
         .dst_strides = dst_strides,
-        .stream = stream};
+        .stream = stream,
+        .awaited = !uli_group_active()};
     ulyx_request_t *request;
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_PLAN, plan);
-    if (uli_group_active())
+    if (!call.awaited)
         return plan_queue(plan, &call);
     ULI_TRY(uli_plan_execute(plan, &call, &request));
     return request ? uli_request_wait(request) : ULYX_SUCCESS;

@@ -21,15 +21,20 @@ uli_clock_ns(void)
 }
 
 uli_deadline_t
-uli_deadline_in(double seconds)
+uli_deadline_from(int64_t now_ns, double seconds)
 {
-    int64_t now = uli_clock_ns();
     if (!(seconds > 0))
-        return now;
+        return now_ns;
     double ns = seconds * NS_PER_S;
     if (ns >= (double)INT64_MAX)
         return INT64_MAX;
-    return uli_sat_add(now, (int64_t)ns);
+    return uli_sat_add(now_ns, (int64_t)ns);
+}
+
+uli_deadline_t
+uli_deadline_in(double seconds)
+{
+    return uli_deadline_from(uli_clock_ns(), seconds);
 }
 
 void

@@ -15,6 +15,8 @@ typedef int64_t uli_deadline_t;
 
 /* The point `seconds` from now; 0 or less: already over. */
 uli_deadline_t uli_deadline_in(double seconds);
+/* As above, with the time that the caller has just read. */
+uli_deadline_t uli_deadline_from(int64_t now_ns, double seconds);
 bool uli_deadline_over(uli_deadline_t deadline);
 
 /* Milliseconds left, rounded up, at most slice_ms, at least 0: for poll(). */

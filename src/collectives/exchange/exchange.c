@@ -41,38 +41,18 @@ uli_exchange_init(
     uli_request_init(&exchange->request);
 }
 
-/* The way, with the stores that ULYX_STREAM_STORES prescribes. */
-static struct uli_copy_way
-way_set_stores(const struct uli_exchange *exchange, struct uli_copy_way way)
+/* How the copies of the call are made, with the stores that ULYX_STREAM_STORES
+ * prescribes. */
+static void
+choose_copies(struct uli_exchange *exchange)
 {
+    const struct uli_work *work = exchange->work;
+    const struct uli_copy_choice *choice = uli_copies_of(exchange->comm);
+    exchange->copies = uli_copy_call_of(choice, work->copied_bytes);
     if (exchange->stream_always || exchange->stream_never)
-        way.stream = exchange->stream_always;
-    return way;
-}
-
-struct uli_copy_way
-uli_exchange_way(const struct uli_exchange *exchange, const struct uli_box *box)
-{
-    return way_set_stores(
-        exchange, uli_copy_choose(uli_copies_of(exchange->comm), box,
-                      exchange->work->copied_bytes));
-}
-
-struct uli_copy_way
-uli_exchange_fan(const struct uli_exchange *exchange, const struct uli_box *box)
-{
-    return way_set_stores(
-        exchange, uli_copy_choose_fan(uli_copies_of(exchange->comm), box,
-                      exchange->work->copied_bytes));
-}
-
-struct uli_copy_way
-uli_exchange_packing(
-    const struct uli_exchange *exchange, const struct uli_box *box)
-{
-    struct uli_copy_way way = uli_exchange_way(exchange, box);
-    way.stream = false;
-    return way;
+        exchange->copies.streams =
+            exchange->stream_always ? ULI_STREAMS_ALL : ULI_STREAMS_NONE;
+    exchange->fans = work->fans && work->copied_bytes >= choice->fan_bytes;
 }
 
 static bool
@@ -167,7 +147,7 @@ open_call(struct uli_exchange *exchange)
     uli_rings_begin(exchange);
     for (int32_t k = 1; k < exchange->nranks && exchange_is_running(exchange);
          k++) {
-        int32_t p = (exchange->rank + k) % exchange->nranks;
+        int32_t p = uli_exchange_peer(exchange, k);
         if (exchange->pairs[p].shares)
             open_pair(exchange, p);
     }
@@ -412,8 +392,7 @@ exchange_advance(struct uli_exchange *exchange)
     exchange->turned = false;
     for (int32_t k = 1; k < exchange->nranks && exchange_is_running(exchange);
          k++)
-        advanced |=
-            progress_pair(exchange, (exchange->rank + k) % exchange->nranks);
+        advanced |= progress_pair(exchange, uli_exchange_peer(exchange, k));
     if (exchange_is_running(exchange))
         advanced |= exchange->schedule->progress(exchange);
     if (exchange_is_running(exchange) && exchange->sum < exchange->work->nsums)
@@ -429,6 +408,9 @@ exchange_advance(struct uli_exchange *exchange)
  * ends and failure, deadline and clock are checked again: about two
  * microseconds, several times the time that a post takes to arrive. */
 enum { LOOKS = 64 };
+/* The first looks follow each other without a pause, which is as long as a post
+ * takes to arrive. */
+enum { EAGER_LOOKS = 16 };
 
 /* Has a post arrived by which the pair advances? Posts of rings are left to the
  * passes. */
@@ -457,7 +439,8 @@ posts_await(struct uli_exchange *exchange)
             if (exchange->pairs[p].shares && !exchange->pairs[p].ended &&
                 pair_has_post(exchange, p))
                 return true;
-        uli_cpu_relax();
+        if (look >= EAGER_LOOKS)
+            uli_cpu_relax();
     }
     return false;
 }
@@ -546,7 +529,6 @@ exchange_reset(struct uli_exchange *exchange)
     }
 }
 
-/* now_ns: the time that the call has read. */
 static void
 exchange_record(struct uli_exchange *exchange, int64_t now_ns)
 {
@@ -561,17 +543,17 @@ exchange_record(struct uli_exchange *exchange, int64_t now_ns)
 }
 
 void
-uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline)
+uli_exchange_start(struct uli_exchange *exchange, int64_t now_ns,
+    uli_deadline_t deadline, bool awaited)
 {
-    const struct uli_work *work = exchange->work;
     exchange_reset(exchange);
-    exchange->fans = work->fans && work->copied_bytes >=
-                                       uli_copies_of(exchange->comm)->fan_bytes;
+    choose_copies(exchange);
     exchange->schedule->start(exchange);
     exchange->request.deadline = deadline;
-    exchange_record(exchange, uli_exchange_waits_start(exchange, deadline));
+    uli_exchange_waits_start(exchange, now_ns, deadline);
+    exchange_record(exchange, now_ns);
     uli_request_launch(&exchange->request);
-    if (!exchange->request.by_library_thread)
+    if (!exchange->request.by_library_thread && !awaited)
         exchange_progress(&exchange->request);
 }
 

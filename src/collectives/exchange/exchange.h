@@ -414,6 +414,7 @@ struct uli_exchange {
     struct uli_cursor local; /* in work->locals */
     bool turned; /* in this pass, some pair's turn may have ended before its
                   * items */
+    struct uli_copy_call copies;      /* of the call in flight */
     bool stream_always, stream_never; /* ULYX_STREAM_STORES */
 
     /* Scratch of sums. Of the call in flight, in its memory for rings: */
@@ -424,13 +425,23 @@ struct uli_exchange {
     const void **sum_bases; /* [nranks] */
 };
 
+/* The rank k places after this one, 0 <= k < nranks. */
+static inline int32_t
+uli_exchange_peer(const struct uli_exchange *exchange, int32_t k)
+{
+    int32_t p = exchange->rank + k;
+    return p < exchange->nranks ? p : p - exchange->nranks;
+}
+
 /* ---- one call (exchange.c) ----------------------------------------------- */
 
 /* Takes the exchange for a call. ERR_BUSY: a call is in flight. */
 ulyx_status_t uli_exchange_take(struct uli_exchange *exchange);
 /* Holding the exchange: starts call n + 1. src, dst, *_at, work, direction and
- * hash are set. Cannot fail; on return the operation may have ended already. */
-void uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline);
+ * hash are set. awaited: the caller waits for the call next, and nothing moves
+ * before that. Cannot fail; on return the operation may have ended already. */
+void uli_exchange_start(struct uli_exchange *exchange, int64_t now_ns,
+    uli_deadline_t deadline, bool awaited);
 /* Why peer p refused the call, in the text of p's record where that has
  * arrived.
  * Returns text_p. */
@@ -582,10 +593,10 @@ bool uli_exchange_expired(struct uli_exchange *exchange);
  * for. */
 ulyx_status_t uli_exchange_time_out(struct uli_exchange *exchange);
 
-/* At the start of a call; returns the time. uli_exchange_waits: after each pass
- * over all pairs; moved: anything has moved. */
-int64_t uli_exchange_waits_start(
-    struct uli_exchange *exchange, uli_deadline_t deadline);
+/* At the start of a call. uli_exchange_waits: after each pass over all pairs;
+ * moved: anything has moved. */
+void uli_exchange_waits_start(
+    struct uli_exchange *exchange, int64_t now_ns, uli_deadline_t deadline);
 void uli_exchange_waits(struct uli_exchange *exchange, bool moved);
 /* Notes in the flight recorder what the call still waits for. */
 void uli_exchange_note(struct uli_exchange *exchange);
@@ -666,13 +677,25 @@ void uli_ring_take(struct uli_exchange *exchange, int32_t p, int64_t bytes);
 
 bool uli_sums_progress(struct uli_exchange *exchange);
 
-/* How a box of the call in flight is copied. packing: into memory that is read
- * again at once, so without streaming stores. */
-struct uli_copy_way uli_exchange_way(
-    const struct uli_exchange *exchange, const struct uli_box *box);
-struct uli_copy_way uli_exchange_packing(
-    const struct uli_exchange *exchange, const struct uli_box *box);
-struct uli_copy_way uli_exchange_fan(
-    const struct uli_exchange *exchange, const struct uli_box *box);
+/* How a box of the call in flight is copied: alone; packed into memory that is
+ * read again at once, so without streaming stores; or fanned out. */
+static inline struct uli_copy_way
+uli_exchange_way(const struct uli_exchange *exchange, const struct uli_box *box)
+{
+    return uli_copy_way_of(&exchange->copies, box);
+}
+static inline struct uli_copy_way
+uli_exchange_packing(
+    const struct uli_exchange *exchange, const struct uli_box *box)
+{
+    struct uli_copy_way way = uli_exchange_way(exchange, box);
+    way.stream = false;
+    return way;
+}
+static inline struct uli_copy_way
+uli_exchange_fan(const struct uli_exchange *exchange, const struct uli_box *box)
+{
+    return uli_copy_way_from(&exchange->copies, box, ULI_ROWS_FANNED);
+}
 
 #endif

@@ -207,10 +207,10 @@ uli_rings_accept(
 {
     struct uli_pair *pair = &exchange->pairs[p];
     const struct uli_pair_work *work = &exchange->work->pairs[p];
-    const struct uli_ring_offer ring = record->ring, bounce = record->bounce;
     bool good = true;
     if (!exchange->rings.shared)
         return ULYX_SUCCESS;
+    const struct uli_ring_offer ring = record->ring, bounce = record->bounce;
     if (work->out.streams || (work->out.reads && !pair->peer_reads))
         good = pair_take_ring(exchange, p, pair, &ring);
     if (good && pair->remote && work->in.streams) {

@@ -171,15 +171,14 @@ exchange_choose_awaited(struct uli_exchange *exchange)
     return first;
 }
 
-int64_t
-uli_exchange_waits_start(struct uli_exchange *exchange, uli_deadline_t deadline)
+void
+uli_exchange_waits_start(
+    struct uli_exchange *exchange, int64_t now_ns, uli_deadline_t deadline)
 {
-    int64_t now = uli_clock_ns();
-    int64_t left = (deadline - now) / PER_CALL;
+    int64_t left = (deadline - now_ns) / PER_CALL;
     exchange->still_ns = left < STILL_NS ? left : STILL_NS;
     exchange->announce_ns = 0;
-    exchange->stall_ns = uli_comm_stall_ns(exchange->comm, now);
-    return now;
+    exchange->stall_ns = uli_comm_stall_ns(exchange->comm, now_ns);
 }
 
 /* Once per call, after it has announced an awaited rank for some time. */

@@ -164,8 +164,9 @@ host_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
             plan, ULYX_ERR_INVALID_ARGUMENT, "stream must be NULL on the host");
     ULI_TRY(uli_comm_check(plan->comm));
     ULI_TRY(uli_exchange_take(exchange));
-    uli_deadline_t deadline =
-        uli_deadline_in(uli_timeout_or(call->timeout_s, plan->timeout_s));
+    int64_t now_ns = uli_clock_ns();
+    uli_deadline_t deadline = uli_deadline_from(
+        now_ns, uli_timeout_or(call->timeout_s, plan->timeout_s));
     ulyx_status_t status = uli_plan_check_call(plan, call);
     exchange->direction = call->direction;
     exchange->hash =
@@ -173,7 +174,7 @@ host_start(ulyx_plan_t *plan, const struct uli_plan_call *call,
     if (status != ULYX_SUCCESS)
         return uli_exchange_refuse(exchange, status, deadline);
     exchange_set_up(plan, call->direction);
-    uli_exchange_start(exchange, deadline);
+    uli_exchange_start(exchange, now_ns, deadline, call->awaited);
     *request_p = &exchange->request;
     return ULYX_SUCCESS;
 }

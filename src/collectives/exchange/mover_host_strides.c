@@ -78,6 +78,15 @@ uli_host_send_strides(
 
 /* ---- a peer's strides ---------------------------------------------------- */
 
+/* Might the record's strides be others than those of the peer's last call?
+ * Without strides, as in most calls, that is known at once. */
+static bool
+strides_differ(
+    const struct uli_call_strides *laid, const struct uli_record *record)
+{
+    return laid->given || record->strided;
+}
+
 /* Copies the record's strides into plan->laid if they have changed, and then
  * returns true. Wrong strides are not copied: they end the operation. */
 static bool
@@ -112,7 +121,8 @@ uli_host_take_strides(
     struct uli_pair *pair = &exchange->pairs[p];
     if (!pair_uses_strides(exchange, p))
         return true;
-    if (strides_take(plan, p, record)) {
+    if (strides_differ(&plan->laid[exchange->direction][p], record) &&
+        strides_take(plan, p, record)) {
         work->pairs[p].stale = true;
         work->stale_sums |= work->pairs[p].loaded;
     }

@@ -69,13 +69,24 @@ uli_box_cut(const struct uli_box *box, int64_t *run_p, int64_t *in_run_p,
 
 /* ---- stores and loads ---------------------------------------------------- */
 
+/* src: NULL for zeros. */
+static void
+copy_span(const struct uli_box *box, struct uli_box_span span, char *dst,
+    const char *src, const struct uli_copy_way *way)
+{
+    if (src)
+        uli_box_copy(box, span, dst, src, way);
+    else
+        uli_box_zero(box, span, dst);
+}
+
 /* Copies what is left of a box, at most *left_p bytes, by whole runs where a
  * turn holds one. False: the turn is over, or the call has ended. */
 static bool
-copy_item(struct uli_exchange *exchange, const struct uli_box *box,
-    struct uli_cursor *cursor, char *dst, const char *src, int64_t *left_p)
+copy_rest(struct uli_exchange *exchange, const struct uli_box *box,
+    struct uli_cursor *cursor, char *dst, const char *src,
+    const struct uli_copy_way *way, int64_t *left_p)
 {
-    const struct uli_copy_way way = uli_exchange_way(exchange, box);
     struct uli_box part;
     const struct uli_box *cut;
     struct uli_box_span span;
@@ -83,7 +94,7 @@ copy_item(struct uli_exchange *exchange, const struct uli_box *box,
     while (*left_p >= uli_min(box->run_bytes, ULI_TURN_BYTES) &&
            (bytes = uli_box_cut(box, &cursor->run, &cursor->in_run, *left_p,
                 &part, &cut, &span)) > 0) {
-        uli_box_copy(cut, span, dst, src, &way);
+        copy_span(cut, span, dst, src, way);
         *left_p -= bytes;
         if (!uli_exchange_check(exchange, bytes))
             return false;
@@ -94,6 +105,22 @@ copy_item(struct uli_exchange *exchange, const struct uli_box *box,
     }
     uli_cursor_pass(cursor, uli_box_runs(box));
     return true;
+}
+
+/* As copy_rest; and the short way for a box that one turn holds, because small
+ * calls are counted in nanoseconds. */
+static bool
+copy_item(struct uli_exchange *exchange, const struct uli_box *box,
+    struct uli_cursor *cursor, char *dst, const char *src, int64_t *left_p)
+{
+    const struct uli_copy_way way = uli_exchange_way(exchange, box);
+    int64_t runs = uli_box_runs(box), bytes = runs * box->run_bytes;
+    if (cursor->run || cursor->in_run || bytes > *left_p)
+        return copy_rest(exchange, box, cursor, dst, src, &way, left_p);
+    copy_span(box, (struct uli_box_span){0, runs}, dst, src, &way);
+    *left_p -= bytes;
+    cursor->item++;
+    return uli_exchange_check(exchange, bytes);
 }
 
 bool
@@ -164,22 +191,15 @@ bool
 uli_direct_local(struct uli_exchange *exchange)
 {
     struct uli_cursor *cursor = &exchange->local;
-    if (cursor->item == exchange->work->nlocals ||
-        (exchange->fans && uli_fan_has_local(exchange)))
-        return false;
-    const struct uli_local *local = &exchange->work->locals[cursor->item];
-    const struct uli_copy_way way = uli_exchange_way(exchange, &local->box);
-    struct uli_box part;
-    const struct uli_box *cut;
-    struct uli_box_span span;
-    int64_t bytes = uli_box_cut(&local->box, &cursor->run, &cursor->in_run,
-        ULI_TURN_BYTES, &part, &cut, &span);
-    if (bytes > 0 && local->zero)
-        uli_box_zero(cut, span, exchange->dst[local->tensor]);
-    else if (bytes > 0)
-        uli_box_copy(cut, span, exchange->dst[local->tensor],
-            exchange->src[local->tensor], &way);
-    uli_cursor_pass(cursor, uli_box_runs(&local->box));
-    uli_exchange_check(exchange, bytes);
-    return true;
+    int64_t left = ULI_TURN_BYTES;
+    bool advanced = false, going = true;
+    while (going && cursor->item < exchange->work->nlocals &&
+           !(exchange->fans && uli_fan_has_local(exchange))) {
+        const struct uli_local *local = &exchange->work->locals[cursor->item];
+        advanced = true;
+        going = copy_item(exchange, &local->box, cursor,
+            exchange->dst[local->tensor],
+            local->zero ? NULL : exchange->src[local->tensor], &left);
+    }
+    return advanced;
 }

@@ -118,7 +118,7 @@ fan_out_find(struct uli_exchange *exchange, int32_t p,
     fan->waits = false;
     fan_out_add(fan, first);
     for (int32_t k = 0; k < exchange->nranks; k++) {
-        int32_t q = (exchange->rank + k) % exchange->nranks;
+        int32_t q = uli_exchange_peer(exchange, k);
         if (q == p || !source_box_of(exchange, q, &other) ||
             !source_boxes_fan(first, &other))
             continue;

@@ -151,6 +151,10 @@ const char *uli_copy_kernel_name(void); /* of the kernel in use */
 bool uli_copy_streams_whole(const struct uli_box *box);
 
 /* Do the rows of the innermost loop follow each other in the source? */
-bool uli_box_reads_on(const struct uli_box *box);
+static inline bool
+uli_box_reads_on(const struct uli_box *box)
+{
+    return box->extent[2] == 1 || box->src_stride[2] == box->run_bytes;
+}
 
 #endif

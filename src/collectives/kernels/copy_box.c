@@ -187,15 +187,18 @@ enum { TILE_RUNS = 128, SHORT_TILE_RUNS = 16, SHORT_RUN_BYTES = 16 };
  * reach of hardware prefetchers. */
 enum { PIECE_BYTES = 4096 };
 
-static void
-swap_loops(struct uli_copy_plane *plane)
+enum { FEW_RUN_BYTES = 64 };
+
+static struct uli_copy_plane
+plane_swapped(const struct uli_copy_plane *plane)
 {
-    int64_t *fields[] = {plane->extent, plane->dst_stride, plane->src_stride};
-    for (int i = 0; i < 3; i++) {
-        int64_t held = fields[i][0];
-        fields[i][0] = fields[i][1];
-        fields[i][1] = held;
+    struct uli_copy_plane swapped = *plane;
+    for (int i = 0; i < 2; i++) {
+        swapped.extent[i] = plane->extent[1 - i];
+        swapped.dst_stride[i] = plane->dst_stride[1 - i];
+        swapped.src_stride[i] = plane->src_stride[1 - i];
     }
+    return swapped;
 }
 
 static void
@@ -233,74 +236,119 @@ copy_pieces(const struct uli_copy_kernel *kernel,
 }
 
 static void
-copy_plane(const struct uli_copy_kernel *kernel, struct uli_copy_plane plane,
-    const struct uli_copy_way *way)
+copy_transposed(const struct uli_copy_kernel *kernel,
+    const struct uli_copy_plane *plane, const struct uli_copy_way *way)
 {
-    bool transposed = plane.extent[0] > 1 &&
-                      llabs(plane.src_stride[0]) < llabs(plane.src_stride[1]);
-    if (transposed && way->stream && plane.run_bytes >= ULI_STREAM_RUN_BYTES)
-        swap_loops(&plane);
-    else if (transposed) {
-        copy_tiles(kernel, &plane, way);
-        return;
+    if (way->stream && plane->run_bytes >= ULI_STREAM_RUN_BYTES) {
+        const struct uli_copy_plane swapped = plane_swapped(plane);
+        kernel->copy(&swapped, way);
+    } else {
+        copy_tiles(kernel, plane, way);
     }
-    if (plane.extent[0] * plane.extent[1] == 1 &&
-        plane.run_bytes >= 2 * way->lanes * PIECE_BYTES)
-        copy_pieces(kernel, &plane, way);
+}
+
+static void
+copy_plane(const struct uli_copy_kernel *kernel,
+    const struct uli_copy_plane *plane, const struct uli_copy_way *way)
+{
+    if (plane->extent[0] > 1 &&
+        llabs(plane->src_stride[0]) < llabs(plane->src_stride[1]))
+        copy_transposed(kernel, plane, way);
+    else if (plane->extent[0] * plane->extent[1] == 1 &&
+             plane->run_bytes >= 2 * way->lanes * PIECE_BYTES)
+        copy_pieces(kernel, plane, way);
     else
-        kernel->copy(&plane, way);
+        kernel->copy(plane, way);
 }
 
 const struct uli_copy_way uli_copy_plain = {ULI_HINT_NONE, 1, 0, false};
 
-bool
-uli_box_reads_on(const struct uli_box *box)
+/* Run 0 of a box; its extents are those of a whole plane. */
+static inline struct uli_copy_plane
+plane_first(const struct uli_box *box, void *dst, const void *src)
 {
-    return box->extent[2] == 1 || box->src_stride[2] == box->run_bytes;
-}
-
-/* The planes of a whole box, without the divisions of a span: they cost as much
- * as a few rows do. */
-static void
-copy_planes(const struct uli_copy_kernel *kernel, const struct uli_box *box,
-    struct uli_copy_plane plane, const struct uli_copy_way *way)
-{
-    plane.extent[0] = box->extent[1];
-    plane.extent[1] = box->extent[2];
-    for (int64_t i = 0; i < box->extent[0]; i++) {
-        copy_plane(kernel, plane, way);
-        plane.dst += box->dst_stride[0];
-        plane.src += box->src_stride[0];
-    }
-}
-
-void
-uli_box_copy(const struct uli_box *box, struct uli_box_span span, void *dst,
-    const void *src, const struct uli_copy_way *way)
-{
-    const struct uli_copy_kernel *kernel = uli_copy_kernel();
-    struct uli_copy_way usable = *way;
-    const struct uli_copy_plane first = {
+    return (struct uli_copy_plane){
+        .extent = {box->extent[1], box->extent[2]},
         .run_bytes = box->run_bytes,
         .dst = (unsigned char *)dst + box->dst_offset,
         .dst_stride = {box->dst_stride[1], box->dst_stride[2]},
         .src = (const unsigned char *)src + box->src_offset,
         .src_stride = {box->src_stride[1], box->src_stride[2]},
     };
+}
+
+/* A whole box, without the divisions of a span: they cost as much as a few rows
+ * do. */
+static void
+copy_whole(const struct uli_copy_kernel *kernel, const struct uli_box *box,
+    void *dst, const void *src, const struct uli_copy_way *way)
+{
+    struct uli_copy_plane plane = plane_first(box, dst, src);
+    for (int64_t i = 0; i < box->extent[0]; i++) {
+        copy_plane(kernel, &plane, way);
+        plane.dst += box->dst_stride[0];
+        plane.src += box->src_stride[0];
+    }
+}
+
+static void
+copy_span(const struct uli_copy_kernel *kernel, const struct uli_box *box,
+    struct uli_box_span span, void *dst, const void *src,
+    const struct uli_copy_way *way)
+{
+    const struct uli_copy_plane first = plane_first(box, dst, src);
     struct uli_copy_plane plane = first;
     struct uli_span_rect rect;
-    usable.stream = way->stream && kernel->fence;
-    if (span.begin == 0 && span.end == uli_box_runs(box)) {
-        copy_planes(kernel, box, first, &usable);
-        span.begin = span.end;
-    }
     while (uli_span_next(box->extent, &span, &rect)) {
         memcpy(plane.extent, rect.extent, sizeof(plane.extent));
         plane.dst = first.dst + uli_span_offset(rect.index, box->dst_stride);
         plane.src = first.src + uli_span_offset(rect.index, box->src_stride);
-        copy_plane(kernel, plane, &usable);
+        copy_plane(kernel, &plane, way);
     }
-    if (usable.stream)
+}
+
+/* Are the runs so few that none are copied side by side, and short enough for
+ * the C library's copy, but longer than those that copy_small lists? */
+static bool
+runs_are_few(const struct uli_box *box, const struct uli_copy_way *way)
+{
+    return box->extent[0] * box->extent[1] == 1 &&
+           box->extent[2] < 2 * way->lanes && !way->stream &&
+           box->run_bytes >= FEW_RUN_BYTES && box->run_bytes < 2 * PIECE_BYTES;
+}
+
+/* Small calls have boxes of one or a few runs, for which planes and the call of
+ * a kernel would cost about as much as the copy. */
+static void
+copy_few(const struct uli_box *box, struct uli_box_span span, void *dst,
+    const void *src)
+{
+    for (int64_t k = span.begin; k < span.end; k++)
+        memcpy((char *)dst + box->dst_offset + k * box->dst_stride[2],
+            (const char *)src + box->src_offset + k * box->src_stride[2],
+            (size_t)box->run_bytes);
+}
+
+void
+uli_box_copy(const struct uli_box *box, struct uli_box_span span, void *dst,
+    const void *src, const struct uli_copy_way *way)
+{
+    if (runs_are_few(box, way)) {
+        copy_few(box, span, dst, src);
+        return;
+    }
+    const struct uli_copy_kernel *kernel = uli_copy_kernel();
+    struct uli_copy_way ordinary;
+    if (way->stream && !kernel->fence) {
+        ordinary = *way;
+        ordinary.stream = false;
+        way = &ordinary;
+    }
+    if (span.begin == 0 && span.end == uli_box_runs(box))
+        copy_whole(kernel, box, dst, src, way);
+    else
+        copy_span(kernel, box, span, dst, src, way);
+    if (way->stream)
         kernel->fence();
 }
 

@@ -68,27 +68,10 @@ call_size(int64_t call_bytes)
     return call_bytes < ULI_COPY_LARGE_BYTES ? ULI_COPY_MEDIUM : ULI_COPY_LARGE;
 }
 
-static struct uli_copy_way
-way_of(const struct uli_copy_choice *choice, enum uli_copy_source source,
-    const struct uli_box *box, int64_t call_bytes)
+struct uli_copy_call
+uli_copy_call_of(const struct uli_copy_choice *choice, int64_t call_bytes)
 {
-    struct uli_copy_way way = choice->ways[call_size(call_bytes)][source];
-    way.stream =
-        call_bytes >= choice->stream_bytes && uli_copy_streams_whole(box);
-    return way;
-}
-
-struct uli_copy_way
-uli_copy_choose(const struct uli_copy_choice *choice, const struct uli_box *box,
-    int64_t call_bytes)
-{
-    return way_of(choice, uli_box_reads_on(box) ? ULI_ROWS_ON : ULI_ROWS_APART,
-        box, call_bytes);
-}
-
-struct uli_copy_way
-uli_copy_choose_fan(const struct uli_copy_choice *choice,
-    const struct uli_box *box, int64_t call_bytes)
-{
-    return way_of(choice, ULI_ROWS_FANNED, box, call_bytes);
+    return (struct uli_copy_call){choice->ways[call_size(call_bytes)],
+        call_bytes >= choice->stream_bytes ? ULI_STREAMS_WHOLE
+                                           : ULI_STREAMS_NONE};
 }

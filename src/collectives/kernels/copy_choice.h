@@ -53,12 +53,37 @@ struct uli_copy_choice {
 /* The choice without measurement, by the maker of this processor. */
 const struct uli_copy_choice *uli_copy_defaults(void);
 
-/* The way of a (normalized) box, one of several that write call_bytes together,
- * with the kernel in use. */
-struct uli_copy_way uli_copy_choose(const struct uli_copy_choice *choice,
-    const struct uli_box *box, int64_t call_bytes);
-/* The way of a fan-out of boxes like this one. */
-struct uli_copy_way uli_copy_choose_fan(const struct uli_copy_choice *choice,
-    const struct uli_box *box, int64_t call_bytes);
+/* Which stores of a call stream: none, those of boxes for which that pays
+ * (uli_copy_streams_whole), or all. */
+enum uli_copy_streams { ULI_STREAMS_NONE, ULI_STREAMS_WHOLE, ULI_STREAMS_ALL };
+
+/* What the copies of one call have in common. */
+struct uli_copy_call {
+    const struct uli_copy_way *ways; /* [ULI_COPY_SOURCES], the choice's */
+    enum uli_copy_streams streams;
+};
+
+/* For a call in which a rank copies call_bytes. Valid as long as the choice. */
+struct uli_copy_call uli_copy_call_of(
+    const struct uli_copy_choice *choice, int64_t call_bytes);
+
+/* The way of the call's copy of a (normalized) box with the kernel in use, or
+ * of a fan-out (source ULI_ROWS_FANNED) of boxes like this one. */
+static inline struct uli_copy_way
+uli_copy_way_from(const struct uli_copy_call *call, const struct uli_box *box,
+    enum uli_copy_source source)
+{
+    struct uli_copy_way way = call->ways[source];
+    way.stream =
+        call->streams == ULI_STREAMS_ALL ||
+        (call->streams == ULI_STREAMS_WHOLE && uli_copy_streams_whole(box));
+    return way;
+}
+static inline struct uli_copy_way
+uli_copy_way_of(const struct uli_copy_call *call, const struct uli_box *box)
+{
+    return uli_copy_way_from(
+        call, box, uli_box_reads_on(box) ? ULI_ROWS_ON : ULI_ROWS_APART);
+}
 
 #endif

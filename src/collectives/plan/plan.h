@@ -50,6 +50,8 @@ struct uli_plan_call {
     const int64_t (*src_strides)[3], (*dst_strides)[3];
     void *stream;
     double timeout_s; /* 0 = the plan's */
+    bool awaited; /* the caller waits for the call as soon as it has started:
+                   * on the host nothing moves before that */
     /* For movers that take_hash and are by_stream: gets the error of an earlier
      * call, whose text is then the last error. NULL: this call returns that
      * error. */
@@ -242,7 +244,17 @@ ulyx_status_t uli_plan_refuse_call(ulyx_plan_t *plan,
 
 /* ---- sides and strides (plan_strides.c) ---------------------------------- */
 
-enum uli_side uli_plan_side(ulyx_direction_t direction, bool source);
+static inline enum uli_side
+uli_plan_side(ulyx_direction_t direction, bool source)
+{
+    static const enum uli_side sides[ULYX_DIRECTIONS][2] = {
+        /* by ulyx_side_t: of the destination, of the source */
+        [ULYX_SEQ_TO_HEAD] = {ULI_SIDE_HEAD, ULI_SIDE_SEQ},
+        [ULYX_HEAD_TO_SEQ] = {ULI_SIDE_SEQ, ULI_SIDE_HEAD},
+        [ULYX_SEQ_TO_HEAD_ADJOINT] = {ULI_SIDE_SEQ, ULI_SIDE_PARTIAL},
+        [ULYX_HEAD_TO_SEQ_ADJOINT] = {ULI_SIDE_HEAD, ULI_SIDE_SEQ}};
+    return sides[direction][source];
+}
 static inline int32_t
 uli_plan_dtype(const struct uli_shape_tensor *tensor, enum uli_side side)
 {

@@ -11,92 +11,87 @@
 #include "collectives/exchange/exchange_schedule.h"
 #include "collectives/exchange/mover.h"
 
-/* This rank's bytes and strides in the call: the call's own, or else
- * creation's. */
-static int64_t
-call_extent(const ulyx_plan_t *plan, enum uli_side side, bool source, int32_t t)
+/* One side of the call: the sources or the destinations. */
+struct call_side {
+    enum uli_side side;
+    bool source;
+    const char *needs;    /* why its tensors must lie in windows, or NULL */
+    const int64_t *bytes; /* [ntensors]: the call's own, or creation's */
+};
+
+static struct call_side
+call_side_of(const ulyx_plan_t *plan, ulyx_direction_t direction, bool source)
 {
+    enum uli_side side = uli_plan_side(direction, source);
     int64_t row = (int64_t)plan->comm->rank * ULI_SIDES + side;
-    return plan->call.given ? plan->call.bytes[source][t]
-                            : plan->extents[row * ULI_TENSORS + t];
+    return (struct call_side){side, source,
+        plan->mover->needs_windows(plan, side),
+        plan->call.given ? plan->call.bytes[source]
+                         : plan->extents + row * ULI_TENSORS};
 }
 
 static const int64_t *
-call_strides(
-    const ulyx_plan_t *plan, enum uli_side side, bool source, int32_t t)
+call_strides(const ulyx_plan_t *plan, const struct call_side *from, int32_t t)
 {
-    return plan->call.given ? plan->call.at[source][t]
-                            : plan->info.strides[t][side];
+    return plan->call.given ? plan->call.at[from->source][t]
+                            : plan->info.strides[t][from->side];
 }
 
 /* Checks one pointer: present, aligned, inside a window where the mover needs
  * one. */
 static ulyx_status_t
-check_pointer(ulyx_plan_t *plan, bool source, int32_t t, enum uli_side side,
-    const void *pointer, struct uli_address *at_p)
+check_pointer(const ulyx_plan_t *plan, const struct call_side *from, int32_t t,
+    const void *base, struct uli_address *at_p)
 {
-    const char *name = source ? "src" : "dst";
-    int64_t bytes = call_extent(plan, side, source, t);
+    const char *name = from->source ? "src" : "dst";
+    int64_t bytes = from->bytes[t];
     const struct uli_shape_tensor *tensor =
         &uli_layout_shape(plan->layout)->tensors[t];
-    int64_t align = uli_dtype_size(uli_plan_dtype(tensor, side));
+    /* a power of two, or 0 */
+    int64_t align = uli_dtype_size(uli_plan_dtype(tensor, from->side));
     uint32_t last = at_p->window; /* of the call before; at first 0 */
     at_p->window = ULI_NO_WINDOW;
-    at_p->offset = (int64_t)(uintptr_t)pointer;
+    at_p->offset = (int64_t)(uintptr_t)base;
     if (bytes == 0)
         return ULYX_SUCCESS;
-    if (!pointer)
+    if (!base)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s[%d] is NULL, the tensor has %lld bytes there", name, t,
             (long long)bytes);
-    if (align > 1 && (uintptr_t)pointer % (uintptr_t)align)
+    if (align > 1 && ((uintptr_t)base & (uintptr_t)(align - 1)))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s[%d] is %p, not aligned to its elements of %lld bytes", name, t,
-            pointer, (long long)align);
-    const char *why = plan->mover->needs_windows(plan, side);
-    if (!why)
+            base, (long long)align);
+    if (!from->needs)
         return ULYX_SUCCESS;
     if (last > 0 && last != ULI_NO_WINDOW &&
-        uli_window_at(plan->comm, pointer, bytes, last, &at_p->offset)) {
+        uli_window_at(plan->comm, base, bytes, last, &at_p->offset)) {
         at_p->window = last;
         return ULYX_SUCCESS;
     }
-    if (uli_window_find(
-            plan->comm, pointer, bytes, &at_p->window, &at_p->offset))
+    if (uli_window_find(plan->comm, base, bytes, &at_p->window, &at_p->offset))
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "%s[%d] (%p, %lld bytes) is not inside a window attached to the "
         "communicator, as %s",
-        name, t, pointer, (long long)bytes, why);
+        name, t, base, (long long)bytes, from->needs);
 }
 
 /* ---- overlap ------------------------------------------------------------- */
 
 /* A tensor of the call on one of its sides. */
 struct argument {
-    const char *base;
+    const struct call_side *from;
     int32_t t;
-    enum uli_side side;
-    bool source;
-    int64_t bytes;
+    const char *base;
 };
-
-static struct argument
-argument_of(const ulyx_plan_t *plan, const struct uli_plan_call *call,
-    int32_t t, bool source)
-{
-    enum uli_side side = uli_plan_side(call->direction, source);
-    const char *base = source ? call->src[t] : call->dst[t];
-    return (struct argument){
-        base, t, side, source, call_extent(plan, side, source, t)};
-}
 
 static struct uli_grid
 grid_of(const ulyx_plan_t *plan, const struct argument *a)
 {
     struct uli_grid grid;
-    uli_plan_grid(plan->layout, a->t, plan->comm->rank, a->side,
-        call_strides(plan, a->side, a->source, a->t), &grid);
+    uli_plan_grid(plan->layout, a->t, plan->comm->rank, a->from->side,
+        call_strides(plan, a->from, a->t), &grid);
     return grid;
 }
 
@@ -109,46 +104,82 @@ plan_joined(const ulyx_plan_t *plan, const struct argument *one,
     const struct uli_shape *shape = uli_layout_shape(plan->layout);
     const struct uli_shape_tensor *a = &shape->tensors[one->t];
     const struct uli_shape_tensor *b = &shape->tensors[other->t];
-    return uli_layout_packed(plan->layout) && one->side != ULI_SIDE_SEQ &&
+    return uli_layout_packed(plan->layout) && one->from->side != ULI_SIDE_SEQ &&
            a->part != b->part &&
            shape->parts[a->part].axis == shape->parts[b->part].axis &&
            a->ownership == b->ownership && a->heads == b->heads &&
-           call_strides(plan, one->side, one->source, one->t)[1] ==
-               call_strides(plan, other->side, other->source, other->t)[1];
+           call_strides(plan, one->from, one->t)[1] ==
+               call_strides(plan, other->from, other->t)[1];
 }
 
-/* Cheap when the hulls are apart, as they nearly always are. */
+/* Of two tensors whose hulls meet. */
 static bool
 plan_overlap(
     const ulyx_plan_t *plan, const struct argument *a, const struct argument *b)
 {
-    if (!a->bytes || !b->bytes || a->base + a->bytes <= b->base ||
-        b->base + b->bytes <= a->base)
-        return false;
-    if (a->base == b->base && a->side == b->side && plan_joined(plan, a, b))
+    if (a->base == b->base && a->from->side == b->from->side &&
+        plan_joined(plan, a, b))
         return false;
     struct uli_grid ga = grid_of(plan, a), gb = grid_of(plan, b);
     return uli_grid_overlap(&ga, (uintptr_t)a->base, &gb, (uintptr_t)b->base);
 }
 
-static ulyx_status_t
-check_overlap(const ulyx_plan_t *plan, const struct uli_plan_call *call)
+/* The first tensor of a side that overlaps dst[i], from number `first` on; -1:
+ * none. */
+static int32_t
+find_overlap(const ulyx_plan_t *plan, const struct call_side *to, int32_t i,
+    const struct call_side *from, int32_t first)
 {
-    int32_t count = plan->exchange.ntensors;
-    struct argument src[ULI_TENSORS], dst[ULI_TENSORS];
-    for (int32_t i = 0; i < count; i++) {
-        src[i] = argument_of(plan, call, i, true);
-        dst[i] = argument_of(plan, call, i, false);
+    const struct uli_exchange *exchange = &plan->exchange;
+    const struct argument one = {to, i, exchange->dst[i]};
+    for (int32_t j = first; j < exchange->ntensors; j++) {
+        const struct argument other = {
+            from, j, from->source ? exchange->src[j] : exchange->dst[j]};
+        if (to->bytes[i] && from->bytes[j] &&
+            one.base + to->bytes[i] > other.base &&
+            other.base + from->bytes[j] > one.base &&
+            plan_overlap(plan, &one, &other))
+            return j;
     }
-    for (int32_t i = 0; i < count; i++) {
-        for (int32_t j = 0; j < count; j++) {
-            if (plan_overlap(plan, &dst[i], &src[j]))
-                return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                    "dst[%d] overlaps src[%d]", i, j);
-            if (j > i && plan_overlap(plan, &dst[i], &dst[j]))
-                return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                    "dst[%d] overlaps dst[%d]", i, j);
-        }
+    return -1;
+}
+
+/* Is no hull of a destination met by another hull? Nearly always; and small
+ * calls are counted in nanoseconds. */
+static bool
+hulls_are_apart(const struct uli_exchange *exchange,
+    const struct call_side *from, const struct call_side *to)
+{
+    const char *begin[2 * ULI_TENSORS], *end[2 * ULI_TENSORS];
+    int32_t n = exchange->ntensors;
+    for (int32_t t = 0; t < n; t++) {
+        begin[t] = exchange->dst[t];
+        end[t] = begin[t] + to->bytes[t];
+        begin[n + t] = exchange->src[t];
+        end[n + t] = begin[n + t] + from->bytes[t];
+    }
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t j = i + 1; j < 2 * n; j++)
+            if (end[i] > begin[j] && end[j] > begin[i])
+                return false;
+    return true;
+}
+
+static ulyx_status_t
+check_overlap(const ulyx_plan_t *plan, const struct call_side *from,
+    const struct call_side *to)
+{
+    if (hulls_are_apart(&plan->exchange, from, to))
+        return ULYX_SUCCESS;
+    for (int32_t i = 0; i < plan->exchange.ntensors; i++) {
+        int32_t j = find_overlap(plan, to, i, from, 0);
+        if (j >= 0)
+            return uli_error(
+                ULYX_ERR_INVALID_ARGUMENT, "dst[%d] overlaps src[%d]", i, j);
+        j = find_overlap(plan, to, i, to, i + 1);
+        if (j >= 0)
+            return uli_error(
+                ULYX_ERR_INVALID_ARGUMENT, "dst[%d] overlaps dst[%d]", i, j);
     }
     return ULYX_SUCCESS;
 }
@@ -190,18 +221,18 @@ uli_plan_check_call(ulyx_plan_t *plan, const struct uli_plan_call *call)
         return uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", call->src ? "dst" : "src");
     ULI_TRY(check_strides(plan, call));
-    enum uli_side from = uli_plan_side(call->direction, true);
-    enum uli_side to = uli_plan_side(call->direction, false);
+    const struct call_side from = call_side_of(plan, call->direction, true);
+    const struct call_side to = call_side_of(plan, call->direction, false);
     for (int32_t t = 0; t < exchange->ntensors; t++) {
-        ULI_TRY(check_pointer(
-            plan, true, t, from, call->src[t], &exchange->src_at[t]));
-        ULI_TRY(check_pointer(
-            plan, false, t, to, call->dst[t], &exchange->dst_at[t]));
+        ULI_TRY(
+            check_pointer(plan, &from, t, call->src[t], &exchange->src_at[t]));
+        ULI_TRY(
+            check_pointer(plan, &to, t, call->dst[t], &exchange->dst_at[t]));
         /* sources are only read */
         exchange->src[t] = (char *)(uintptr_t)call->src[t];
         exchange->dst[t] = call->dst[t];
     }
-    return check_overlap(plan, call);
+    return check_overlap(plan, &from, &to);
 }
 
 ulyx_status_t

@@ -18,20 +18,6 @@ enum { OVERLAP_STEPS = 4096 };
 static const char *const side_names[ULI_SIDES] = {
     ".seq_strides", ".head_strides", ".partial_strides"};
 
-enum uli_side
-uli_plan_side(ulyx_direction_t direction, bool source)
-{
-    switch (direction) {
-    case ULYX_SEQ_TO_HEAD:
-    case ULYX_HEAD_TO_SEQ_ADJOINT:
-        return source ? ULI_SIDE_SEQ : ULI_SIDE_HEAD;
-    case ULYX_HEAD_TO_SEQ:
-        return source ? ULI_SIDE_HEAD : ULI_SIDE_SEQ;
-    default:
-        return source ? ULI_SIDE_PARTIAL : ULI_SIDE_SEQ;
-    }
-}
-
 int64_t
 uli_plan_elem_bytes(
     const struct uli_layout *layout, int32_t tensor, enum uli_side side)

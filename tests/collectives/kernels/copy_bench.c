@@ -127,14 +127,15 @@ bench_row(const char *shape, int64_t row)
 {
     struct uli_box box = make_box(shape, row);
     const struct uli_box run = {.extent = {1, 1, 1}};
-    const struct uli_copy_choice *choice = uli_copy_defaults();
     uli_box_normalize(&box);
     int64_t bytes = uli_box_bytes(&box) * (is_peers(shape) ? HEADS : 1);
-    struct uli_copy_way plain = is_fan(shape)
-                                    ? uli_copy_choose_fan(choice, &box, bytes)
-                                    : uli_copy_choose(choice, &box, bytes);
+    const struct uli_copy_call call =
+        uli_copy_call_of(uli_copy_defaults(), bytes);
+    struct uli_copy_way plain =
+        is_fan(shape) ? uli_copy_way_from(&call, &box, ULI_ROWS_FANNED)
+                      : uli_copy_way_of(&call, &box);
     struct uli_copy_way stream = plain;
-    struct uli_copy_way lanes = uli_copy_choose(choice, &run, bytes);
+    struct uli_copy_way lanes = uli_copy_way_of(&call, &run);
     plain.stream = false;
     stream.stream = true;
     double gbs[CONTESTANTS][ROUNDS], ratio[2][ROUNDS];

@@ -391,6 +391,14 @@ stores_stream_only_into_whole_lines(void **state)
     assert_true(uli_copy_kernel_select(NULL));
 }
 
+static struct uli_copy_way
+way_of(const struct uli_copy_choice *choice, const struct uli_box *box,
+    int64_t call_bytes)
+{
+    const struct uli_copy_call call = uli_copy_call_of(choice, call_bytes);
+    return uli_copy_way_of(&call, box);
+}
+
 /* The choice depends on the bytes of the call and on whether the source rows
  * are contiguous. */
 static void
@@ -410,18 +418,16 @@ choice_follows_the_call_and_the_source(void **state)
     for (int n = 0; n < ULI_COPY_SIZES * ULI_COPY_SOURCES; n++)
         choice.ways[n / ULI_COPY_SOURCES][n % ULI_COPY_SOURCES].ahead = n;
     choice.stream_bytes = ULI_COPY_LARGE_BYTES;
-    assert_int_equal(uli_copy_choose(&choice, &apart, 1).ahead, 0);
+    assert_int_equal(way_of(&choice, &apart, 1).ahead, 0);
+    assert_int_equal(way_of(&choice, &on, ULI_COPY_MEDIUM_BYTES - 1).ahead, 1);
+    assert_int_equal(way_of(&choice, &apart, ULI_COPY_MEDIUM_BYTES).ahead, 3);
+    assert_int_equal(way_of(&choice, &on, ULI_COPY_LARGE_BYTES).ahead, 7);
+    const struct uli_copy_call large =
+        uli_copy_call_of(&choice, ULI_COPY_LARGE_BYTES);
     assert_int_equal(
-        uli_copy_choose(&choice, &on, ULI_COPY_MEDIUM_BYTES - 1).ahead, 1);
-    assert_int_equal(
-        uli_copy_choose(&choice, &apart, ULI_COPY_MEDIUM_BYTES).ahead, 3);
-    assert_int_equal(
-        uli_copy_choose(&choice, &on, ULI_COPY_LARGE_BYTES).ahead, 7);
-    assert_int_equal(
-        uli_copy_choose_fan(&choice, &apart, ULI_COPY_LARGE_BYTES).ahead, 8);
-    assert_false(
-        uli_copy_choose(&choice, &on, ULI_COPY_LARGE_BYTES - 1).stream);
-    assert_int_equal(uli_copy_choose(&choice, &on, ULI_COPY_LARGE_BYTES).stream,
+        uli_copy_way_from(&large, &apart, ULI_ROWS_FANNED).ahead, 8);
+    assert_false(way_of(&choice, &on, ULI_COPY_LARGE_BYTES - 1).stream);
+    assert_int_equal(way_of(&choice, &on, ULI_COPY_LARGE_BYTES).stream,
         uli_copy_streams_whole(&on));
 }
 
