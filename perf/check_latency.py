@@ -6,8 +6,9 @@
         [--rounds N] [--iterations N] [--no-floors]
 
 Every row (direction, size of a rank) is measured in each of N rounds (5); the
-rows of a round are measured one after another. The values printed are medians
-over the rounds. Columns:
+rows of a round are measured one after another, each with N iterations (3000:
+the ranks leave the barrier before a tenth of them some microseconds apart, as
+long as two calls take). The values printed are medians over the rounds. Columns:
 
   time      microseconds of an exchange of tensors in windows, with several sets
             of tensors used in turn
@@ -109,7 +110,7 @@ def arguments():
     parser.add_argument("--ops", default="s2h,h2s")
     parser.add_argument("--model", default="llama3-8b")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--iterations", type=int, default=200)
+    parser.add_argument("--iterations", type=int, default=3000)
     parser.add_argument("--no-floors", action="store_true",
                         help="print only, and never fail")
     options = parser.parse_args()
