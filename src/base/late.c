@@ -92,6 +92,35 @@ uli_late_origin(const struct uli_late_view *view, int32_t p)
     return -1;
 }
 
+/* Marks the ranks from `at` on, each with the rank for which it waits, until
+ * `end` or a rank that no longer waits. */
+static void
+waits_mark(const struct uli_late_view *view, int32_t at, int32_t end)
+{
+    for (int32_t i = 0; i < view->nranks && at >= 0; i++) {
+        *view->mark(view->context, at) = true;
+        at = view->awaits(view->context, at);
+        if (at == end)
+            return;
+    }
+}
+
+/* Marks the circle to which the waits of the missing rank p lead. If it goes
+ * through the rank that searches, that rank itself is left out. */
+static void
+circle_mark(const struct uli_late_view *view, int32_t p)
+{
+    int32_t at = p;
+    for (int32_t i = 0; i < view->nranks && at >= 0 && at != view->rank; i++)
+        at = view->awaits(view->context, at);
+    if (at == view->rank)
+        waits_mark(view, p, view->rank);
+    else if (at >= 0)
+        waits_mark(view, at, at);
+    else /* one of them has just ended its wait */
+        *view->mark(view->context, p) = true;
+}
+
 struct uli_late
 uli_late_find(const struct uli_late_view *view, enum uli_late_phase phase)
 {
@@ -105,10 +134,11 @@ uli_late_find(const struct uli_late_view *view, enum uli_late_phase phase)
         if (origin >= 0)
             any = *view->mark(view->context, origin) = true;
     }
-    /* In a circle of ranks there is no first cause: all missing ranks are
-     * late. */
+    /* A circle has no first rank, but the cause is one of its ranks, or what
+     * connects them. */
     for (int32_t p = 0; !any && p < view->nranks; p++)
-        *view->mark(view->context, p) = view->missing(view->context, p);
+        if (view->missing(view->context, p))
+            circle_mark(view, p);
     for (int32_t p = 0; p < view->nranks; p++)
         if (*view->mark(view->context, p))
             uli_late_add(&late, p);

@@ -87,8 +87,8 @@ struct uli_late_view {
  * the ranks wait in a circle, or for the rank that searches. */
 int32_t uli_late_origin(const struct uli_late_view *view, int32_t p);
 /* The ranks to which uli_late_origin leads from the missing ranks; if it leads
- * to none, the missing ranks themselves. Names at least one rank if any is
- * missing. */
+ * to none, the other ranks of the circles in which the missing ranks' waits
+ * end. Names at least one rank if any is missing. */
 struct uli_late uli_late_find(
     const struct uli_late_view *view, enum uli_late_phase phase);
 

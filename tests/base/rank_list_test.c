@@ -165,7 +165,10 @@ those_that_only_wait_themselves_are_not_named(void **state)
         {{0, 1, 1, 1, 0, 0}, {-1, 3, 3, -1, -1, -1}, "rank 3"},
         /* a circle, and a rank that waits for rank 0 */
         {{0, 1, 1, 0, 0, 0}, {-1, 2, 1, -1, -1, -1}, "ranks 1-2"},
-        {{0, 1, 0, 0, 0, 0}, {-1, 3, -1, 1, -1, -1}, "rank 1"},
+        {{0, 1, 0, 0, 0, 0}, {-1, 3, -1, 1, -1, -1}, "ranks 1, 3"},
+        /* a wait that leads into a circle, and one through this rank */
+        {{0, 1, 0, 0, 0, 0}, {-1, 2, 4, -1, 2, -1}, "ranks 2, 4"},
+        {{0, 1, 0, 0, 0, 0}, {1, 2, 5, -1, -1, 0}, "ranks 1-2, 5"},
         {{0, 1, 0, 0, 0, 0}, {1, 0, -1, -1, -1, -1}, "rank 1"},
         /* the circle is not the cause, because another rank is */
         {{0, 1, 1, 0, 1, 0}, {-1, 2, 1, -1, 5, -1}, "rank 5"},

@@ -154,7 +154,17 @@ exchange_look(struct uli_exchange *exchange)
     uli_differ_look(comm);
 }
 
-/* The first rank that is late; else the first that has not ended the call. */
+/* Is p the better guess where all waits lead in circles? A rank of another
+ * node is, because ranks of one node always reach each other. */
+static bool
+is_likelier(const struct uli_exchange *exchange, int32_t p, int32_t first)
+{
+    return first < 0 || (uli_comm_is_remote(exchange->comm, p) &&
+                            !uli_comm_is_remote(exchange->comm, first));
+}
+
+/* The first rank that is late; else the first of another node, or of this one,
+ * that has not ended the call. */
 static int32_t
 exchange_choose_awaited(struct uli_exchange *exchange)
 {
@@ -166,7 +176,7 @@ exchange_choose_awaited(struct uli_exchange *exchange)
         int32_t origin = uli_late_origin(&view, p);
         if (origin >= 0)
             return origin;
-        first = first < 0 ? p : first;
+        first = is_likelier(exchange, p, first) ? p : first;
     }
     return first;
 }
