@@ -307,6 +307,5 @@ uli_alltoall_host(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
         return uli_exchange_refuse(exchange, outcome, deadline);
     set_call(channel, args);
     uli_exchange_start(exchange, uli_clock_ns(), deadline, true);
-    atomic_store(&exchange->request.awaited, true);
     return await_call(exchange, number);
 }

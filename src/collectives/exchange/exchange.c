@@ -405,12 +405,11 @@ exchange_advance(struct uli_exchange *exchange)
 /* ---- small calls --------------------------------------------------------- */
 
 /* How many times a pass looks at the flags of an opened call before the pass
- * ends and failure, deadline and clock are checked again: about two
- * microseconds, several times the time that a post takes to arrive. */
-enum { LOOKS = 64 };
-/* The first looks follow each other without a pause, which is as long as a post
- * takes to arrive. */
-enum { EAGER_LOOKS = 16 };
+ * ends and failure, deadline and clock are checked again: one to two
+ * microseconds, several times the time that a post takes to arrive. The first
+ * EAGER_LOOKS follow each other at once, because a pause takes a good part of
+ * that time. */
+enum { LOOKS = 64, EAGER_LOOKS = 16 };
 
 /* Has a post arrived by which the pair advances? Posts of rings are left to the
  * passes. */
@@ -553,7 +552,10 @@ uli_exchange_start(struct uli_exchange *exchange, int64_t now_ns,
     uli_exchange_waits_start(exchange, now_ns, deadline);
     exchange_record(exchange, now_ns);
     uli_request_launch(&exchange->request);
-    if (!exchange->request.by_library_thread && !awaited)
+    atomic_store_explicit(
+        &exchange->request.awaited, awaited, memory_order_relaxed);
+    if (!exchange->request.by_library_thread &&
+        !uli_request_is_alone(&exchange->request))
         exchange_progress(&exchange->request);
 }
 

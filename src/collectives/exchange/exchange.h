@@ -438,8 +438,9 @@ uli_exchange_peer(const struct uli_exchange *exchange, int32_t k)
 /* Takes the exchange for a call. ERR_BUSY: a call is in flight. */
 ulyx_status_t uli_exchange_take(struct uli_exchange *exchange);
 /* Holding the exchange: starts call n + 1. src, dst, *_at, work, direction and
- * hash are set. awaited: the caller waits for the call next, and nothing moves
- * before that. Cannot fail; on return the operation may have ended already. */
+ * hash are set. awaited: the caller waits for the call next. Unless this thread
+ * or the library's has other work meanwhile, nothing moves before that. Cannot
+ * fail; on return the operation may have ended already. */
 void uli_exchange_start(struct uli_exchange *exchange, int64_t now_ns,
     uli_deadline_t deadline, bool awaited);
 /* Why peer p refused the call, in the text of p's record where that has

@@ -81,7 +81,7 @@ uli_host_send_strides(
 /* Might the record's strides be others than those of the peer's last call?
  * Without strides, as in most calls, that is known at once. */
 static bool
-strides_differ(
+strides_may_differ(
     const struct uli_call_strides *laid, const struct uli_record *record)
 {
     return laid->given || record->strided;
@@ -121,7 +121,7 @@ uli_host_take_strides(
     struct uli_pair *pair = &exchange->pairs[p];
     if (!pair_uses_strides(exchange, p))
         return true;
-    if (strides_differ(&plan->laid[exchange->direction][p], record) &&
+    if (strides_may_differ(&plan->laid[exchange->direction][p], record) &&
         strides_take(plan, p, record)) {
         work->pairs[p].stale = true;
         work->stale_sums |= work->pairs[p].loaded;

@@ -69,24 +69,34 @@ uli_box_cut(const struct uli_box *box, int64_t *run_p, int64_t *in_run_p,
 
 /* ---- stores and loads ---------------------------------------------------- */
 
-/* src: NULL for zeros. */
+/* A box on its way. zero: the destination is filled with zeros, and there is no
+ * source. */
+struct transit {
+    const struct uli_box *box;
+    struct uli_cursor *cursor;
+    char *dst;
+    const char *src;
+    bool zero;
+};
+
 static void
-copy_span(const struct uli_box *box, struct uli_box_span span, char *dst,
-    const char *src, const struct uli_copy_way *way)
+transit_move(const struct transit *transit, const struct uli_box *box,
+    struct uli_box_span span, const struct uli_copy_way *way)
 {
-    if (src)
-        uli_box_copy(box, span, dst, src, way);
+    if (transit->zero)
+        uli_box_zero(box, span, transit->dst);
     else
-        uli_box_zero(box, span, dst);
+        uli_box_copy(box, span, transit->dst, transit->src, way);
 }
 
-/* Copies what is left of a box, at most *left_p bytes, by whole runs where a
+/* Moves what is left of a box, at most *left_p bytes, by whole runs where a
  * turn holds one. False: the turn is over, or the call has ended. */
 static bool
-copy_rest(struct uli_exchange *exchange, const struct uli_box *box,
-    struct uli_cursor *cursor, char *dst, const char *src,
+move_rest(struct uli_exchange *exchange, const struct transit *transit,
     const struct uli_copy_way *way, int64_t *left_p)
 {
+    const struct uli_box *box = transit->box;
+    struct uli_cursor *cursor = transit->cursor;
     struct uli_box part;
     const struct uli_box *cut;
     struct uli_box_span span;
@@ -94,7 +104,7 @@ copy_rest(struct uli_exchange *exchange, const struct uli_box *box,
     while (*left_p >= uli_min(box->run_bytes, ULI_TURN_BYTES) &&
            (bytes = uli_box_cut(box, &cursor->run, &cursor->in_run, *left_p,
                 &part, &cut, &span)) > 0) {
-        copy_span(cut, span, dst, src, way);
+        transit_move(transit, cut, span, way);
         *left_p -= bytes;
         if (!uli_exchange_check(exchange, bytes))
             return false;
@@ -107,17 +117,19 @@ copy_rest(struct uli_exchange *exchange, const struct uli_box *box,
     return true;
 }
 
-/* As copy_rest; and the short way for a box that one turn holds, because small
- * calls are counted in nanoseconds. */
+/* As move_rest; and the short way for a whole box that the rest of the turn
+ * holds, because small calls are counted in nanoseconds. */
 static bool
-copy_item(struct uli_exchange *exchange, const struct uli_box *box,
-    struct uli_cursor *cursor, char *dst, const char *src, int64_t *left_p)
+move_box(struct uli_exchange *exchange, const struct transit *transit,
+    int64_t *left_p)
 {
+    const struct uli_box *box = transit->box;
+    struct uli_cursor *cursor = transit->cursor;
     const struct uli_copy_way way = uli_exchange_way(exchange, box);
     int64_t runs = uli_box_runs(box), bytes = runs * box->run_bytes;
     if (cursor->run || cursor->in_run || bytes > *left_p)
-        return copy_rest(exchange, box, cursor, dst, src, &way, left_p);
-    copy_span(box, (struct uli_box_span){0, runs}, dst, src, &way);
+        return move_rest(exchange, transit, &way, left_p);
+    transit_move(transit, box, (struct uli_box_span){0, runs}, &way);
     *left_p -= bytes;
     cursor->item++;
     return uli_exchange_check(exchange, bytes);
@@ -139,8 +151,9 @@ uli_direct_store(struct uli_exchange *exchange, int32_t p)
         if (exchange->fans && uli_fan_turn(exchange, p, &advanced))
             return advanced;
         advanced = true;
-        if (!copy_item(exchange, &item->box, &pair->stores,
-                pair->dst_at[item->tensor], exchange->src[item->tensor], &left))
+        const struct transit transit = {&item->box, &pair->stores,
+            pair->dst_at[item->tensor], exchange->src[item->tensor], false};
+        if (!move_box(exchange, &transit, &left))
             return true;
         if (!exchange->work->pairs[p].stores)
             uli_ring_send(exchange, p);
@@ -158,9 +171,10 @@ uli_direct_load(struct uli_exchange *exchange, int32_t p)
     while (going && pair->loads.item < items->count) {
         const struct uli_item *item = &items->at[pair->loads.item];
         advanced = true;
+        const struct transit transit = {&item->box, &pair->loads,
+            exchange->dst[item->tensor], pair->src_at[item->tensor], false};
         if (item->verb == ULI_VERB_LOAD && item->sum < 0)
-            going = copy_item(exchange, &item->box, &pair->loads,
-                exchange->dst[item->tensor], pair->src_at[item->tensor], &left);
+            going = move_box(exchange, &transit, &left);
         else if (item->verb == ULI_VERB_READ && pair->can_read)
             going = uli_direct_read(exchange, p, item, &pair->loads);
         else
@@ -196,10 +210,11 @@ uli_direct_local(struct uli_exchange *exchange)
     while (going && cursor->item < exchange->work->nlocals &&
            !(exchange->fans && uli_fan_has_local(exchange))) {
         const struct uli_local *local = &exchange->work->locals[cursor->item];
+        const struct transit transit = {&local->box, cursor,
+            exchange->dst[local->tensor], exchange->src[local->tensor],
+            local->zero};
         advanced = true;
-        going = copy_item(exchange, &local->box, cursor,
-            exchange->dst[local->tensor],
-            local->zero ? NULL : exchange->src[local->tensor], &left);
+        going = move_box(exchange, &transit, &left);
     }
     return advanced;
 }

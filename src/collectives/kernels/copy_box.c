@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Boxes: the canonical form, and the walk that turns a span of runs into
- * rectangles for the kernel in use.
+ * rectangles for the kernel in use. A few short runs are left to the C library,
+ * whichever kernel is in use.
  *
  * Order. Loops run by destination stride, so stores are as sequential as
  * possible. When the source lies the other way round (its inner loop has larger
@@ -307,8 +308,9 @@ copy_span(const struct uli_copy_kernel *kernel, const struct uli_box *box,
     }
 }
 
-/* Are the runs so few that none are copied side by side, and short enough for
- * the C library's copy, but longer than those that copy_small lists? */
+/* Are the runs so few that a kernel would copy none of them side by side? Runs
+ * of less than a line are left to the kernels, which know their lengths; those
+ * of two pieces and more are cut into pieces. */
 static bool
 runs_are_few(const struct uli_box *box, const struct uli_copy_way *way)
 {

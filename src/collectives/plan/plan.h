@@ -50,8 +50,7 @@ struct uli_plan_call {
     const int64_t (*src_strides)[3], (*dst_strides)[3];
     void *stream;
     double timeout_s; /* 0 = the plan's */
-    bool awaited; /* the caller waits for the call as soon as it has started:
-                   * on the host nothing moves before that */
+    bool awaited; /* the caller waits for the call as soon as it has started */
     /* For movers that take_hash and are by_stream: gets the error of an earlier
      * call, whose text is then the last error. NULL: this call returns that
      * error. */

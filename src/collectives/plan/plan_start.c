@@ -31,24 +31,24 @@ call_side_of(const ulyx_plan_t *plan, ulyx_direction_t direction, bool source)
 }
 
 static const int64_t *
-call_strides(const ulyx_plan_t *plan, const struct call_side *from, int32_t t)
+call_strides(const ulyx_plan_t *plan, const struct call_side *at, int32_t t)
 {
-    return plan->call.given ? plan->call.at[from->source][t]
-                            : plan->info.strides[t][from->side];
+    return plan->call.given ? plan->call.at[at->source][t]
+                            : plan->info.strides[t][at->side];
 }
 
 /* Checks one pointer: present, aligned, inside a window where the mover needs
  * one. */
 static ulyx_status_t
-check_pointer(const ulyx_plan_t *plan, const struct call_side *from, int32_t t,
+check_pointer(const ulyx_plan_t *plan, const struct call_side *at, int32_t t,
     const void *base, struct uli_address *at_p)
 {
-    const char *name = from->source ? "src" : "dst";
-    int64_t bytes = from->bytes[t];
+    const char *name = at->source ? "src" : "dst";
+    int64_t bytes = at->bytes[t];
     const struct uli_shape_tensor *tensor =
         &uli_layout_shape(plan->layout)->tensors[t];
     /* a power of two, or 0 */
-    int64_t align = uli_dtype_size(uli_plan_dtype(tensor, from->side));
+    int64_t align = uli_dtype_size(uli_plan_dtype(tensor, at->side));
     uint32_t last = at_p->window; /* of the call before; at first 0 */
     at_p->window = ULI_NO_WINDOW;
     at_p->offset = (int64_t)(uintptr_t)base;
@@ -62,7 +62,7 @@ check_pointer(const ulyx_plan_t *plan, const struct call_side *from, int32_t t,
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s[%d] is %p, not aligned to its elements of %lld bytes", name, t,
             base, (long long)align);
-    if (!from->needs)
+    if (!at->needs)
         return ULYX_SUCCESS;
     if (last > 0 && last != ULI_NO_WINDOW &&
         uli_window_at(plan->comm, base, bytes, last, &at_p->offset)) {
@@ -74,14 +74,14 @@ check_pointer(const ulyx_plan_t *plan, const struct call_side *from, int32_t t,
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "%s[%d] (%p, %lld bytes) is not inside a window attached to the "
         "communicator, as %s",
-        name, t, base, (long long)bytes, from->needs);
+        name, t, base, (long long)bytes, at->needs);
 }
 
 /* ---- overlap ------------------------------------------------------------- */
 
 /* A tensor of the call on one of its sides. */
 struct argument {
-    const struct call_side *from;
+    const struct call_side *at;
     int32_t t;
     const char *base;
 };
@@ -90,8 +90,8 @@ static struct uli_grid
 grid_of(const ulyx_plan_t *plan, const struct argument *a)
 {
     struct uli_grid grid;
-    uli_plan_grid(plan->layout, a->t, plan->comm->rank, a->from->side,
-        call_strides(plan, a->from, a->t), &grid);
+    uli_plan_grid(plan->layout, a->t, plan->comm->rank, a->at->side,
+        call_strides(plan, a->at, a->t), &grid);
     return grid;
 }
 
@@ -104,12 +104,12 @@ plan_joined(const ulyx_plan_t *plan, const struct argument *one,
     const struct uli_shape *shape = uli_layout_shape(plan->layout);
     const struct uli_shape_tensor *a = &shape->tensors[one->t];
     const struct uli_shape_tensor *b = &shape->tensors[other->t];
-    return uli_layout_packed(plan->layout) && one->from->side != ULI_SIDE_SEQ &&
+    return uli_layout_packed(plan->layout) && one->at->side != ULI_SIDE_SEQ &&
            a->part != b->part &&
            shape->parts[a->part].axis == shape->parts[b->part].axis &&
            a->ownership == b->ownership && a->heads == b->heads &&
-           call_strides(plan, one->from, one->t)[1] ==
-               call_strides(plan, other->from, other->t)[1];
+           call_strides(plan, one->at, one->t)[1] ==
+               call_strides(plan, other->at, other->t)[1];
 }
 
 /* Of two tensors whose hulls meet. */
@@ -117,7 +117,7 @@ static bool
 plan_overlap(
     const ulyx_plan_t *plan, const struct argument *a, const struct argument *b)
 {
-    if (a->base == b->base && a->from->side == b->from->side &&
+    if (a->base == b->base && a->at->side == b->at->side &&
         plan_joined(plan, a, b))
         return false;
     struct uli_grid ga = grid_of(plan, a), gb = grid_of(plan, b);
@@ -128,16 +128,16 @@ plan_overlap(
  * none. */
 static int32_t
 find_overlap(const ulyx_plan_t *plan, const struct call_side *to, int32_t i,
-    const struct call_side *from, int32_t first)
+    const struct call_side *at, int32_t first)
 {
     const struct uli_exchange *exchange = &plan->exchange;
     const struct argument one = {to, i, exchange->dst[i]};
     for (int32_t j = first; j < exchange->ntensors; j++) {
         const struct argument other = {
-            from, j, from->source ? exchange->src[j] : exchange->dst[j]};
-        if (to->bytes[i] && from->bytes[j] &&
+            at, j, at->source ? exchange->src[j] : exchange->dst[j]};
+        if (to->bytes[i] && at->bytes[j] &&
             one.base + to->bytes[i] > other.base &&
-            other.base + from->bytes[j] > one.base &&
+            other.base + at->bytes[j] > one.base &&
             plan_overlap(plan, &one, &other))
             return j;
     }
@@ -150,13 +150,13 @@ static bool
 hulls_are_apart(const struct uli_exchange *exchange,
     const struct call_side *from, const struct call_side *to)
 {
-    const char *begin[2 * ULI_TENSORS], *end[2 * ULI_TENSORS];
+    uintptr_t begin[2 * ULI_TENSORS], end[2 * ULI_TENSORS];
     int32_t n = exchange->ntensors;
     for (int32_t t = 0; t < n; t++) {
-        begin[t] = exchange->dst[t];
-        end[t] = begin[t] + to->bytes[t];
-        begin[n + t] = exchange->src[t];
-        end[n + t] = begin[n + t] + from->bytes[t];
+        begin[t] = (uintptr_t)exchange->dst[t];
+        end[t] = begin[t] + (uintptr_t)to->bytes[t];
+        begin[n + t] = (uintptr_t)exchange->src[t];
+        end[n + t] = begin[n + t] + (uintptr_t)from->bytes[t];
     }
     for (int32_t i = 0; i < n; i++)
         for (int32_t j = i + 1; j < 2 * n; j++)
