@@ -248,6 +248,14 @@ contest_hold(struct bench *bench, struct contest *contest)
     return contest_time(bench, contest, 2, DUEL_ROUNDS);
 }
 
+/* Does what took ns take clearly less than the default, which took usual_ns? */
+static bool
+is_clearly_better(const struct crew *crew, double ns, double usual_ns)
+{
+    int percent = crew->cores > 1 ? BETTER : BETTER_ALONE;
+    return ns * (100 + percent) < usual_ns * 100;
+}
+
 /* Small calls are measured with ordinary stores and others with streaming ones,
  * as most of them are made. False: time is over. */
 static bool
@@ -265,8 +273,8 @@ way_measure(
         return false;
     if (!bench->leads)
         return true;
-    int percent = bench->crew->cores > 1 ? BETTER : BETTER_ALONE;
-    bool better = contest.least[0] * (100 + percent) < contest.least[1] * 100;
+    bool better =
+        is_clearly_better(bench->crew, contest.least[0], contest.least[1]);
     if (better)
         choice->ways[size][source] = contest.ways[0];
     choice->ways[size][source].stream = false;
@@ -299,11 +307,14 @@ store_sample(struct bench *bench, bool stream, int64_t call_bytes)
     return (double)uli_max(uli_clock_ns() - begin, 1);
 }
 
-/* Do streaming stores pay in calls of this size? False also where time is
- * over. */
+/* Do streaming stores pay in calls of this size? Where they are the default,
+ * they do unless ordinary ones are clearly better: a choice is kept for long,
+ * and a call of four ranks on two cores takes half as long with them where this
+ * measurement shows a fifth. False also where time is over. */
 static bool
 streams_at(struct bench *bench, int64_t call_bytes)
 {
+    bool usual = call_bytes >= uli_copy_defaults()->stream_bytes;
     double least[2] = {INFINITY, INFINITY};
     for (int n = 0; n < 2 * STORE_ROUNDS; n++) {
         double ns = store_sample(bench, n % 2 != 0, call_bytes);
@@ -311,22 +322,23 @@ streams_at(struct bench *bench, int64_t call_bytes)
             return false;
         least[n % 2] = fmin(least[n % 2], ns);
     }
-    return least[1] < least[0];
+    return usual ? !is_clearly_better(bench->crew, least[0], least[1])
+                 : least[1] < least[0];
 }
 
 /* Tries three sizes, from 1 MiB down; the bound is the last one before the
- * first at which streaming does not pay. Large calls stream unmeasured, because
- * no cache of a core holds what they write; small ones do not, because what
- * they write may be in that cache already. All cores take all steps; the
- * leader's result counts. */
+ * first at which streaming does not pay, or a default above them all. Large
+ * calls stream unmeasured, because no cache of a core holds what they write;
+ * small ones do not, because what they write may be in that cache already. All
+ * cores take all steps; the leader's result counts. */
 static void
 stores_measure(struct bench *bench)
 {
     struct crew *crew = bench->crew;
-    int64_t stream_bytes =
-        uli_max(uli_copy_defaults()->stream_bytes, ULI_COPY_LARGE_BYTES);
+    const int64_t most = 1 << 20, usual = uli_copy_defaults()->stream_bytes;
+    int64_t stream_bytes = usual > most ? usual : ULI_COPY_LARGE_BYTES;
     bool pays = true;
-    for (int64_t bytes = 1 << 20; bytes >= 256 << 10; bytes /= 2) {
+    for (int64_t bytes = most; bytes >= 256 << 10; bytes /= 2) {
         pays = streams_at(bench, bytes) && pays;
         if (pays)
             stream_bytes = bytes / 4 * 3; /* calls of whole tokens have less */
