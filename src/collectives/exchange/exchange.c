@@ -551,9 +551,7 @@ uli_exchange_start(struct uli_exchange *exchange, int64_t now_ns,
     exchange->request.deadline = deadline;
     uli_exchange_waits_start(exchange, now_ns, deadline);
     exchange_record(exchange, now_ns);
-    uli_request_launch(&exchange->request);
-    atomic_store_explicit(
-        &exchange->request.awaited, awaited, memory_order_relaxed);
+    uli_request_launch(&exchange->request, awaited);
     if (!exchange->request.by_library_thread &&
         !uli_request_is_alone(&exchange->request))
         exchange_progress(&exchange->request);

@@ -76,11 +76,11 @@ uli_request_leave(struct ulyx_request *request)
 }
 
 void
-uli_request_launch(struct ulyx_request *request)
+uli_request_launch(struct ulyx_request *request, bool awaited)
 {
     request->owner = &thread_mark;
     request->text[0] = 0;
-    atomic_store_explicit(&request->awaited, false, memory_order_relaxed);
+    atomic_store_explicit(&request->awaited, awaited, memory_order_relaxed);
     request->grouped = thread_groups;
     atomic_store_explicit(
         &request->status, ULYX_IN_PROGRESS, memory_order_relaxed);

@@ -46,8 +46,8 @@ struct ulyx_request {
 void uli_request_init(struct ulyx_request *request);
 
 /* Hands the operation to the thread that drives it; cannot fail, allocates
- * nothing. */
-void uli_request_launch(struct ulyx_request *request);
+ * nothing. awaited: the caller waits for it next. */
+void uli_request_launch(struct ulyx_request *request, bool awaited);
 
 /* Called by progress: the operation has ended. On an error its text is the
  * calling thread's last error. */

@@ -79,12 +79,19 @@ check_pointer(const ulyx_plan_t *plan, const struct call_side *at, int32_t t,
 
 /* ---- overlap ------------------------------------------------------------- */
 
-/* A tensor of the call on one of its sides. */
+/* A tensor of the call on one of its sides, and its hull. */
 struct argument {
     const struct call_side *at;
     int32_t t;
-    const char *base;
+    uintptr_t begin, end;
 };
+
+static struct argument
+argument_of(const struct call_side *at, int32_t t, const void *base)
+{
+    uintptr_t begin = (uintptr_t)base;
+    return (struct argument){at, t, begin, begin + (uintptr_t)at->bytes[t]};
+}
 
 static struct uli_grid
 grid_of(const ulyx_plan_t *plan, const struct argument *a)
@@ -117,69 +124,43 @@ static bool
 plan_overlap(
     const ulyx_plan_t *plan, const struct argument *a, const struct argument *b)
 {
-    if (a->base == b->base && a->at->side == b->at->side &&
+    if (a->begin == a->end || b->begin == b->end)
+        return false;
+    if (a->begin == b->begin && a->at->side == b->at->side &&
         plan_joined(plan, a, b))
         return false;
     struct uli_grid ga = grid_of(plan, a), gb = grid_of(plan, b);
-    return uli_grid_overlap(&ga, (uintptr_t)a->base, &gb, (uintptr_t)b->base);
+    return uli_grid_overlap(&ga, a->begin, &gb, b->begin);
 }
 
-/* The first tensor of a side that overlaps dst[i], from number `first` on; -1:
- * none. */
-static int32_t
-find_overlap(const ulyx_plan_t *plan, const struct call_side *to, int32_t i,
-    const struct call_side *at, int32_t first)
+/* Cheap when the hulls are apart, as they nearly always are. */
+static inline bool
+arguments_overlap(
+    const ulyx_plan_t *plan, const struct argument *a, const struct argument *b)
 {
-    const struct uli_exchange *exchange = &plan->exchange;
-    const struct argument one = {to, i, exchange->dst[i]};
-    for (int32_t j = first; j < exchange->ntensors; j++) {
-        const struct argument other = {
-            at, j, at->source ? exchange->src[j] : exchange->dst[j]};
-        if (to->bytes[i] && at->bytes[j] &&
-            one.base + to->bytes[i] > other.base &&
-            other.base + at->bytes[j] > one.base &&
-            plan_overlap(plan, &one, &other))
-            return j;
-    }
-    return -1;
+    return a->end > b->begin && b->end > a->begin && plan_overlap(plan, a, b);
 }
 
-/* Is no hull of a destination met by another hull? Nearly always; and small
- * calls are counted in nanoseconds. */
-static bool
-hulls_are_apart(const struct uli_exchange *exchange,
-    const struct call_side *from, const struct call_side *to)
-{
-    uintptr_t begin[2 * ULI_TENSORS], end[2 * ULI_TENSORS];
-    int32_t n = exchange->ntensors;
-    for (int32_t t = 0; t < n; t++) {
-        begin[t] = (uintptr_t)exchange->dst[t];
-        end[t] = begin[t] + (uintptr_t)to->bytes[t];
-        begin[n + t] = (uintptr_t)exchange->src[t];
-        end[n + t] = begin[n + t] + (uintptr_t)from->bytes[t];
-    }
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t j = i + 1; j < 2 * n; j++)
-            if (end[i] > begin[j] && end[j] > begin[i])
-                return false;
-    return true;
-}
-
+/* Of the tensors that the exchange has taken. */
 static ulyx_status_t
 check_overlap(const ulyx_plan_t *plan, const struct call_side *from,
     const struct call_side *to)
 {
-    if (hulls_are_apart(&plan->exchange, from, to))
-        return ULYX_SUCCESS;
-    for (int32_t i = 0; i < plan->exchange.ntensors; i++) {
-        int32_t j = find_overlap(plan, to, i, from, 0);
-        if (j >= 0)
-            return uli_error(
-                ULYX_ERR_INVALID_ARGUMENT, "dst[%d] overlaps src[%d]", i, j);
-        j = find_overlap(plan, to, i, to, i + 1);
-        if (j >= 0)
-            return uli_error(
-                ULYX_ERR_INVALID_ARGUMENT, "dst[%d] overlaps dst[%d]", i, j);
+    const struct uli_exchange *exchange = &plan->exchange;
+    struct argument src[ULI_TENSORS], dst[ULI_TENSORS];
+    for (int32_t t = 0; t < exchange->ntensors; t++) {
+        src[t] = argument_of(from, t, exchange->src[t]);
+        dst[t] = argument_of(to, t, exchange->dst[t]);
+    }
+    for (int32_t i = 0; i < exchange->ntensors; i++) {
+        for (int32_t j = 0; j < exchange->ntensors; j++)
+            if (arguments_overlap(plan, &dst[i], &src[j]))
+                return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+                    "dst[%d] overlaps src[%d]", i, j);
+        for (int32_t j = i + 1; j < exchange->ntensors; j++)
+            if (arguments_overlap(plan, &dst[i], &dst[j]))
+                return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+                    "dst[%d] overlaps dst[%d]", i, j);
     }
     return ULYX_SUCCESS;
 }
